@@ -1,1 +1,1 @@
-"""Benchmarks of the library beside plain implementations of the same computation."""
+"""Benchmarks that compare the library with plain implementations of the same computation."""

@@ -2,11 +2,11 @@
 
     python -m benchmarks.accelerator [--out=table.md] [--quick] [--only=W1,sweep] [--minutes=8]
 
-W1 to W8, the sweep from 1 to 10,000 points, transforms and precisions, in float32: milliseconds a
-round (for transforms, a call), beside plain JAX by hand on the same cohorts and minibatches, and as
-shares of the peaks measured in the same run. Each section is a process of its own with a time
-limit, so that a crash or a hang loses no more than that. Rows are printed as they come, as JSON
-lines; at the end there is a table, and with ``--out`` both as files.
+W1 to W8, the sweep from 1 to 10,000 points, transforms and precisions, in float32: milliseconds per
+round (for transforms, per call), beside hand-written JAX on the same cohorts and minibatches, and
+as fractions of the peaks measured in the same run. Each section runs in its own process with a time
+limit, so a crash or a hang loses only that section. Rows are printed at once, as JSON lines; at the
+end there is a table, and ``--out`` writes both to files.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from collections.abc import Iterator
 
 from benchmarks.cases import table
 
-# Seconds that each section may take; together they may not take longer than ``--minutes``.
+# Time limits of the sections in seconds; together they may not exceed ``--minutes``.
 LIMITS = {
     "peaks": 60,
     "W1": 50,
@@ -54,7 +54,7 @@ _COLUMNS = {
 
 
 def rows_of(section: str, quick: bool, seconds: float) -> Iterator[dict]:
-    """Yield the rows of a section from its own process, and one more if it fails or is stopped."""
+    """Yield the rows of a section from its own process, and one more if it fails or times out."""
     command = [sys.executable, "-m", "benchmarks.accelerator", f"--section={section}"]
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
@@ -80,7 +80,7 @@ def rows_of(section: str, quick: bool, seconds: float) -> Iterator[dict]:
 
 
 def with_shares(row: dict, known: dict[str, float]) -> dict:
-    """Return the row with its ratio and its shares of the measured peaks."""
+    """Return the row with its ratio and its fractions of the measured peaks."""
     row = dict(row)
     if "by_hand_ms" in row:
         row["ratio"] = row["ms"] / row["by_hand_ms"]
@@ -101,7 +101,7 @@ def peaks_in(rows: list[dict]) -> dict[str, float]:
 
 
 def tables(rows: list[dict]) -> str:
-    """Return a table in Markdown for each section, below a line about the device."""
+    """Return a Markdown table for each section, below a line about the device."""
     parts = []
     for section in dict.fromkeys(row["section"] for row in rows):
         shown = [row for row in rows if row["section"] == section]

@@ -1,4 +1,4 @@
-"""Alternating timings, so that all candidates see the same state of the machine."""
+"""Alternating timings, so that all candidates run in the same state of the machine."""
 
 import time
 from collections.abc import Callable
@@ -13,14 +13,14 @@ def alternate(
     repeats: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Seconds that a call of each takes, ``repeats`` times; compiled before the clock runs.
+    """Return seconds per call of each candidate, ``repeats`` times, without compilation.
 
-    A short call is made as often as fills two milliseconds, and the sample is the mean. Only the
-    last of these calls is waited for: on a CPU, JAX hands a larger call to another thread, and
-    waking that one takes as long as the work on a hundred thousand numbers.
+    A short call is repeated for two milliseconds, and the sample is the mean. Only the last of
+    these calls is waited for: on a CPU, JAX runs a larger call in another thread, and waking it
+    takes as long as the work on a hundred thousand numbers.
 
-    With ``time.process_time`` as the clock these are seconds of the processor, of all threads,
-    which other programs on the machine disturb little.
+    With ``time.process_time`` as the clock these are processor seconds of all threads, which other
+    programs on the machine affect little.
     """
     calls = {}
     for name, way in ways.items():

@@ -1,4 +1,4 @@
-"""The same algorithms by hand in numpy, vectorised over clients; this file imports no JAX.
+"""The same algorithms in plain numpy, vectorised over clients; this file does not import JAX.
 
 Products are batched over the clients of a round, buffers are reused, and all is float32.
 """
@@ -11,7 +11,7 @@ ALGORITHMS = ("fed_avg", "fed_mid", "fed_dual_avg")
 
 
 def residual(model: str, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Compute the derivative of the loss in the scores, in place."""
+    """Compute the derivative of the loss with respect to the scores, in place."""
     if model == "least_squares":
         scores -= labels
         scores *= 2

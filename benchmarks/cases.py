@@ -1,4 +1,4 @@
-"""One measured case: its time, or the reason why it failed; and cases as a table."""
+"""One measured case: its time or the reason of its failure; and a table of cases."""
 
 import statistics
 import time
@@ -7,7 +7,7 @@ from collections.abc import Callable
 import jax
 
 _TIMED = 5
-_SECONDS = 4.0  # after which no further repeat is begun
+_SECONDS = 4.0  # no further repeat begins after this time
 
 
 def timed(function: Callable, *args) -> tuple[float, float, object]:
@@ -24,7 +24,7 @@ def timed(function: Callable, *args) -> tuple[float, float, object]:
 
 
 def attempt(case: str, measure: Callable[[], dict]) -> dict:
-    """Return the row of a case, or one with the reason why it failed."""
+    """Return the row of a case, with the reason if it failed."""
     try:
         return {"case": case} | measure()
     except Exception as error:
@@ -33,7 +33,7 @@ def attempt(case: str, measure: Callable[[], dict]) -> dict:
 
 
 def table(rows: list[dict], columns: dict[str, str]) -> str:
-    """Return rows as a table in Markdown, without the columns that none of them has.
+    """Return rows as a Markdown table, without columns that no row has.
 
     Args:
       rows: the rows.

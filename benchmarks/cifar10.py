@@ -1,17 +1,17 @@
-"""CIFAR-10 as pfl-research's benchmark has it, on any device.
+"""The CIFAR-10 benchmark of pfl-research, on any device.
 
     python -m benchmarks.cifar10 --data_dir=FOLDER [--rounds=1500] [--eval_every=10]
     python -m benchmarks.cifar10 --clients=4 --cohort=2 --test=40 --rounds=2
 
-FedAvg on 1,000 clients of 50 images drawn without order, 50 of them a round, one epoch in batches
+FedAvg on 1,000 clients of 50 random images, 50 clients per round, one epoch in batches
 of 10 at a rate of 0.1, their models averaged; two 3 x 3 convolutions, max pooling, two dense layers
 and dropout of 0.25 and 0.5, 1,626,442 parameters from Glorot's uniform draw. Each channel is scaled
 to mean 0 and variance 1 on the training images.
 
 ``FOLDER`` has the binary version of the data, ``data_batch_1.bin`` to ``data_batch_5.bin`` and
-``test_batch.bin``. Without it images of the same shape are drawn, whose accuracy means nothing.
-Prints a JSON line after every ``eval_every`` rounds, and one with the times at the end: the first
-block with compilation, and the median of the others, without the evaluation on the test images.
+``test_batch.bin``. Without it random images of the same shape are used, and the accuracy has no
+meaning. It prints a JSON line after every ``eval_every`` rounds, and one with the times at the end:
+the first block with compilation, and the median of the others, without evaluations.
 """
 
 import argparse
@@ -33,7 +33,7 @@ Images = tuple[np.ndarray, np.ndarray]
 
 
 def read(folder: pathlib.Path, names: tuple[str, ...]) -> Images:
-    """Return images, [rows, 32, 32, 3] from 0 to 255, and labels of files of the binary version.
+    """Return images, [rows, 32, 32, 3] from 0 to 255, and labels from files of the binary version.
 
     Args:
       folder: the folder.
@@ -51,17 +51,17 @@ def read(folder: pathlib.Path, names: tuple[str, ...]) -> Images:
 
 
 def drawn(num_rows: int, seed: int) -> Images:
-    """Return images of the same shape without content."""
+    """Return random images of the same shape."""
     rng = np.random.default_rng(seed)
     images = 255 * rng.random((num_rows, *SHAPE, 3), dtype=np.float32)
     return images, rng.integers(0, NUM_CLASSES, num_rows, dtype=np.int32)
 
 
 def problem_of(training: Images, test: Images, num_clients: int) -> Problem:
-    """Return the problem: clients of 50 images each, in an order that is drawn.
+    """Return the problem: clients of 50 images each, in random order.
 
     Args:
-      training: images and labels, of which as many as are needed count.
+      training: images and labels, of which the first ones needed are used.
       test: images and labels for the accuracy.
       num_clients: number of clients.
     """
@@ -83,7 +83,7 @@ def run(problem: Problem, cohort_size: int, num_rounds: int, eval_every: int) ->
     """Run and print; return the last line.
 
     Args:
-      problem: what ``problem_of`` returned.
+      problem: the result of ``problem_of``.
       cohort_size: clients in each round.
       num_rounds: number of rounds.
       eval_every: rounds between two lines.
@@ -128,7 +128,7 @@ def main() -> None:
     given = flags.parse_args()
     if given.data_dir is None:
         training, test = drawn(given.clients * ROWS, 0), drawn(given.test, 1)
-        source = "drawn images without content, since no --data_dir was given"
+        source = "random images, because no --data_dir was given"
     else:
         training, test = read(given.data_dir, TRAINING), read(given.data_dir, ("test_batch.bin",))
         test, source = (test[0][: given.test], test[1][: given.test]), "CIFAR-10"

@@ -1,4 +1,4 @@
-"""What programs launch on an accelerator that is not there: compiled, not run.
+"""The kernels of programs compiled for an accelerator, without the device.
 
     python -m benchmarks.compiled_for cuda [--only="W1;W2"] [--out=FILE]
     python -m benchmarks.compiled_for tpu
@@ -9,13 +9,13 @@ only the compiler, in an environment with the project's dependencies and
     pip install --no-deps jax-cuda12-plugin==X jax-cuda12-pjrt==X   # cuda; X is JAX's version
     pip install libtpu                                              # tpu
 
-Each line has the seconds to compile, kernels a round with loops multiplied out, megabytes that they
-read and write, temporary megabytes, calls of libraries, conditions that the host waits for, what
-crosses devices, and a modelled time: launches times 2.5 microseconds, plus bytes over the
+Each line has the seconds to compile, kernels per round with loops multiplied out, megabytes that
+they read and write, temporary megabytes, library calls, conditions for which the host waits, bytes
+sent between devices, and a modelled time: launches times 2.5 microseconds, plus bytes over the
 bandwidth, plus products over the peak, without overlap. The exit status is 1 if a program could not
 be compiled.
 
-The file has three parts: the programs, what their compiled text launches, and the table.
+The file has three parts: the programs, the launches in their compiled text, and the table.
 """
 
 import argparse
@@ -33,11 +33,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# libtpu asks the machine what it is unless it is told.
+# Without these variables libtpu queries the machine for a TPU.
 os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
 os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-4")
 os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
-# Another process with libtpu holds a lock, which protects devices that are not used here.
+# libtpu's lock allows one process per device, but no device is used here.
 os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
 
 import jax
@@ -54,18 +54,18 @@ from fcojax import transforms
 from fcojax.extend import pretend
 from fcojax.transforms import euclidean, grassmann, l1, nuclear, stiefel, trend_filter
 
-# The programs: shapes in place of data, so that nothing is drawn. Workloads have the sizes of
-# ``benchmarks.workloads``; models are plain arrays, as in a user's own loss.
+# The programs, with shapes in place of data. Workloads have the sizes of ``benchmarks.workloads``;
+# models are plain arrays, as in a user's own loss.
 
 _ROUNDS = 100
 
 
 class Compilable(NamedTuple):
-    """A program, and what it is compiled for.
+    """A program, and the arguments of its compilation.
 
     Attributes:
       function: the function that is compiled.
-      arguments: their shapes.
+      arguments: the shapes of its arguments.
       rounds: the number of rounds that it runs.
       num_devices: devices among which the clients are shared.
       x64: whether it is traced in double precision.
@@ -194,7 +194,7 @@ def low_rank(algorithm: str) -> Compilable:
 
 
 def shared(name: str, num_devices: int) -> Compilable:
-    """Return the rounds of a linear workload whose clients are shared among devices."""
+    """Return the rounds of a linear workload whose clients are divided over devices."""
     program = of_workload(WORKLOADS[name], "fed_dual_avg")
     data = program.arguments[0]
     each = -(-data.num_clients // num_devices)
@@ -203,7 +203,7 @@ def shared(name: str, num_devices: int) -> Compilable:
         name: _shape(rows, *leaf.shape[1:], dtype=leaf.dtype)
         for name, leaf in data.examples.items()
     }
-    # On a mesh every device counts from its own first row.
+    # On a mesh the rows of each device are numbered from zero.
     offsets = _shape(num_devices * (each + 1), dtype=jnp.int32)
     weights = _shape(num_devices * each)
     data = dataclasses.replace(data, examples=examples, offsets=offsets, weights=weights)
@@ -233,7 +233,7 @@ def programs() -> dict[str, Callable[[], Compilable]]:
     for n in (25, 100, 400, 10_000):
         found[f"W4 {n:,} points"] = functools.partial(grid_of, n)
     for n in (10, 100, 1000, 10_000):
-        found[f"W6 {n:,} clients a round"] = functools.partial(many_clients, n)
+        found[f"W6 {n:,} clients per round"] = functools.partial(many_clients, n)
     for name in ("W7", "W8"):
         found[f"{name} fed_avg"] = functools.partial(of_network, name)
     found["W7 with dropout"] = functools.partial(of_network, "W7", dropout_rates=(0.25, 0.5))
@@ -248,7 +248,7 @@ def programs() -> dict[str, Callable[[], Compilable]]:
 # writes memory: a fusion, a copy, a call of a library. Its bytes are those of its operands and
 # results; an operand that a kernel only slices counts its slices.
 
-# Instructions that run nothing: names for buffers, and control flow, whose bodies are counted.
+# Instructions without a kernel: names of buffers, and control flow, whose bodies are counted.
 _FREE = re.compile(
     r"parameter|constant|tuple|get-tuple-element|bitcast|after-all|optimization-barrier"
     r"|(partition|replica)-id|add-dependency|domain|iota|[\w-]+-done|async-update"
@@ -271,7 +271,7 @@ class Instruction(NamedTuple):
     root: bool
 
 
-# By kind of total, and by name for calls and crossings.
+# By kind of total, and by name for library calls and for bytes between devices.
 Totals = collections.Counter[tuple[str, str]]
 
 
@@ -282,7 +282,7 @@ class Launches(NamedTuple):
       kernels: launches of every kind.
       bytes: read and written by them.
       calls: launches that are calls of libraries, by name.
-      crossing: bytes that cross devices, by operation.
+      crossing: bytes sent between devices, by operation.
       waits: conditions that depend on data, for which the host may wait.
       host: transfers from and to the host's memory, and calls of it.
     """
@@ -296,7 +296,7 @@ class Launches(NamedTuple):
 
 
 def launches(text: str) -> Launches:
-    """Return what a program launches, its loops multiplied out.
+    """Return the launches of a program, with its loops multiplied out.
 
     Args:
       text: the optimised program, as ``compiled.as_text()`` returns it.
@@ -311,7 +311,7 @@ def launches(text: str) -> Launches:
 
 
 def parsed(text: str) -> dict[str, dict[str, Instruction]]:
-    """Return the instructions of every computation by name; the entry also as ``ENTRY``."""
+    """Return the instructions of every computation by name, with the entry also as ``ENTRY``."""
     found: dict[str, dict[str, Instruction]] = {}
     current: dict[str, Instruction] = {}
     for line in text.splitlines():
@@ -360,13 +360,13 @@ def _depths(text: str):
 
 
 def _until_closed(text: str) -> tuple[str, str]:
-    """Split behind the bracket that closes the first one."""
+    """Split after the bracket that closes the first one."""
     end = next((index + 1 for index, _, depth in _depths(text) if depth == 0), len(text))
     return text[:end], text[end:]
 
 
 def _split(arguments: str) -> list[str]:
-    """Split at the commas that are in no bracket."""
+    """Split at the commas outside brackets."""
     commas = [index for index, letter, depth in _depths(arguments) if (letter, depth) == (",", 0)]
     ends = [*commas, len(arguments)]
     return [arguments[a + 1 : b] for a, b in zip([-1, *commas], ends, strict=True)]
@@ -385,7 +385,7 @@ def _of(computations, name: str, known: dict) -> Totals:
 
 
 def _of_one(computations, body, each: Instruction, known) -> tuple[Totals, int]:
-    """Return what one instruction launches, and how many times."""
+    """Return the launches of one instruction, and how many times it runs."""
     if _FREE.fullmatch(each.op):
         return collections.Counter(), 1
     if each.op == "while":
@@ -420,7 +420,7 @@ def _of_one(computations, body, each: Instruction, known) -> tuple[Totals, int]:
 def _trips(computations, loop: Instruction) -> int | None:
     """Return how often a loop runs; ``None`` if that depends on data.
 
-    XLA for GPUs writes it down. Elsewhere it is the bound of a counter that starts at zero.
+    XLA for GPUs annotates the number. Elsewhere it is the bound of a counter that starts at zero.
     """
     written = re.search(r'known_trip_count":\{"n":"(\d+)"', loop.rest)
     if written:
@@ -451,7 +451,7 @@ def _bytes(body, each: Instruction) -> int:
 
 
 def _fusion_bytes(inner) -> int:
-    """Return the bytes of a fusion: of an operand that it only slices, the slices."""
+    """Return the bytes of a fusion; an operand that it only slices counts its slices."""
     users = collections.defaultdict(list)
     for instruction in inner.values():
         for position, operand in enumerate(instruction.operands):
@@ -496,14 +496,12 @@ device_description_str: "NVIDIA H200"
 
 
 class Device(NamedTuple):
-    """A device that is described and not there.
+    """The description of a device.
 
     Attributes:
-      name: what its maker calls it.
-      memory: its bytes.
-      launch: seconds from one launch to the next; an assumption.
-      bandwidth: bytes a second, as its maker states it.
-      peak: float32 operations a second of products at full precision, from its maker's figures.
+      name: its name. memory: its memory in bytes. launch: seconds from one launch to the next; an
+      assumption. bandwidth: bytes per second, as its manufacturer states. peak: float32 operations
+      per second in products at full precision, from the manufacturer's figures.
     """
 
     name: str
@@ -523,7 +521,7 @@ DEVICES = {
 
 @functools.cache
 def devices_of(kind: str, number: int) -> list:
-    """Return described devices; ``RuntimeError`` without their compiler."""
+    """Return the described devices; raise ``RuntimeError`` without their compiler."""
     if kind == "cuda":
         described = topologies.get_topology_desc(
             "H200", platform="cuda", target_config=_H200, topology=f"1x1x{number}"
@@ -534,7 +532,7 @@ def devices_of(kind: str, number: int) -> list:
 
 
 def traced(kind: str, program: Compilable):
-    """Return the program, traced by the accelerator's rules for shapes on described devices."""
+    """Return the program, traced with the accelerator's rules for shapes on described devices."""
     devices = np.array(devices_of(kind, program.num_devices))
     mesh = jax.sharding.Mesh(devices.reshape(1, -1), ("sweep", "clients"))
     everywhere = jax.sharding.PartitionSpec()
@@ -559,7 +557,7 @@ def traced(kind: str, program: Compilable):
 
 
 def products(jaxpr) -> float:
-    """Return the operations of a jaxpr's products and convolutions, its scans multiplied out."""
+    """Return the operations of a jaxpr's products and convolutions, with scans multiplied out."""
     total = 0.0
     for eqn in jaxpr.eqns:
         out = sum(math.prod(getattr(var.aval, "shape", ())) for var in eqn.outvars[:1])
@@ -572,7 +570,7 @@ def products(jaxpr) -> float:
         times = eqn.params.get("length", 1) if eqn.primitive.name == "scan" else 1
         jaxprs = [getattr(leaf, "jaxpr", leaf) for leaf in jax.tree.leaves(eqn.params)]
         inner = [products(each) for each in jaxprs if hasattr(each, "eqns")]
-        # Of the branches of a conditional one is taken.
+        # Only one branch of a conditional runs.
         total += times * (max(inner, default=0.0) if eqn.primitive.name == "cond" else sum(inner))
     return total
 
@@ -616,10 +614,10 @@ def modelled(kind: str, found: Launches, operations: float, rounds: int) -> dict
     return parts | {"modelled_ms": sum(parts.values())}
 
 
-# What the table shows of a row.
+# The columns of the table.
 _COLUMNS = {
     "case": "program",
-    "kernels": "kernels a round",
+    "kernels": "kernels per round",
     "mb_moved": "MB moved",
     "temporary_mb": "temporary MB",
     "total_mb": "total MB",

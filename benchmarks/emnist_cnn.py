@@ -1,4 +1,4 @@
-"""The EMNIST CNN's sizes, data and start, in numpy, for sides that do not import the library."""
+"""Sizes, data and start of two models of images, in numpy, for sides without the library."""
 
 import statistics
 import time
@@ -16,16 +16,28 @@ _SHAPES = {
 _TIMED = 3  # timings inside a process, of which the median counts
 
 
-def draw(quick: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return images and labels, with axes [clients, examples] in front."""
+def draw(quick: bool, learnable: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Return images and labels, with axes [clients, examples] in front.
+
+    Learnable images are half noise and half an image of their class.
+    """
     rng = np.random.default_rng(0)
     outer = (2, BATCH_SIZE) if quick else (NUM_CLIENTS, NUM_EXAMPLES)
     x = rng.random((*outer, 28, 28, 1), dtype=np.float32)
-    return x, rng.integers(0, NUM_CLASSES, outer, dtype=np.int32)
+    y = rng.integers(0, NUM_CLASSES, outer, dtype=np.int32)
+    if learnable:
+        x = (x + rng.random((NUM_CLASSES, 28, 28, 1), dtype=np.float32)[y]) / 2
+    return x, y
 
 
-def start() -> dict[str, dict[str, np.ndarray]]:
-    """Return kernels, Glorot uniform, and biases of zero: 1,206,590 numbers."""
+def start(linear: bool = False) -> dict[str, dict[str, np.ndarray]]:
+    """Return kernels, Glorot uniform, and biases of zero: 1,206,590 numbers.
+
+    The linear model has 48,670 numbers, all zero.
+    """
+    if linear:
+        kernel = np.zeros((28 * 28, NUM_CLASSES), np.float32)
+        return {"dense": {"kernel": kernel, "bias": np.zeros(NUM_CLASSES, np.float32)}}
     rng, params = np.random.default_rng(1), {}
     for name, shape in _SHAPES.items():
         taps = int(np.prod(shape[:-2]))
@@ -36,7 +48,7 @@ def start() -> dict[str, dict[str, np.ndarray]]:
 
 
 def timings(run: Callable[[int], object], rounds: int) -> tuple[dict, object]:
-    """Time ``run(rounds)``, which waits for its result; return milliseconds a round, and it."""
+    """Time ``run(rounds)``, which waits for its result; return milliseconds per round and it."""
     began = time.perf_counter()
     run(1)
     first = time.perf_counter() - began

@@ -1,7 +1,7 @@
-"""The EMNIST CNN as one writes it in each library, without a layer of ours.
+"""The EMNIST CNN in each library, without layers of fcojax.
 
-Each function takes the parameters of ``emnist_cnn.start`` and returns them as its library keeps
-them, with ``(params, images) -> logits``.
+Each function takes the parameters of ``emnist_cnn.start`` and returns them in the form of its
+library, with ``(params, images) -> logits``.
 """
 
 import importlib
@@ -28,7 +28,7 @@ def emnist_net(params: dict) -> Model:
 
 
 def plain_jax(params: dict) -> Model:
-    """``jax.lax`` alone."""
+    """Plain ``jax.lax``."""
     return params, plain_loop.emnist_net
 
 

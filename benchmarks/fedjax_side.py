@@ -1,6 +1,7 @@
-"""The EMNIST CNN in FedJAX, for ``benchmarks.libraries``; run by the Python that has FedJAX."""
+"""FedAvg in FedJAX, for ``benchmarks.libraries`` and ``bar_figure``; run by its own Python."""
 
 import argparse
+import importlib.metadata
 import itertools
 import json
 
@@ -20,6 +21,10 @@ def _forward(batch):
     return hk.Linear(emnist_cnn.NUM_CLASSES)(x)
 
 
+def _linear(batch):
+    return hk.Linear(emnist_cnn.NUM_CLASSES)(hk.Flatten()(batch["x"]))
+
+
 def _cross_entropy(batch, logits):
     return fedjax.metrics.unreduced_cross_entropy_loss(batch["y"], logits)
 
@@ -29,10 +34,12 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--linear", action="store_true", help="softmax regression, not the CNN")
+    parser.add_argument("--learnable", action="store_true", help="labels that depend on images")
     options = parser.parse_args()
-    x, y = emnist_cnn.draw(options.quick)
+    x, y = emnist_cnn.draw(options.quick, options.learnable)
     model = fedjax.create_model_from_haiku(
-        hk.transform(_forward),
+        hk.transform(_linear if options.linear else _forward),
         {"x": x[0, :1], "y": y[0, :1]},
         _cross_entropy,
     )
@@ -42,10 +49,10 @@ def main() -> None:
         fedjax.optimizers.sgd(1.0),
         fedjax.ShuffleRepeatBatchHParams(batch_size=emnist_cnn.BATCH_SIZE, num_epochs=1),
     )
-    names = ("conv2_d", "conv2_d_1", "linear", "linear_1")
+    names = ("linear",) if options.linear else ("conv2_d", "conv2_d_1", "linear", "linear_1")
     params = {
         name: {"w": jnp.asarray(layer["kernel"]), "b": jnp.asarray(layer["bias"])}
-        for name, layer in zip(names, emnist_cnn.start().values(), strict=True)
+        for name, layer in zip(names, emnist_cnn.start(options.linear).values(), strict=True)
     }
     datasets = [
         fedjax.ClientDataset({"x": images, "y": labels})
@@ -64,7 +71,8 @@ def main() -> None:
     every = {"x": x.reshape(-1, 28, 28, 1), "y": y.reshape(-1)}
     logits = model.apply_for_eval(params, every)
     loss = float(jnp.mean(_cross_entropy(every, logits)))
-    print(json.dumps(row | {"loss": loss, "jax": jax.__version__}))
+    versions = f"FedJAX {importlib.metadata.version('fedjax')}, JAX {jax.__version__}"
+    print(json.dumps(row | {"loss": loss, "jax": jax.__version__, "versions": versions}))
 
 
 if __name__ == "__main__":

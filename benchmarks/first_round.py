@@ -1,17 +1,17 @@
-"""Time to the first round, and memory, from numpy arrays to a model that has been waited for.
+"""Time and memory from numpy arrays to the end of the first round.
 
     python -m benchmarks.first_round [--workload=W1,W2,W3] [--algorithm=fed_dual_avg] [--repeats=3]
     python -m benchmarks.first_round --workload=W3 --gigabytes=9 --side=ours
 
-Prints one JSON line per workload. Every side runs in fresh processes, alternating, without a
-compilation cache. Beside ours is plain JAX by hand: ``jax.device_put`` of the arrays, then one
+It prints one JSON line per workload. Every side runs in fresh processes, alternating, without a
+compilation cache. The other side is hand-written JAX: ``jax.device_put`` of the arrays, then one
 jitted round (``plain_jax.py``).
 
-Seconds are apart for imports, for bringing the population to the devices, and for the first round,
-which traces and compiles; ``processor_s`` is what both cores spent on the last two together, which
-other work on the machine changes less. Megabytes are those of the process, with the user's own
-arrays in them: its peak, and what it holds at the end; ``peak_over_population`` is the ratio to the
-bytes of the arrays.
+Seconds are listed for imports, for moving the population to the devices, and for the first round,
+which traces and compiles; ``processor_s`` is the processor time of the last two, which other work
+on the machine affects less. Megabytes are those of the process, including the user's own arrays:
+its peak, and its memory at the end; ``peak_over_population`` is the ratio to the bytes of the
+arrays.
 """
 
 import functools
@@ -36,7 +36,7 @@ _STATUS = pathlib.Path("/proc/self/status")
 
 
 def measure_ours(workload: Workload, algorithm: str) -> dict:
-    """Our side in this process: default settings, a device per core."""
+    """The library's side in this process: default settings, a device per core."""
     clock = _Clock()
     import jax
 
@@ -55,7 +55,7 @@ def measure_ours(workload: Workload, algorithm: str) -> dict:
 
 
 def measure_plain_jax(workload: Workload, algorithm: str) -> dict:
-    """Plain JAX by hand in this process, on JAX's own default of one device."""
+    """The hand-written JAX side in this process, on JAX's default of one device."""
     clock = _Clock()
     import jax
 
@@ -88,7 +88,7 @@ def measure_plain_jax(workload: Workload, algorithm: str) -> dict:
 
 
 def _draws(workload: Workload) -> tuple[np.ndarray, np.ndarray | None]:
-    """Members of one round, and their minibatches."""
+    """Return the members of one round, and their minibatches."""
     rng = np.random.default_rng(1)
     cohort_size = workload.cohort_size or workload.num_clients
     members = rng.permutation(workload.num_clients)[None, :cohort_size]
@@ -113,7 +113,7 @@ class _Clock:
         self._began, self._processor_began = time.perf_counter(), time.process_time()
 
     def lap(self, step: str | None = None) -> None:
-        """Count the time since the last lap as that of this step; drop it without a name."""
+        """Record the time since the last lap for this step; discard it without a name."""
         now, of_processor = time.perf_counter(), time.process_time()
         if step is not None:
             self._steps[step] = now - self._began
@@ -145,7 +145,7 @@ class _Clock:
 
 
 def compare(name: str, algorithm: str, repeats: int) -> dict:
-    """Medians of both sides over fresh processes; the JSON line as a dict."""
+    """Return the JSON line as a dict: medians of both sides over fresh processes."""
     rows: dict[str, list[dict]] = {side: [] for side in SIDES}
     for _ in range(repeats):
         for side, found in rows.items():
@@ -166,7 +166,7 @@ def compare(name: str, algorithm: str, repeats: int) -> dict:
 
 
 def sized(workload: Workload, gigabytes: float) -> Workload:
-    """The workload with as many clients as fill this, or as it is for zero."""
+    """Return the workload with as many clients as fill this size; unchanged for zero."""
     if not gigabytes:
         return workload
     per_client = 4 * workload.num_examples * workload.dim
@@ -190,6 +190,6 @@ if __name__ == "__main__":
     flags.DEFINE_list("workload", ["W1", "W2", "W3"], "Which workloads.")
     flags.DEFINE_enum("algorithm", "fed_dual_avg", by_hand.ALGORITHMS, "Which algorithm.")
     flags.DEFINE_integer("repeats", 3, "Fresh processes per side.", lower_bound=1)
-    flags.DEFINE_float("gigabytes", 0, "Take as many clients as fill this.", lower_bound=0)
-    flags.DEFINE_enum("side", None, SIDES, "Play one side in this process.")
+    flags.DEFINE_float("gigabytes", 0, "Use as many clients as fill this size.", lower_bound=0)
+    flags.DEFINE_enum("side", None, SIDES, "Measure one side in this process.")
     app.run(main)

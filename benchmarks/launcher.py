@@ -1,11 +1,11 @@
-"""W9: what a round of the launcher costs beside a round of ``fcojax.sweep`` on the same grid.
+"""W9: the cost of a round in the launcher and in ``fcojax.sweep`` on the same grid.
 
     python -m benchmarks.launcher [--config=configs/lasso.py] [--algorithm=fed_dual_avg]
                                   [--rounds=500] [--repeats=5] [--quick]
 
-Both run in this process, in turn, after one run each that compiles: the launcher with everything
-that it does besides (rows, verdicts, checkpoints, models), the sweep with the same observer at the
-same rounds. Times are of the processor, over all cores. Prints one JSON line.
+Both run in this process, in turn, after one run each that compiles: the launcher with its rows,
+verdicts, checkpoints and models, the sweep with the same observer at the same rounds. Times are
+processor times over all cores. It prints one JSON line.
 """
 
 import json
@@ -30,7 +30,7 @@ FLAGS = flags.FLAGS
 
 
 def runner_of(path: str, label: str, num_rounds: int, quick: bool) -> tuple[SweepRunner, Job]:
-    """The launcher's runner for a config cut to some rounds, and one of its jobs."""
+    """Return the launcher's runner for a config with fewer rounds, and one of its jobs."""
     file = config_file.load(path)
     config = file.get_config()
     if quick:
@@ -46,7 +46,7 @@ def runner_of(path: str, label: str, num_rounds: int, quick: bool) -> tuple[Swee
 
 
 def measure(path: str, label: str, num_rounds: int, repeats: int, quick: bool = False) -> dict:
-    """Processor milliseconds a round, of both ways, and their ratio pair by pair."""
+    """Return processor milliseconds per round for both, and their ratio pair by pair."""
     runner, job = runner_of(path, label, num_rounds, quick)
     settings, problem = runner.settings, runner.problem
     placed = runner.place(job)

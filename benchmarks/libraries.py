@@ -1,15 +1,16 @@
-"""A round of one CNN as Linen, NNX, Haiku, Equinox and plain JAX write it, and FedJAX's round.
+"""A round of one CNN written in Linen, NNX, Haiku, Equinox and plain JAX, and a round of FedJAX.
 
     python -m benchmarks.libraries [--sides=linen,haiku] [--fedjax=PYTHON] [--repeats=5] [--quick]
 
-The EMNIST CNN (1.2 million parameters, no dropout), FedAvg, 10 clients of 100 examples, one epoch
-of batch 20. All but two sides are a model of that library in ``fcojax.run``; ``loop`` is a jitted
-gradient step in Python loops (``plain_loop.py``), ``fedjax`` FedJAX itself. Every side starts at
-the same parameters. Each runs in fresh processes, in turn; milliseconds a round of the wall and of
-the processor, medians, and the median of the ratios of processes that ran in the same turn.
+The workload is the EMNIST CNN (1.2 million parameters, no dropout) with FedAvg, 10 clients of 100
+examples, one epoch of batch 20. Most sides are a model of that library in ``fcojax.run``; ``loop``
+is a jitted gradient step in Python loops (``plain_loop.py``), and ``fedjax`` is FedJAX itself.
+Every side starts at the same parameters. Each runs in fresh processes, in turn; the results are
+medians of wall and processor milliseconds per round, and the median of the ratios of processes in
+the same turn.
 
-Haiku and Equinox are no dependencies: pip install dm-haiku equinox. FedJAX needs an older JAX, so
-it has an environment of its own, whose Python is ``--fedjax``:
+Haiku and Equinox are not dependencies: pip install dm-haiku equinox. FedJAX needs an older JAX, so
+it needs a separate environment, whose Python is ``--fedjax``:
 
     python3.11 -m venv FOLDER
     FOLDER/bin/pip install fedjax==0.0.17 jax==0.4.30 jaxlib==0.4.30 dm-haiku==0.0.12 \
@@ -71,7 +72,7 @@ def library_side(side: str, x: np.ndarray, y: np.ndarray):
 
 
 def plain_loop_side(_: str, x: np.ndarray, y: np.ndarray):
-    """A jitted step in Python loops, with everyone in every round."""
+    """A jitted step in Python loops, with full participation."""
     rng = np.random.default_rng(2)
 
     def run(rounds):
@@ -92,7 +93,7 @@ def plain_loop_side(_: str, x: np.ndarray, y: np.ndarray):
 
 
 def summary(results: dict[str, list[dict]]) -> list[dict]:
-    """One row a side: medians, and ratios to ``emnist_net`` and to FedJAX."""
+    """Return one row per side: medians, and ratios to ``emnist_net`` and to FedJAX."""
     rows = []
     for side, own in results.items():
         row = {"side": side} | {

@@ -1,11 +1,11 @@
-"""Memory by operation, in populations: which operations copy the examples.
+"""Memory of each operation, in units of the population, to show which ones copy the examples.
 
     python -m benchmarks.memory [--megabytes=400] [--operations=spread,run,solve]
 
-Prints one JSON line for each operation, which runs in a process of its own: first on a small
-population, so that imports are done, then on one of this size, with rows of 784 floats as W3 has
-them. ``beyond`` is the peak minus what the process held before, ``held`` what it holds afterwards,
-``arrays`` what JAX holds of that, all in populations. Compilation, about 100 MB, is in the peak.
+It prints one JSON line for each operation, which runs in its own process: first on a small
+population, so that imports are done, then on one of this size, with rows of 784 floats as in W3.
+``beyond`` is the peak minus the memory before, ``held`` the memory afterwards, ``arrays`` the part
+of JAX in it, all in units of the population. The peak includes compilation, about 100 MB.
 """
 
 import gc
@@ -40,7 +40,7 @@ def population_of(size: int) -> fcojax.ClientData:
 
 
 def setting(data):
-    """The problem, FedDualAvg for it, hyperparameters, the start, a key, and a plan as in W3."""
+    """Return the problem, FedDualAvg, hyperparameters, the start, a key, and a plan as in W3."""
     problem = fcojax.problems.softmax(data, num_classes=_CLASSES)
     algorithm = fcojax.algorithms.fed_dual_avg(problem.loss, euclidean(l1()))
     cohort = fcojax.uniform_cohort(cohort_size=2)
@@ -81,7 +81,7 @@ def optimum(data):
     return fcojax.reference.optimum(setting(data)[0], l1(), 1e-3, max_steps=3).params
 
 
-# Name: what is there before, made of a size, and what is measured.
+# Name: a setup for a size, which is not measured, and the measured operation.
 OPERATIONS = {
     "from_rows": (rows_of, lambda given: fcojax.from_rows(*given)),
     "spread": (population_of, spread),
@@ -103,7 +103,7 @@ def measure(name: str, megabytes: int) -> dict:
     given = prepare(size)
     gc.collect()
     before = _bytes("VmRSS")
-    pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    pathlib.Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     result = jax.block_until_ready(jax.tree.leaves(operation(given)))
     peak = _bytes("VmHWM")
     gc.collect()

@@ -1,10 +1,11 @@
-"""W7 and W8: a round of a network, beside plain JAX by hand.
+"""W7 and W8: a round of a network, beside hand-written JAX.
 
     python -m benchmarks.rounds --workload=W7 [--algorithm=fed_avg] [--repeats=3]
 
-By hand is a jitted gradient step in loops over rounds, clients and steps (``plain_loop.py``), on
-the same cohorts and minibatches. Each side runs in fresh processes, alternating; medians and minima
-of both are reported, and the loss that each side reached on the first thousand examples.
+The hand-written side is a jitted gradient step in loops over rounds, clients and steps
+(``plain_loop.py``), on the same cohorts and minibatches. Each side runs in fresh processes,
+alternating; the results are medians and minima of both, and the loss of each side on the first
+thousand examples.
 """
 
 import os
@@ -40,7 +41,7 @@ def problem(workload: Workload, data: fcojax.ClientData, dropout_rates=(0.0, 0.0
 
 
 def measure_ours(workload: Workload, algorithm: str) -> dict:
-    """Our side in this process: default settings, a CPU device for each core."""
+    """The library's side in this process: default settings, a CPU device for each core."""
     jax.config.update("jax_num_cpu_devices", os.cpu_count())
     x, y = draw(workload)
     data = fcojax.from_rows({"x": x, "y": y}, [workload.num_examples] * workload.num_clients)
@@ -99,7 +100,7 @@ def measure_by_hand(workload: Workload, algorithm: str, draws: str) -> dict:
 
 
 def by_hand(workload: Workload, algorithm: str, x, y, members, indices) -> dict:
-    """The model after these cohorts and minibatches, from the library's start."""
+    """Return the model after these cohorts and minibatches, from the library's start."""
     clients = {
         name: leaf.reshape(workload.num_clients, workload.num_examples, *leaf.shape[1:])
         for name, leaf in (("x", x), ("y", y))

@@ -1,6 +1,6 @@
 """The sections of ``benchmarks.accelerator``; each runs in its own process.
 
-A section is a generator of rows. A row's ``failed`` says why there is no number in it.
+A section is a generator of rows. A row without a number has the reason in ``failed``.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,11 +20,11 @@ from benchmarks.sweep import rates as grid_of_rates
 from benchmarks.workloads import SCALES, WORKLOADS, Workload, draw, objective, start
 from fcojax import transforms
 
-# The last one is an algorithm of products and not a precision; not every backend has it.
+# The last one is an algorithm for products and not a precision; some backends lack it.
 PRECISIONS = ("highest", "high", "default", "BF16_BF16_F32")
 
 
-# What a run may take on a CPU, about a second or two, for all sections to fit in eight minutes.
+# A run on a CPU may take about a second or two, so that all sections fit in eight minutes.
 _OPERATIONS_ON_A_CPU = 1e10
 
 
@@ -37,7 +37,7 @@ def in_few_rounds(workload: Workload, num_points: int = 1) -> Workload:
 
 
 def sized(name: str, quick: bool) -> Workload:
-    """The workload, or one of its kind that takes no time."""
+    """Return the workload, or a tiny version of it."""
     workload = WORKLOADS[name]
     if not quick:
         return in_few_rounds(workload)
@@ -141,7 +141,7 @@ class Setting:
         return objective(loss, self.workload, params, self.x, self.y, penalised=True)
 
     def both(self) -> dict:
-        """Return milliseconds a round and the objective of both sides."""
+        """Return milliseconds per round and the objective of both sides."""
         rounds = self.workload.num_rounds
         ours, first, model = timed(self.run, jax.random.key(0))
         operations, read = needs(self.workload)
@@ -167,7 +167,7 @@ def peaks(quick: bool) -> Iterator[dict]:
     }
 
     def copying():
-        # In a loop, which writes where it reads: fresh pages cost a CPU more than their contents.
+        # In a loop that writes in place: on a CPU new pages cost more than the copy itself.
         times = 10
         program = jax.jit(lambda x: jax.lax.fori_loop(0, times, lambda _, x: x + 1, x).sum())
         milliseconds, _, _ = timed(program, jnp.ones(count, jnp.float32))
@@ -198,7 +198,7 @@ def rounds_of(name: str) -> Callable[[bool], Iterator[dict]]:
 
 
 def scaling_of(name: str) -> Callable[[bool], Iterator[dict]]:
-    """The section of a workload that comes in sizes."""
+    """The section of a workload with several sizes."""
 
     def section(quick):
         field, values = SCALES[name]
@@ -212,7 +212,7 @@ def scaling_of(name: str) -> Callable[[bool], Iterator[dict]]:
 
 
 def sweep(quick: bool) -> Iterator[dict]:
-    """W4: 1 to 10,000 points; by hand with ``vmap`` up to a hundred of them."""
+    """W4: 1 to 10,000 points; the hand-written side with ``vmap`` up to a hundred."""
     workload = sized("W1", quick)
     workload = workload._replace(num_rounds=min(workload.num_rounds, 100))
     operations, read = needs(workload)
@@ -238,7 +238,7 @@ def sweep(quick: bool) -> Iterator[dict]:
 
 
 def by_precision(quick: bool) -> Iterator[dict]:
-    """Where W1 to W4 end, and how fast, at each precision of products."""
+    """The objectives and times of W1 to W4 at each precision of products."""
     for name in ("W1", "W2", "W3", "W4"):
         workload = sized("W1" if name == "W4" else name, quick)
         setting, at_highest = Setting(workload), None

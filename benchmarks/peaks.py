@@ -2,9 +2,9 @@
 
     python -m benchmarks.peaks
 
-Prints one JSON line. A workload's floor is the larger of two times: that of its products at the
-peak of a large matrix product, and that of reading its minibatches once from memory. Reading the
-state and drawing random numbers are taken to cost nothing.
+It prints one JSON line. The lower bound of a workload is the larger of two times: its products at
+the peak of a large matrix product, and one pass over its minibatches in memory. Reading the state
+and drawing random numbers are assumed to take no time.
 """
 
 import json
@@ -48,9 +48,9 @@ def peaks() -> Peaks:
 
 
 def needs(workload: Workload) -> tuple[float, float]:
-    """Operations and bytes of one round: forward and gradient products, and each step's rows.
+    """Return operations and bytes of a round: forward and gradient products, and rows of each step.
 
-    Rows that stay in cache from step to step are read once.
+    Rows that remain in cache between steps are read once.
     """
     members = workload.cohort_size or workload.num_clients
     rows = workload.batch_size or workload.num_examples
@@ -61,7 +61,7 @@ def needs(workload: Workload) -> tuple[float, float]:
 
 
 def floor_ms(workload: Workload, known: Peaks) -> float:
-    """Milliseconds of one round at the machine's peaks."""
+    """Return the milliseconds of one round at the machine's peaks."""
     operations, read = needs(workload)
     return 1e3 * max(operations / (1e9 * known.gflops), read / (1e9 * known.gbytes))
 

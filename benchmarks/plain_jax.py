@@ -1,7 +1,7 @@
-"""The same algorithms by hand in plain JAX: one jitted scan over rounds, clients side by side.
+"""The same algorithms in hand-written JAX: one jitted scan over rounds, clients side by side.
 
-A program for one algorithm and clients of equal size, without a library. Cohorts and minibatches
-are arguments, so drawing them costs nothing here.
+It is a program for one algorithm and clients of equal size. Cohorts and minibatches are arguments,
+so the times do not include drawing them.
 """
 
 import functools
@@ -29,7 +29,7 @@ def run(
     Args:
       algorithm: ``fed_avg`` or ``fed_dual_avg`` with an l1 penalty on ``kernel``.
       loss: ``(params, rows) -> one loss per example``.
-      num_steps: local steps, where ``indices`` does not tell.
+      num_steps: local steps, if ``indices`` is ``None``.
       rates: ``client_lr``, ``server_lr`` and ``penalty_scale``.
       params: the start.
       data: arrays with axes [clients, examples] in front.

@@ -1,4 +1,4 @@
-"""Networks trained as one does by hand in plain JAX: a jitted step, in loops in Python.
+"""Networks trained by hand-written JAX: a jitted step in Python loops.
 
 Rounds, clients and steps are loops, minibatches are taken in numpy, and every client's step is one
 call of a compiled gradient step. The models are written with ``jax.lax`` alone.
@@ -47,7 +47,7 @@ def char_gru(params: Params, tokens: jax.Array) -> jax.Array:
 
 
 def cross_entropy(model: Callable) -> Callable[[Params, dict], jax.Array]:
-    """``(params, rows) -> mean loss`` of a model, over examples and, where there is one, time."""
+    """Return ``(params, rows) -> mean loss`` of a model, over examples and any time axis."""
 
     def loss(params, rows):
         logits, labels = model(params, rows["x"]), rows["y"]

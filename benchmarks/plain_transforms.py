@@ -35,7 +35,7 @@ def nearest_frame(v):
 
 
 VECTORS, MATRICES = ((1_000_000,), (64, 1_000)), ((256, 256), (64, 32, 32))
-# Ours, the plain way or None, the rank of one point, and the shapes, batches in front.
+# Ours, a plain version or None, the rank of one point, and the shapes with batches in front.
 TRANSFORMS = {
     "l1": (lambda v: transforms.l1().prox(v, 1.0, 0.7), soft, 1, VECTORS),
     "simplex": (lambda v: transforms.simplex().prox(v, 1.0, 1.0), simplex_by_sorting, 1, VECTORS),
@@ -47,7 +47,7 @@ TRANSFORMS = {
 
 
 def of_transforms(quick: bool) -> Iterator[dict]:
-    """Yield the time of each transform, beside plain JAX where there is such a form."""
+    """Yield the time of each transform, beside plain JAX if there is such a version."""
     for name, (ours, plain, rank, shapes) in TRANSFORMS.items():
         for shape in ((4,) * rank,) if quick else shapes:
             at = jax.random.normal(jax.random.key(0), shape, jnp.float32)

@@ -1,4 +1,4 @@
-"""Sides of a benchmark in fresh processes; this file imports no JAX."""
+"""Run sides of a benchmark in fresh processes; this file does not import JAX."""
 
 import json
 import subprocess
@@ -8,7 +8,7 @@ import sys
 def in_fresh_process(module: str, **options) -> dict:
     """Run ``python -m benchmarks.MODULE --NAME=VALUE ...``; return its last line, which is JSON.
 
-    XLA on a CPU is in a fast or a slow state per process, so medians are taken over processes.
+    On a CPU XLA is fast or slow for the life of a process, so medians are taken over processes.
     """
     command = [sys.executable, "-m", f"benchmarks.{module}"]
     command += [f"--{name}={value}" for name, value in options.items()]

@@ -1,4 +1,4 @@
-"""The random draws of a run, for programs that replay it."""
+"""The random draws of a run, for programs that repeat it."""
 
 import jax
 import jax.numpy as jnp
@@ -13,18 +13,18 @@ def draws(
 ) -> tuple[Array, Array, Array, Array]:
     """Return the draws of round ``index`` without running it.
 
-    Takes the population as it is on one device; on a mesh the draws are the same.
+    The population must be on one device; on a mesh the draws are the same.
 
     Returns:
-      The members, their weights in the mean, zero for a place that is empty or whose upload is
-      lost, and for each member the indices of its minibatches among its own examples with their
-      weights, zero also in the steps that a client does not take.
+      The members; their weights in the mean, zero for an empty place or a lost upload; and for each
+      member the indices of its minibatches among its own examples with their weights, which are
+      also zero in steps that a client does not take.
     """
     cohort = draw_cohort(plan, data, key, index)
     members = cohort.members
     if members is None:
         members = jnp.arange(data.num_clients, dtype=jnp.int32)
-    # Samplers may leave anything in places that are empty.
+    # Empty places may hold any index.
     members = jnp.where(cohort.present, members, 0)
 
     def batches(client):

@@ -1,11 +1,11 @@
-"""Milliseconds a round, beside the same algorithm by hand in numpy.
+"""Milliseconds per round, beside the same algorithm in plain numpy.
 
     python -m benchmarks.rounds --workload=W1 [--algorithm=fed_dual_avg] [--repeats=5]
 
-Prints one JSON line. W5 and W6 have no other side, see ``benchmarks.scaling``; the other side of W7
-and W8 is plain JAX, see ``benchmarks.networks``. Each side runs in ``--repeats`` fresh processes,
-alternating, on the same cohorts and minibatches; medians and minima of both are reported, and the
-objective that each side reached.
+It prints one JSON line. W5 and W6 have no other side, see ``benchmarks.scaling``; the other side of
+W7 and W8 is plain JAX, see ``benchmarks.networks``. Each side runs in ``--repeats`` fresh
+processes, alternating, on the same cohorts and minibatches; the results are medians and minima of
+both, and the objective of each side.
 """
 
 import json
@@ -29,7 +29,7 @@ _TIMED = 5  # timings inside a process, of which the median counts
 
 
 def measure_numpy(workload: Workload, algorithm: str, draws: str) -> dict:
-    """The numpy side, in a process that never imports JAX."""
+    """The numpy side, in a process that does not import JAX."""
     x, y = draw(workload)
     stored = np.load(draws)
     members = stored["members"] if workload.cohort_size else None
@@ -46,7 +46,7 @@ def measure_numpy(workload: Workload, algorithm: str, draws: str) -> dict:
 
 
 def measure_ours(workload: Workload, algorithm: str, key_seed: int) -> dict:
-    """Our side: default settings, no tuning."""
+    """The library's side, with default settings."""
     import jax
 
     from benchmarks.settings import ours
@@ -152,6 +152,8 @@ if __name__ == "__main__":
     flags.DEFINE_enum("workload", "W1", list(WORKLOADS), "Which workload.")
     flags.DEFINE_enum("algorithm", "fed_dual_avg", by_hand.ALGORITHMS, "Which algorithm.")
     flags.DEFINE_integer("repeats", 5, "Fresh processes per side.", lower_bound=1)
-    flags.DEFINE_enum("side", None, ["ours", "numpy", "by_hand"], "Play one side in this process.")
+    flags.DEFINE_enum(
+        "side", None, ["ours", "numpy", "by_hand"], "Measure one side in this process."
+    )
     flags.DEFINE_string("draws", None, "File of cohorts and minibatches, for the other side.")
     app.run(main)

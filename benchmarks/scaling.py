@@ -2,9 +2,9 @@
 
     python -m benchmarks.scaling --workload=W5 [--algorithm=fed_dual_avg]
 
-Prints one JSON line. Every size runs in a fresh process. Memory is the process's peak beyond what
-it held when the data were there: ``beyond_data_mb`` in a first run, which compiles, and
-``rounds_mb`` in a second one, which has nothing but the rounds to do.
+It prints one JSON line. Every size runs in a fresh process. Memory is the process's peak minus its
+memory with the data: ``beyond_data_mb`` in a first run, which compiles, and ``rounds_mb`` in a
+second run, which only runs the rounds.
 """
 
 import ctypes
@@ -20,12 +20,12 @@ from benchmarks.processes import in_fresh_process
 from benchmarks.workloads import SCALES, WORKLOADS, draw
 
 FLAGS = flags.FLAGS
-_SECONDS = 2.0  # that a size is timed for, at least three runs
+_SECONDS = 2.0  # of timing per size, with at least three runs
 _STATUS = pathlib.Path("/proc/self/status")
 
 
 def measure(name: str, algorithm: str, size: int) -> dict:
-    """One size, in this process."""
+    """Measure one size in this process."""
     import jax
 
     from benchmarks.settings import ours
@@ -50,7 +50,7 @@ def measure(name: str, algorithm: str, size: int) -> dict:
 
 
 def compare(name: str, algorithm: str) -> dict:
-    """All sizes, each in a fresh process; the JSON line as a dict."""
+    """Measure all sizes, each in a fresh process; return the JSON line as a dict."""
     field, sizes = SCALES[name]
     results = [
         in_fresh_process("scaling", workload=name, algorithm=algorithm, size=size) for size in sizes
@@ -70,7 +70,7 @@ def compare(name: str, algorithm: str) -> dict:
 
 
 def _settle() -> float:
-    """Megabytes held once all that is free went back to the system; forgets the peak so far."""
+    """Return the megabytes held after free memory is returned to the system; reset the peak."""
     gc.collect()
     ctypes.CDLL("libc.so.6").malloc_trim(0)
     pathlib.Path("/proc/self/clear_refs").write_text("5")

@@ -94,7 +94,7 @@ def drawn(workload: Workload, key_seed: int) -> tuple[np.ndarray, np.ndarray]:
         return jax.lax.map(lambda index: draws(chosen, data, key, index), rounds)
 
     members, _, indices, weights = map(np.asarray, of_all(data, rounds))
-    assert (weights == 1).all(), "the other side knows no padding"
+    assert (weights == 1).all(), "the other side does not support padding"
     return members, indices
 
 

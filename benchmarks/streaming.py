@@ -2,9 +2,9 @@
 
     python -m benchmarks.streaming [--workload=W3] [--rounds=400]
 
-Prints one JSON line: milliseconds a round of both, in thirds of the run; the resident memory of the
-process after 100 rounds of streaming and at the end; whether both end with the same bits.
-FedDualAvg, in blocks of 10 rounds.
+It prints one JSON line: milliseconds per round of both, in thirds of the run; the resident memory
+of the process after 100 rounds of streaming and at the end; and whether both end with the same
+bits. The algorithm is FedDualAvg, in blocks of 10 rounds.
 """
 
 import json
@@ -26,13 +26,13 @@ _FIRST = 100  # rounds that are not timed
 
 
 def resident_mb() -> float:
-    """Return the resident memory of this process, as the kernel counts it."""
+    """Return the resident memory of this process, as counted by the kernel."""
     pages = int(pathlib.Path("/proc/self/statm").read_text("ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def timed(advance, state, third: int):
-    """Return the last state, milliseconds a round in each third, and megabytes before them."""
+    """Return the last state, milliseconds per round in each third, and megabytes before them."""
     state, before, times = advance(state, _FIRST), resident_mb(), []
     for _ in range(3):
         began = time.perf_counter()

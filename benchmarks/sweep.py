@@ -1,10 +1,10 @@
-"""W4: milliseconds a round for a whole grid of rates, beside the numpy loop over its points.
+"""W4: milliseconds per round for a whole grid of rates, beside a numpy loop over its points.
 
     python -m benchmarks.sweep [--algorithm=fed_dual_avg] [--repeats=3]
 
-Prints one JSON line. Each repeat is a fresh process per side, alternating; inside its process our
-side runs grids of 1, 25 and 100 points in turn, on the cohorts and minibatches that the numpy side
-reads for its points.
+It prints one JSON line. Each repeat is a fresh process per side, alternating; in its process the
+library runs grids of 1, 25 and 100 points in turn, on the cohorts and minibatches that the numpy
+side reads for its points.
 """
 
 import json
@@ -24,10 +24,10 @@ from benchmarks.settings import plan, setting, store_draws
 from benchmarks.workloads import WORKLOADS, Workload, draw
 
 FLAGS = flags.FLAGS
-GRIDS = {"W4": (1, 5, 10), "toy": (1, 2)}  # rates of each kind; points are their squares
+GRIDS = {"W4": (1, 5, 10), "toy": (1, 2)}  # rates of each kind; the number of points is the square
 _NUM_ROUNDS = 100
 _TIMED = 5  # timings inside a process, of which the median counts
-_POINTS_BY_HAND = 3  # how many of the middle grid's points numpy runs in a process
+_POINTS_BY_HAND = 3  # points of the middle grid that numpy runs in a process
 
 
 def base(name: str) -> Workload:
@@ -44,7 +44,7 @@ def rates(num: int) -> list[tuple[float, float]]:
 
 
 def measure_numpy(name: str, algorithm: str, draws: str) -> dict:
-    """Milliseconds a round and point, and the models of the points that were run."""
+    """Return milliseconds per round and point, and the models of the points that ran."""
     workload = base(name)
     x, y = draw(workload)
     stored = np.load(draws)
@@ -64,7 +64,7 @@ def measure_numpy(name: str, algorithm: str, draws: str) -> dict:
 
 
 def measure_ours(name: str, algorithm: str) -> dict:
-    """Milliseconds a round for each size of grid, and the middle grid's models."""
+    """Return milliseconds per round for each size of grid, and the middle grid's models."""
     import jax
 
     jax.config.update("jax_num_cpu_devices", os.cpu_count())
@@ -167,6 +167,6 @@ if __name__ == "__main__":
     flags.DEFINE_enum("workload", "W4", list(GRIDS), "Which workload.")
     flags.DEFINE_enum("algorithm", "fed_dual_avg", by_hand.ALGORITHMS, "Which algorithm.")
     flags.DEFINE_integer("repeats", 3, "Fresh processes per side.", lower_bound=1)
-    flags.DEFINE_enum("side", None, ["ours", "numpy"], "Play one side in this process.")
+    flags.DEFINE_enum("side", None, ["ours", "numpy"], "Measure one side in this process.")
     flags.DEFINE_string("draws", None, "File of cohorts and minibatches, for the numpy side.")
     app.run(main)

@@ -2,9 +2,9 @@
 
     python -m benchmarks.transforms [--only simplex] [--repeats 11] [--quick]
 
-Prints one JSON line per case and size. Ours and theirs alternate, so that both see the same
-machine, and medians are compared; both answers are compared too, as ``difference``, so that faster
-cannot mean less done. A new transform is a new row of ``CASES``.
+It prints one JSON line per case and size. Ours and theirs alternate, so that both run under the
+same conditions, and medians are compared. ``difference`` compares both results, so that a faster
+result is not a less accurate one. A new transform is a new row of ``CASES``.
 """
 
 import argparse
@@ -29,16 +29,16 @@ FRAMES = ((64, 784, 5), (64, 784, 16), (64, 32, 32))
 
 
 class Case(NamedTuple):
-    """One transform in two ways.
+    """One transform in two versions.
 
     Attributes:
       ours: jittable, from the arrays that ``draw`` returns to an array.
-      theirs: the plain way, on numpy arrays. None: there is none, only our time is reported.
-      shapes: what to run on; a shape is what ``draw`` gets.
+      theirs: the plain version, on numpy arrays; with None only our time is reported.
+      shapes: the arguments of ``draw``.
       draw: ``(numpy generator, shape) -> arrays``.
-      label: what ``theirs`` is.
-      applied: how often both do their work in one call; times are divided by it.
-      agree: whether both have the same answer.
+      label: a description of ``theirs``.
+      applied: how often one call applies the transform; times are divided by it.
+      agree: whether both results are the same.
     """
 
     ours: Callable
@@ -64,12 +64,12 @@ def per_row(function: Callable, rank: int = 1) -> Callable:
 
 
 def prox(penalty: transforms.Penalty, step: float, scale: float, rank: int = 1) -> Callable:
-    """The prox as a function of the point alone, over a batch if there is one."""
+    """Return the prox as a function of the point, over a batch if there is one."""
     return per_row(lambda v: penalty.prox(v, step, scale), rank)
 
 
 def prox_in_a_program(penalty: transforms.Penalty, step: float, applied: int) -> Callable:
-    """The prox of the prox of ..., in one compiled loop, as the clients' steps apply it."""
+    """Return the iterated prox in one compiled loop, as in the clients' steps."""
     return lambda v, _: jax.lax.fori_loop(0, applied, lambda _, at: penalty.prox(at, step, 1.0), v)
 
 
@@ -192,7 +192,7 @@ CASES = {
 
 
 def measure(name: str, case: Case, shape: tuple, repeats: int) -> dict:
-    """Return medians of alternating runs, and the largest difference of the two answers."""
+    """Return medians of alternating runs, and the largest difference of the two results."""
     drawn = [np.asarray(a, np.float32) for a in case.draw(np.random.default_rng(0), shape)]
     placed = [jnp.asarray(a) for a in drawn]
     ours = jax.jit(case.ours)

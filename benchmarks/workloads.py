@@ -1,13 +1,13 @@
-"""The reference workloads, as arrays that both sides read.
+"""The reference workloads, as arrays for both sides.
 
-W1: least squares + l1, 64 clients of 128 x 1024, ten a round, ten steps of batch 10.
+W1: least squares + l1, 64 clients of 128 x 1024, ten per round, ten steps of batch 10.
 W2: binary logistic + l1, 59 clients of 18 x 39,912, all of them, five full-batch steps.
-W3: softmax regression of 62 classes + l1, 3,400 clients of 100 x 784, ten a round, one epoch.
+W3: softmax regression of 62 classes + l1, 3,400 clients of 100 x 784, ten per round, one epoch.
 W4: W1 over a grid of rates; see ``benchmarks.sweep``.
-W5: W1 with 8 examples of 64 features a client, and a thousand to a million clients.
-W6: W1 with 10,000 clients of 16 examples, and ten to all of them a round.
-W7: the EMNIST network without dropout, 3,400 clients of 100 x 28 x 28, ten a round, one epoch.
-W8: a character GRU, 700 clients of 40 sequences of 80, ten a round, one epoch of batch 4.
+W5: W1 with 8 examples of 64 features per client, and a thousand to a million clients.
+W6: W1 with 10,000 clients of 16 examples, and ten to all of them per round.
+W7: the EMNIST network without dropout, 3,400 clients of 100 x 28 x 28, ten per round, one epoch.
+W8: a character GRU, 700 clients of 40 sequences of 80, ten per round, one epoch of batch 4.
 """
 
 from collections.abc import Callable
@@ -17,18 +17,18 @@ import numpy as np
 
 
 class Workload(NamedTuple):
-    """Sizes and numbers of a workload; ``None`` does not apply.
+    """Sizes and numbers of a workload; ``None`` if not applicable.
 
     Attributes:
       model: ``least_squares``, ``logistic`` or ``softmax``; ``emnist_net`` or ``char_gru``.
       num_clients, num_examples, dim, num_classes: the shapes.
-      cohort_size: members a round, or ``None`` for everyone.
+      cohort_size: members per round, or ``None`` for full participation.
       num_steps: local steps.
-      batch_size: examples a step, or ``None`` for all.
+      batch_size: examples per step, or ``None`` for all.
       epoch: whether the batches are one reshuffled pass over the examples.
       num_rounds: rounds that are timed together.
       client_lr, penalty_scale: numbers at which the workload converges.
-      server_lr: one, but in sweeps.
+      server_lr: one, except in sweeps.
     """
 
     model: str
@@ -59,7 +59,7 @@ WORKLOADS = {
 }
 
 NETWORKS = ("emnist_net", "char_gru")
-# What W5 and W6 vary, and the values they take.
+# The fields that W5 and W6 vary, and their values.
 SCALES = {
     "W5": ("num_clients", (1_000, 10_000, 100_000, 1_000_000)),
     "W6": ("cohort_size", (10, 100, 1_000, 10_000)),
@@ -86,12 +86,12 @@ def draw(workload: Workload) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _draw_for_network(rng, workload: Workload) -> tuple[np.ndarray, np.ndarray]:
-    """Images in [0, 1] and labels, or characters and those that follow them."""
+    """Return images in [0, 1] and labels, or characters and the characters that follow them."""
     num_rows = workload.num_clients * workload.num_examples
     if workload.model == "emnist_net":
         x = rng.random((num_rows, workload.dim), dtype=np.float32)
         return x, rng.integers(0, workload.num_classes, num_rows, dtype=np.int32)
-    # No 0, which is padding. A character tells much of the next one.
+    # No 0, which is padding. Each character largely determines the next one.
     steps = rng.integers(1, 5, (num_rows, workload.dim + 1), dtype=np.int32)
     characters = (workload.num_classes or 0) - 1
     text = 1 + np.cumsum(steps, axis=1, dtype=np.int32) % characters

@@ -2,18 +2,18 @@
 
     fcojax run compare --workdir=runs/compare
 
-The first table has the final distance to the optimum at the step 1 / (K L) and at half of it, or at
-the prox steps 1 and 1/2. It separates exact methods from those whose bias is proportional to the
-step, and from those that solve another problem. The second has the exchanges, and the floats up and
-down, to a relative distance of 1e-6, each method at the grid point that needs the fewest exchanges,
-or ends closest if none gets there. Gradients are exact. The two problems differ in how similar the
-clients' Hessians are.
+The first table has the final distance to the optimum with the step 1 / (K L) and with half of it,
+or with the prox steps 1 and 1/2. It separates exact methods from those whose bias is proportional
+to the step, and from those that solve another problem. The second table has the exchanges, and the
+floats up and down, to a relative distance of 1e-6, for each method at the grid point that needs the
+fewest exchanges, or ends closest if none reaches it. Gradients are exact. The two problems differ
+in how similar the clients' Hessians are.
 
-ProxGD is centralised: an exchange is one step, and it sends what a server would send to sum the
-clients' gradients. It is FedMiD-OSP with one local step. MimeSVRG has two exchanges a round. FedPD
-with a server prox is FedADMM. Biased methods always prefer the smallest step of their grid, and
-never reach the tolerance. FedFW minimises over the l1 ball that the optimum lies on. FedSplit,
-which takes no penalty, and FeDualEx, for saddle points, are left out.
+ProxGD is centralised: an exchange is one step, with the traffic that a server needs to sum the
+clients' gradients. It equals FedMiD-OSP with one local step. MimeSVRG has two exchanges per round.
+FedPD with a server prox is FedADMM. Biased methods always prefer the smallest step of their grid,
+and never reach the tolerance. FedFW minimises over the l1 ball with the optimum on its boundary.
+FedSplit, which takes no penalty, and FeDualEx, for saddle points, are not compared.
 """
 
 from ml_collections import ConfigDict
@@ -25,7 +25,7 @@ EXPERIMENT = compare.EXPERIMENT
 
 
 def get_config():
-    """Everything that can be set with --config.KEY=VALUE."""
+    """Return the config; every key can be set with --config.KEY=VALUE."""
     config = ConfigDict()
     config.data_seed = 0
     config.num_clients, config.dim = 8, 20
@@ -51,7 +51,7 @@ def get_config():
 
 
 def quick(config):
-    """Shrinks the study to well under a minute on a laptop."""
+    """Shrink the study to well under a minute on a laptop."""
     config.problems = ("own",)
     config.methods = ("prox_gd", "fed_mid", "fed_dual_avg", "fed_pd")
     config.limit_rounds = 2000

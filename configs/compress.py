@@ -2,13 +2,13 @@
 
     fcojax run compress --workdir=runs/compress
 
-Eight clients with Hessians and true weights of their own in 20 dimensions, in double precision and
-with exact gradients. Every pair of a method and a codec is run at the same step sizes, multiples
-of 1 / (K L), and shown at the one that needs the fewest bytes up to a relative distance of 1e-6.
-FedDualAvg takes one local step, as with several it ends elsewhere, whatever is sent; composite FL
-and SCAFFOLD take ten. The uploads of FedDualAvg do not vanish at the solution, so its feedback is
-EF21; those of the other two do, and theirs is EF14. Bytes are those of the encoded uploads of all
-clients.
+Eight clients have different Hessians and true weights in 20 dimensions, in double precision and
+with exact gradients. Every pair of a method and a codec runs with the same step sizes, multiples of
+1 / (K L), and is shown at the one that needs the fewest bytes to a relative distance of 1e-6.
+FedDualAvg takes one local step, because with several it converges to another point even without
+compression; composite FL and SCAFFOLD take ten. The uploads of FedDualAvg do not vanish at the
+solution, so its feedback is EF21; those of the other two vanish, so theirs is EF14. Bytes are those
+of the encoded uploads of all clients.
 """
 
 from ml_collections import ConfigDict
@@ -19,7 +19,7 @@ EXPERIMENT = compress.LASSO
 
 
 def get_config():
-    """Everything that can be set with --config.KEY=VALUE."""
+    """Return the config; every key can be set with --config.KEY=VALUE."""
     config = ConfigDict()
     config.data_seed, config.seeds = 0, (0,)
     config.num_clients, config.dim, config.num_true = 8, 20, 7
@@ -46,7 +46,7 @@ def get_config():
 
 
 def quick(config):
-    """Shrinks the study to well under a minute on a laptop."""
+    """Shrink the study to well under a minute on a laptop."""
     config.methods = ("composite_fl",)
     config.codecs = ("whole", "top_k:0.1")
     config.step_factors = (0.5, 1.0)

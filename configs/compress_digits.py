@@ -2,11 +2,11 @@
 
     fcojax run compress_digits --workdir=runs/compress_digits
 
-The 1,797 digits of 8 x 8 pixels that scikit-learn has, over ten clients with unlike labels; every
-fifth is kept for testing. A ridge makes the solution unique, an l1 norm of the kernel sparse. As in
-``configs/compress.py`` every pair of a method and a codec is run at the same step sizes, which
-are multiples of 1 / (K L) with L a bound on the curvature of any client, in double precision and
-with exact gradients. About four minutes of computing.
+The data are scikit-learn's 1,797 digits of 8 x 8 pixels, divided over ten clients with different
+labels; every fifth digit is kept for testing. A ridge makes the solution unique, an l1 norm of the
+kernel makes it sparse. As in ``configs/compress.py`` every pair of a method and a codec runs with
+the same step sizes, multiples of 1 / (K L) with a bound L on the curvature of any client, in double
+precision and with exact gradients. The run takes about four minutes.
 """
 
 from ml_collections import ConfigDict
@@ -17,7 +17,7 @@ EXPERIMENT = compress.DIGITS
 
 
 def get_config():
-    """Everything that can be set with --config.KEY=VALUE."""
+    """Return the config; every key can be set with --config.KEY=VALUE."""
     config = ConfigDict()
     config.data_dir = ""  # with the files of MNIST their first writers are the clients
     config.data_seed, config.seeds, config.num_clients, config.share_of_writers = 0, (0,), 10, 0.05
@@ -44,7 +44,7 @@ def get_config():
 
 
 def quick(config):
-    """Shrinks the study to well under a minute on a laptop."""
+    """Shrink the study to well under a minute on a laptop."""
     config.methods, config.num_clients = ("composite_fl",), 4
     config.codecs = ("whole", "top_k:0.1")
     config.step_factors = (4.0, 16.0)

@@ -2,13 +2,13 @@
 
     fcojax run compress_network --workdir=runs/compress_network --config.data_dir=DIR
 
-Every writer is a client, and all take part: four local steps of batch size 10, with a small l1 norm
-of the dense kernels. Every pair of a method and a codec is run at the same step sizes with three
-seeds, and shown at the step that needs the fewest bytes to the lower error.
+Every writer is a client, and all clients take part, with four local steps of batch size 10 and a
+small l1 norm of the dense kernels. Every pair of a method and a codec runs with the same step sizes
+and three seeds, and is shown at the step that needs the fewest bytes to the lower error.
 
-``DIR`` holds MNIST with the writers of QMNIST, of which a part is read; the error is that on
-writers of the test set. Without ``DIR`` these are scikit-learn's digits, over clients with unlike
-labels.
+``DIR`` holds MNIST with the writers of QMNIST, of which a part is read; the error is measured on
+writers of the test set. Without ``DIR`` the data are scikit-learn's digits, divided over clients
+with different labels.
 """
 
 from ml_collections import ConfigDict
@@ -19,7 +19,7 @@ EXPERIMENT = compress.NETWORK
 
 
 def get_config():
-    """Everything that can be set with --config.KEY=VALUE."""
+    """Return the config; every key can be set with --config.KEY=VALUE."""
     config = ConfigDict()
     config.data_dir, config.share_of_writers = "", 0.02
     config.data_seed, config.seeds, config.num_clients = 0, (0, 1, 2), 10
@@ -47,7 +47,7 @@ def get_config():
 
 
 def quick(config):
-    """Shrinks the study to well under a minute on a laptop."""
+    """Shrink the study to well under a minute on a laptop."""
     config.methods, config.num_clients = ("composite_fl",), 4
     config.codecs = ("whole", "top_k:0.1")
     config.step_factors, config.seeds = (0.1,), (0, 1)

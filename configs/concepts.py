@@ -1,19 +1,19 @@
-r"""Accuracy over nonzeros per class: a sparse head on 512 features for 100 classes at five clients.
+r"""Accuracy over nonzeros per class: a sparse linear head, trained by five clients.
 
     fcojax run concepts --workdir=runs/concepts
 
-A class is the presence of a few concepts, each a feature with noise of variance 1, and clients
-differ in their classes by Dirichlet shares. FedDualAvg, FedDA and composite FL run at each strength
-of an l1 norm on the kernel, a share of the least one with zeros alone; FedAvg runs without a
-penalty, and its entries of largest magnitude are kept. The bias is free. A model counts for k
-nonzeros per class if it has at most k on average, and the most accurate one is shown, which has
-been chosen on the same validation rows for all methods.
+By default there are 512 features and 100 classes. A class is the presence of a few concepts, each a
+feature with noise of variance 1, and the class frequencies of clients differ by Dirichlet shares.
+FedDualAvg, FedDA and composite FL run at each strength of an l1 norm on the kernel, a fraction of
+the smallest strength at which all entries are zero. FedAvg runs without a penalty, and its entries
+of largest magnitude are kept. The bias is free. For k nonzeros per class the most accurate model
+with at most k on average is shown; all methods are compared on the same validation rows.
 
     fcojax run concepts --workdir=runs/concepts_mnist --config.data_dir=DIR \
         --config.num_features=128 --config.num_classes=10 --config.kept=2,5,10,20,50,128
 
-has real features: those of the hidden layer of a network that is trained on ``num_network`` digits
-of the MNIST in ``DIR``; the heads and their validation use others.
+uses real features and 10 classes: the 128 units of the hidden layer of a network trained on
+``num_network`` digits of MNIST in ``DIR``; the heads and their validation use other digits.
 """
 
 from ml_collections import ConfigDict
@@ -24,7 +24,7 @@ EXPERIMENT = concepts.EXPERIMENT
 
 
 def get_config():
-    """Everything that can be set with --config.KEY=VALUE."""
+    """Return the config; every key can be set with --config.KEY=VALUE."""
     config = ConfigDict()
     config.data_seed, config.seeds = 0, (0, 1, 2)
     config.data_dir, config.num_network = "", 4000  # a folder with MNIST, for a network's features
@@ -34,7 +34,7 @@ def get_config():
     config.num_clients, config.concentration = 5, 0.5
 
     config.methods = ("fed_dual_avg", "fed_da", "composite_fl", "fed_avg")
-    config.strengths = (0.8, 0.6, 0.4, 0.25, 0.12, 0.06, 0.03)  # of the least with zeros alone
+    config.strengths = (0.8, 0.6, 0.4, 0.25, 0.12, 0.06, 0.03)  # of the least with only zeros
     config.client_lr = ConfigDict()
     config.client_lr.fed_dual_avg = config.client_lr.composite_fl = (0.1, 0.3, 1.0)
     config.client_lr.fed_avg, config.client_lr.fed_da = (0.1, 0.3, 1.0), (0.003, 0.01, 0.03)
@@ -44,7 +44,7 @@ def get_config():
 
 
 def quick(config):
-    """Shrinks the study to well under a minute on a laptop."""
+    """Shrink the study to well under a minute on a laptop."""
     config.num_features, config.num_classes, config.num_active = 40, 5, 4
     config.num_train, config.num_validation = 300, 200
     config.strengths, config.kept = (0.3, 0.03), (2, 5, 40)

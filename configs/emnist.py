@@ -12,11 +12,11 @@ MNIST with the writers of QMNIST, where the writers of the test set are held out
 of the writers is read. Without ``DIR`` the data are a synthetic softmax problem with ten classes,
 on which there is no CNN. Nothing is downloaded. MNIST takes 21 minutes of processor time.
 
-The paper's main text reports no outcome and gives neither the radii nor the rates, the rounds, the
+The paper's main text reports no result and gives neither the radii nor the rates, the rounds, the
 writers in a round or their epochs. The published CNN has 32 and 64 filters and 512 hidden units
 (--config.cnn_filters=32,64 --config.cnn_hidden=512), which takes twelve times as long as the one
 here. In the first runs the CNN had 30 rounds and client rates of 0.03 and 0.1, and the two-layer
-network rates of 0.03 to 0.3; rounds were cut for time, and rates moved, and nothing is claimed.
+network rates of 0.03 to 0.3; both were changed to save time, and there are no claims on them.
 """
 
 from ml_collections import ConfigDict, config_dict
@@ -27,7 +27,7 @@ EXPERIMENT = emnist.EXPERIMENT
 
 
 def get_config():
-    """Everything that can be set with --config.KEY=VALUE."""
+    """Return the config; every key can be set with --config.KEY=VALUE."""
     config = ConfigDict()
     config.algorithms = ("fed_dual_avg", "fed_dual_avg_osp", "fed_mid", "fed_mid_osp")
     config.models = ("softmax", "mlp", "cnn")
@@ -56,7 +56,7 @@ def get_config():
 
 
 def quick(config):
-    """Shrinks the study to under a minute on a laptop."""
+    """Shrink the study to under a minute on a laptop."""
     config.models = ("softmax", "mlp")
     config.constraints = ("l1",)
     config.num_clients, config.dim, config.num_hidden, config.cohort_size = 10, 20, 16, 5

@@ -1,17 +1,17 @@
-"""FedGD and Local SGD: where local steps lead, and what a convergence theorem promises.
+"""FedGD and Local SGD: the limits of local steps, and the bound of a convergence theorem.
 
     fcojax run fed_gd --workdir=runs/fed_gd
     fcojax run fed_gd --workdir=runs/fed_gd_credit --config.data_dir=DIR
 
-Least squares on four clients: how far FedGD's limit is from the least-squares solution, as a
-function of the local steps E and of two kinds of heterogeneity, and its closed form against
-simulated rounds. Then Local SGD with decreasing steps on ridge and logistic regression, against the
-bound of Theorem 1 of Li, Huang, Yang, Wang and Zhang, "On the convergence of FedAvg on non-iid
-data", ICLR 2020. Under a minute on two cores.
+For least squares on four clients, the study measures how far FedGD's limit is from the
+least-squares solution, as a function of the local steps E and of two kinds of heterogeneity, and
+compares its closed form with simulated rounds. Then it compares Local SGD with decreasing steps on
+ridge and logistic regression with the bound of Theorem 1 of Li, Huang, Yang, Wang and Zhang, "On
+the convergence of FedAvg on non-iid data", ICLR 2020. It takes under a minute on two cores.
 
 ``DIR`` holds German credit of the LIBSVM Data page as ``german.numer_scale`` (or its CSR arrays as
 ``german_numer_scale.npz``): 1,000 customers with 24 features and a constant, divided among as many
-clients as ``sizes`` has, for both parts. Then heterogeneity, which is given, is not varied.
+clients as ``sizes`` has, for both parts. The heterogeneity is then given and not varied.
 
 Steps are counted from t = 0, so the theorem holds with gamma + T in place of gamma + T - 1. Its
 gradient moments are the largest that occurred in the runs.
@@ -25,7 +25,7 @@ EXPERIMENT = fed_gd.EXPERIMENT
 
 
 def get_config():
-    """Everything that can be set with --config.KEY=VALUE."""
+    """Return the config; every key can be set with --config.KEY=VALUE."""
     config = ConfigDict()
     config.data_dir, config.concentration = "", 3.0  # of the Dirichlet shares of each label
     config.data_seed = 0
@@ -52,7 +52,7 @@ def get_config():
 
 
 def quick(config):
-    """Shrinks the study to well under a minute on a laptop."""
+    """Shrink the study to well under a minute on a laptop."""
     config.simulated_steps = (5,)
     config.num_rounds = 20
     config.instances = (0, 1, 2)

@@ -1,4 +1,4 @@
-"""FedPD and FedDyn: when they are one method, and what skipping and sampling cost.
+"""FedPD and FedDyn: when they are one method, and the costs of skipping and sampling.
 
     fcojax run fedpd_feddyn --workdir=runs/fedpd_feddyn
 
@@ -6,10 +6,10 @@ Eight heterogeneous, strongly convex quadratics. Three things are measured: the 
 methods from matching starts (the drift is the mean of the duals, as in Zhang and Hong's note of
 2021 on the two) and from others; FedPD's error floor against the probability of skipping an
 exchange; and the rounds that FedDyn needs against the share of clients that take part. Errors are
-relative to the size of the minimiser. About a minute on two cores.
+relative to the norm of the minimiser. The study takes about a minute on two cores.
 
-The note asks that all clients have equal gradients at the start, and has them with the opposite
-sign. In fact any duals match if the drift is their mean, and gradients enter with a minus.
+The note requires that all clients have equal gradients at the start, and uses the opposite sign. In
+fact any duals match if the drift is their mean, and gradients enter with a minus sign.
 """
 
 from ml_collections import ConfigDict
@@ -20,7 +20,7 @@ EXPERIMENT = fedpd_feddyn.EXPERIMENT
 
 
 def get_config():
-    """Everything that can be set with --config.KEY=VALUE."""
+    """Return the config; every key can be set with --config.KEY=VALUE."""
     config = ConfigDict()
     config.data_seed = 0
     config.num_clients = 8
@@ -47,7 +47,7 @@ def get_config():
 
 
 def quick(config):
-    """Shrinks the study to well under a minute on a laptop."""
+    """Shrink the study to well under a minute on a laptop."""
     config.dim = 6
     config.solvers = ("gd",)
     config.seeds = (0, 1, 2)

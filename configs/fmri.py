@@ -4,25 +4,25 @@ r"""Faces against houses from scans of the brain: Yuan, Zaheer and Reddi (ICML 2
     fcojax run fmri --workdir=runs/fmri_slice \
         --config.data_dir=DIR --config.cohort_size=9
 
-Figures 1 and 5: sparse logistic regression with sessions as clients, 18 scans each, and a penalty
-of 1e-3. Every algorithm runs over a 9 x 5 grid of rates for the paper's 300 rounds and is shown at
-the rates with the lowest objective over the last 40, next to dual averaging on all sessions pooled
-(centralized) and on one session alone (local).
+Figures 1 and 5 show sparse logistic regression with sessions as clients, 18 scans each, and a
+penalty of 1e-3. Every algorithm runs over a 9 x 5 grid of rates for the paper's 300 rounds and is
+shown at the rates with the lowest objective over the last 40, beside dual averaging on all sessions
+pooled (centralized) and on one session only (local).
 
 ``DIR`` holds one of two data sets. ``haxby2001`` has the six subjects of Haxby et al. (2001) with
 39,912 voxels; the sixth is held out. ``haxby_subj1_slice.npz`` has half a slice of the first
 subject with 12 sessions; those in ``held_out`` are held out, so only 9 train. ``view`` may be
 its whole brain at 25 mm, ``haxby_subj1_wholebrain_25mm.npz``.
 
-Without ``DIR`` the data are a surrogate with an eighth of the voxels. Its effect is such that
-methods differ in accuracy: the pooled optimum has 0.986 (0.967 at an effect of 0.06), which is
-above the 0.9 or so of the paper, and centralised training 0.968 at the end of its rounds. 8,100
-scans are held out, for which 0.01 is three standard errors of an accuracy. The full size, with an
-effect at which every method is right, is --config.grid=40,64,64 --config.num_voxels=39912
---config.effect=0.5 --config.sessions=12,12,12,12,11,12.
+Without ``DIR`` the data are a surrogate with an eighth of the voxels. Its effect is chosen such
+that methods differ in accuracy: the pooled optimum has 0.986 (0.967 with an effect of 0.06), above
+the 0.9 or so of the paper, and centralised training ends at 0.968. 8,100 scans are held out, so
+0.01 is three standard errors of an accuracy. The full size, with an effect at which every method is
+accurate, is --config.grid=40,64,64 --config.num_voxels=39912 --config.effect=0.5
+--config.sessions=12,12,12,12,11,12.
 
 The paper states neither the cohort, the local work, the grid, nor how its baselines were tuned. We
-take ten clients a round, two steps of batch size 9, and rates from 1e-4 up, because the squared
+take ten clients per round, two steps of batch size 9, and rates from 1e-4 up, because the squared
 norm of a row is the number of voxels.
 """
 
@@ -33,7 +33,7 @@ EXPERIMENT = fmri.EXPERIMENT
 
 
 def get_config():
-    """Everything that can be set with --config.KEY=VALUE."""
+    """Return the config; every key can be set with --config.KEY=VALUE."""
     return sweep_config(
         algorithms=(
             "fed_dual_avg",
@@ -57,24 +57,24 @@ def get_config():
         criterion="objective",
         criterion_rounds=40,
         data_dir="",  # the folder of the data; without one they are synthetic
-        centralized_steps=10,  # steps a round of the pooled baseline
+        centralized_steps=10,  # steps per round of the pooled baseline
         centralized_batch=32,  # its batch size
-        local_client=0,  # the session that trains alone
-        held_out=(9, 10, 11),  # sessions that are not trained on
+        local_client=0,  # the session of the local baseline
+        held_out=(9, 10, 11),  # sessions held out from training
         start_scale=1.0,  # times the start, Glorot's uniform weights
         cuts=(1e-4, 1e-2),  # sizes above which an entry counts as found
         view="slice",  # of the real subject, or "wholebrain_25mm"
         sessions=(12, 12, 12, 12, 11, 450),  # sessions of each subject of the surrogate
         grid=(20, 32, 32),  # voxels along its axes
-        num_voxels=4989,  # those of them within the brain
-        share_true=0.01,  # of voxels that respond
-        effect=0.072,  # size of their response
-        effect_spread=0.0,  # standard deviation of it between subjects
+        num_voxels=4989,  # voxels within the brain
+        share_true=0.01,  # share of voxels that respond
+        effect=0.072,  # size of the response
+        effect_spread=0.0,  # standard deviation of the response between subjects
     )
 
 
 def quick(config):
-    """Shrinks the run to under a minute on a laptop."""
+    """Shrink the run to under a minute on a laptop."""
     config.algorithms = ("fed_dual_avg", "fed_mid", "fed_avg_subgradient", "centralized", "local")
     config.client_lr = (0.001, 0.01)
     config.server_lr = (1.0,)

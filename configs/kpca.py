@@ -30,7 +30,7 @@ EXPERIMENT = kpca.EXPERIMENT
 
 
 def get_config():
-    """Everything that can be set with --config.KEY=VALUE."""
+    """Return the config; every key can be set with --config.KEY=VALUE."""
     config = ConfigDict()
     config.algorithms = ("fed_manifold", "r_fed_avg", "r_fed_prox", "r_fed_svrg")
     config.data_dir = ""
@@ -57,7 +57,7 @@ def get_config():
 
 
 def quick(config):
-    """Shrinks the run to under a minute on a laptop."""
+    """Shrink the run to under a minute on a laptop."""
     config.num_rounds = 60
     config.step_counts = (10, 20)
     config.batch_shares = (1 / 6,)

@@ -2,25 +2,25 @@
 
     fcojax run lasso --workdir=runs/lasso
 
-64 clients with 128 examples of 1024 features, half of which matter. Ten clients take part in a
-round, with ten steps of batch size 10. Every algorithm runs over a 7 x 7 grid of rates and is shown
-at the rates with the best F1 over the last 100 rounds. Where several find the whole support, those
-that reach 0.95 first are best, so each of the first 100 rounds is evaluated. About one minute on
-two cores. The paper's other settings are --config.num_true=64, --config.num_true=8 and
---config.num_clients=256 --config.num_examples=32.
-Rows have each measure at two cuts: the paper's, 0.01, and the reference code's, 0.0001.
+There are 64 clients with 128 examples of 1024 features, half of which matter. Ten clients take part
+in a round, with ten steps of batch size 10. Every algorithm runs over a 7 x 7 grid of rates and is
+shown at the rates with the best F1 over the last 100 rounds. If several find the whole support,
+those that reach 0.95 first are best, so each of the first 100 rounds is evaluated. The run takes
+about one minute on two cores. The paper's other settings are --config.num_true=64,
+--config.num_true=8 and --config.num_clients=256 --config.num_examples=32. Rows have each measure at
+two thresholds: the paper's, 0.01, and the reference code's, 0.0001.
 
 Proximal gradient descent, mirror descent and dual averaging on all data pooled, for reference:
 --config.algorithms=prox_gd,mirror_descent,dual_averaging --config.server_lr=1.0
 
-FedMiD and FedDualAvg with Adam or LAMB on the server, as the paper's code has them:
+FedMiD and FedDualAvg with Adam or LAMB on the server, as in the paper's code:
 --config.algorithms=fed_mid_adam,fed_mid_lamb,fed_dual_avg_adam,fed_dual_avg_lamb, with server rates
 from 0.001 to 1.
 
 The strength is fixed at 0.5. The paper chooses it such that the pooled solver recovers the pattern,
 which holds from 0.05 to 1 (F1 1). --config.strength=pattern takes the candidate with the best F1 of
-the pooled solver, ties by the loss on validation, and --config.strength=validation the one with the
-least loss on validation.
+the pooled solver, with ties decided by the validation loss, and --config.strength=validation the
+one with the lowest validation loss.
 
 The paper does not say how its data are scaled. With the values here, the rates it reports as best
 for FedDualAvg have an F1 within 0.002 of the best of the grid.
@@ -33,14 +33,14 @@ EXPERIMENT = lasso.EXPERIMENT
 
 
 def get_config():
-    """Everything that can be set with --config.KEY=VALUE."""
+    """Return the config; every key can be set with --config.KEY=VALUE."""
     return sweep_config(
         algorithms=("fed_dual_avg", "fed_dual_avg_osp", "fed_mid", "fed_mid_osp"),
         client_lr=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
         server_lr=(0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
         penalty_scale=(0.5,),
         strength="typed",  # or the candidate that the pooled solver chooses: validation, pattern
-        candidates=(0.003, 0.01, 0.03, 0.1, 0.3, 1.0),  # strengths that it chooses from
+        candidates=(0.003, 0.01, 0.03, 0.1, 0.3, 1.0),  # strengths from which it chooses
         num_rounds=500,
         eval_all_until=100,
         cohort_size=10,
@@ -65,7 +65,7 @@ def get_config():
 
 
 def quick(config):
-    """Shrinks the run to under a minute on a laptop."""
+    """Shrink the run to under a minute on a laptop."""
     config.client_lr = (0.003, 0.01)
     config.server_lr = (0.3, 1.0)
     config.seeds = (0,)

@@ -5,8 +5,8 @@
 64 clients with 128 matrices of 32 x 32 features; the true matrix has rank 16. Ten clients take part
 in a round, with ten steps of batch size 10. Every algorithm runs over a 5 x 5 grid of rates and
 three seeds and is shown at the rates with the lowest Frobenius error over the last 50 rounds. Each
-of the first 100 rounds is evaluated, because methods come near the optimum within a few rounds of
-each other. The paper's other settings are --config.true_rank=4, --config.true_rank=1 and
+of the first 100 rounds is evaluated, because the methods approach the optimum within a few rounds
+of one another. The paper's other settings are --config.true_rank=4, --config.true_rank=1 and
 --config.num_clients=256 --config.num_examples=32.
 
 The paper does not give the scale of the clients' means, the penalty, the grid or the number of
@@ -26,7 +26,7 @@ EXPERIMENT = low_rank.EXPERIMENT
 
 
 def get_config():
-    """Everything that can be set with --config.KEY=VALUE."""
+    """Return the config; every key can be set with --config.KEY=VALUE."""
     return sweep_config(
         algorithms=("fed_dual_avg", "fed_dual_avg_osp", "fed_mid", "fed_mid_osp"),
         client_lr=(0.0001, 0.0003, 0.001, 0.003, 0.01),
@@ -52,7 +52,7 @@ def get_config():
 
 
 def quick(config):
-    """Shrinks the run to under a minute on a laptop."""
+    """Shrink the run to under a minute on a laptop."""
     config.client_lr = (0.003, 0.01)
     config.server_lr = (0.3, 1.0)
     config.num_rounds, config.eval_all_until = 100, 0

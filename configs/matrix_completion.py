@@ -1,15 +1,16 @@
-r"""Ratings completed by a matrix of low nuclear norm, with groups of users as clients.
+r"""Completion of ratings by a matrix of low nuclear norm, with groups of users as clients.
 
     fcojax run matrix_completion --workdir=runs/matrix_completion
     fcojax run matrix_completion --workdir=runs/jester \
         --config.data_dir=DIR
 
-The setting of Yuan, Zaheer and Reddi (ICML 2021), who mention the nuclear norm but complete no
+The setting follows Yuan, Zaheer and Reddi (ICML 2021), who mention the nuclear norm but complete no
 matrix. A client's loss is half the sum of squared errors over its entries. The penalty is given as
-a share of the smallest strength at which zero is the solution, so rates and strengths mean the same
-on all data. Half of the clients take part in a round, with five full-batch steps. Every algorithm
-runs over a 4 x 4 grid of rates and three seeds by successive halving and is shown at the rates with
-the lowest objective over the last 50 rounds. Under a minute on two cores, with or without ``DIR``.
+a fraction of the smallest strength at which zero is the solution, so rates and strengths are
+comparable between data sets. Half of the clients take part in a round, with five full-batch steps.
+Every algorithm runs over a 4 x 4 grid of rates and three seeds by successive halving and is shown
+at the rates with the lowest objective over the last 50 rounds. Under a minute on two cores, with or
+without ``DIR``.
 
 ``DIR`` holds ``ratings.npz`` with arrays user, joke and rating (Jester). The first ``num_users``
 users are read, and a tenth of all entries is held out. Without ``DIR`` the data are a noisy 40 x 60
@@ -24,7 +25,7 @@ EXPERIMENT = matrix_completion.EXPERIMENT
 
 
 def get_config():
-    """Everything that can be set with --config.KEY=VALUE."""
+    """Return the config; every key can be set with --config.KEY=VALUE."""
     return sweep_config(
         algorithms=("fed_dual_avg", "fed_dual_avg_osp", "fed_mid", "fed_mid_osp"),
         client_lr=(0.03, 0.1, 0.3, 1.0),
@@ -42,13 +43,13 @@ def get_config():
         true_rank=3,  # rank of the planted matrix
         share_seen=0.5,  # of its entries
         noise_scale=0.1,  # standard deviation of the noise
-        num_users=60,  # users that are read from ratings
+        num_users=60,  # number of users read from ratings
         cuts=(1e-2, 1e-4),  # sizes above which an entry counts as found
     )
 
 
 def quick(config):
-    """Shrinks the run to under a minute on a laptop."""
+    """Shrink the run to under a minute on a laptop."""
     config.client_lr = (0.3,)
     config.server_lr = (1.0, 3.0)
     config.num_rounds = 60

@@ -1,13 +1,13 @@
-"""What noise on uploads costs: four methods on a sparse logistic problem, and the cost of tuning.
+"""The cost of noise on uploads: four methods on a sparse logistic problem, tuning included.
 
     fcojax run private --workdir=runs/private
 
 200 clients with 20 examples of 100 features, of which 10 matter; all take part in each of 40 rounds
-with five full-batch steps. Uploads are clipped to the norm that the steps of an average gradient of
-norm `clip` have. Every method has the same number of rates, and at each noise the one with the best
-accuracy on public validation data is shown; each run of the search is in the ledger. The noise of
-FedDualAvg is on a dual and that of composite FL before the prox; that of FedMiD and of FedAvg with
-subgradients is on models. One population for each seed. Epsilons need dp-accounting.
+with five full-batch steps. Uploads are clipped to the norm `clip` times the total local step size.
+Every method has the same number of rates, and at each noise level the one with the best accuracy on
+public validation data is shown; each run of the search is in the ledger. The noise of FedDualAvg is
+on a dual point and that of composite FL before the prox; that of FedMiD and of FedAvg with
+subgradients is on models. Each seed has its own population. Epsilons need dp-accounting.
 """
 
 from ml_collections import ConfigDict
@@ -18,7 +18,7 @@ EXPERIMENT = private.EXPERIMENT
 
 
 def get_config():
-    """Everything that can be set with --config.KEY=VALUE."""
+    """Return the config; every key can be set with --config.KEY=VALUE."""
     config = ConfigDict()
     config.seeds = (0, 1, 2, 3, 4)
     config.methods = ("fed_dual_avg", "composite_fl", "fed_mid", "fed_avg_subgradient")
@@ -34,7 +34,7 @@ def get_config():
 
 
 def quick(config):
-    """Shrinks the study to well under a minute on a laptop; without noise nothing is accounted."""
+    """Shrink the study to well under a minute on a laptop, without noise and accounting."""
     config.seeds, config.noises = (0, 1), (0.0,)
     config.own.num_clients, config.own.dim = 20, 20
     config.client_lr, config.num_rounds = (0.1, 0.3), 20

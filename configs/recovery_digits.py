@@ -6,14 +6,14 @@ r"""The digits of Bao, Crawshaw, Luo and Liu (ICML 2022): softmax regression wit
 36 writers take part in a round, weighted by their examples, with 40 steps of batch size 25, from
 zero. The rates are the source's: 0.01 for FedMiD and FedDualAvg, and 1/25 for the others, with
 strong convexity 0.001 and an l1 norm of 0.0001. MC-FedDualAvg has five stages with penalties of
-4, 2, 1, 1 and 1 times the last. Every method at both rates, for the best of equal rates, is twice
-the work: --config.client_lr=0.01,0.04 and the same for fed_mid and fed_dual_avg of own_grids.
-One seed decides no claim; three, --config.seeds=0,1,2, do, and take three times as long.
+4, 2, 1, 1 and 1 times the last. To compare all methods at the best of both rates, pass
+--config.client_lr=0.01,0.04 and the same for fed_mid and fed_dual_avg of own_grids, which is twice
+the work. One seed does not decide a claim; three, --config.seeds=0,1,2, do.
 
-``DIR`` holds MNIST with the writers of QMNIST; the first 367 writers are taken, as many as the
-source has in its tenth of EMNIST, and keep a tenth of their digits back. Without ``DIR`` the data
+``DIR`` holds MNIST with the writers of QMNIST; the first 367 writers are used, as many as the
+source has in its tenth of EMNIST, and a tenth of their digits is held out. Without ``DIR`` the data
 are a synthetic softmax problem. The source runs 15,000 rounds, --config.num_rounds=15000
---config.stage_rounds=3000; here it is a tenth.
+--config.stage_rounds=3000; the default is a tenth.
 """
 
 from experiments.config.keys import sweep_config
@@ -23,7 +23,7 @@ EXPERIMENT = recovery.DIGITS
 
 
 def get_config():
-    """Everything that can be set with --config.KEY=VALUE."""
+    """Return the config; every key can be set with --config.KEY=VALUE."""
     return sweep_config(
         algorithms=(
             "fed_mid",
@@ -66,7 +66,7 @@ def get_config():
 
 
 def quick(config):
-    """Shrinks the run to under a minute on a laptop."""
+    """Shrink the run to under a minute on a laptop."""
     config.num_rounds = 100
     config.stage_rounds = (20,)
     config.criterion_rounds = 50

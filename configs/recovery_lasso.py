@@ -2,12 +2,12 @@
 
     fcojax run recovery_lasso --workdir=runs/recovery_lasso
 
-64 clients with 128 examples of 1024 correlated features, half of which matter; client means are
-standard normal, and so is the start. Ten clients take part in a round, with ten steps of batch
-size 10 on half the squared error. Every method runs over the same four rates, among them those of
-the source: 0.001 for FedMiD and FedDualAvg, 1/550 for Fast-FedDualAvg, 1/600 for C- and
-MC-FedDualAvg. It is shown at the rate with the least mean error after the first 500 rounds.
-Three minutes of processor time, and 28 where twenty programs shared two cores.
+There are 64 clients with 128 examples of 1024 correlated features, half of which matter; client
+means and the start point are standard normal. Ten clients take part in a round, with ten steps of
+batch size 10 on half the squared error. Every method runs over the same four rates, which include
+those of the source: 0.001 for FedMiD and FedDualAvg, 1/550 for Fast-FedDualAvg, 1/600 for C- and
+MC-FedDualAvg. It is shown at the rate with the lowest mean error after the first 500 rounds. The
+run takes three minutes of processor time, and took 28 when twenty programs shared two cores.
 
 MC-FedDualAvg has stages of 250, 250 and 1500 rounds with penalties of 4, 2 and 1 times the last.
 ``fast_end_points`` counts K + 1 points against K gradients, as the source's code does for
@@ -21,7 +21,7 @@ EXPERIMENT = recovery.LASSO
 
 
 def get_config():
-    """Everything that can be set with --config.KEY=VALUE."""
+    """Return the config; every key can be set with --config.KEY=VALUE."""
     return sweep_config(
         algorithms=(
             "fed_mid",
@@ -66,7 +66,7 @@ def get_config():
 
 
 def quick(config):
-    """Shrinks the run to under a minute on a laptop."""
+    """Shrink the run to under a minute on a laptop."""
     config.client_lr = (0.005, 0.01)
     config.seeds = (0,)
     config.num_rounds = 400

@@ -9,8 +9,8 @@ Fast-FedDualAvg at its own, 1/550, too; each is shown at the one with the least 
 first 500 rounds. Thirteen minutes of processor time.
 
 MC-FedDualAvg has stages of 250, 250 and 1000 rounds with penalties of 3, 1.5 and 1 times the last.
-In the source's code all clients have the mean of the last one, so that they are alike; here each
-has its own.
+In the source's code all clients have the mean of the last client and are therefore identically
+distributed; here each has its own mean.
 """
 
 from experiments.config.keys import sweep_config
@@ -20,7 +20,7 @@ EXPERIMENT = recovery.LOW_RANK
 
 
 def get_config():
-    """Everything that can be set with --config.KEY=VALUE."""
+    """Return the config; every key can be set with --config.KEY=VALUE."""
     return sweep_config(
         algorithms=(
             "fed_mid",
@@ -64,7 +64,7 @@ def get_config():
 
 
 def quick(config):
-    """Shrinks the run to under a minute on a laptop."""
+    """Shrink the run to under a minute on a laptop."""
     config.client_lr = (0.005, 0.01)
     config.seeds = (0,)
     config.num_rounds = 300

@@ -2,9 +2,9 @@
 
     fcojax run robust --workdir=runs/robust
 
-A lasso with 20 clients, four of which attack; their weights make up the share, from the 0.6 per
-cent of a small site to 40 per cent. Each end point is compared with that of the same method where
-the attackers have no weight. One population for each seed.
+Four of the 20 clients of a lasso are attackers; their total weight ranges from the 0.6 per cent of
+a small site to 40 per cent. Each end point is compared with that of the same method if the
+attackers have no weight. Each seed has its own population.
 """
 
 from ml_collections import ConfigDict
@@ -15,7 +15,7 @@ EXPERIMENT = robust.EXPERIMENT
 
 
 def get_config():
-    """Everything that can be set with --config.KEY=VALUE."""
+    """Return the config; every key can be set with --config.KEY=VALUE."""
     config = ConfigDict()
     config.seeds = (0, 1, 2)
     config.methods = ("fed_dual_avg", "composite_fl")
@@ -32,7 +32,7 @@ def get_config():
 
 
 def quick(config):
-    """Shrinks the study to well under a minute on a laptop."""
+    """Shrink the study to well under a minute on a laptop."""
     config.seeds, config.methods = (0, 1), ("fed_dual_avg",)
     config.rules, config.attacks = ("mean", "median"), ("thousandfold",)
     config.shares = (0.006, 0.2)

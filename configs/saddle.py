@@ -3,17 +3,18 @@
     fcojax run saddle --workdir=runs/saddle
 
 100 clients share a bilinear problem of 600 and 300 variables, with an l1 norm of 0.1 in a box of
-0.05, or with 20 columns, the nuclear norm and the ball of the spectral norm. Each entry of a
-gradient has noise of standard deviation 0.1. Methods take descent-ascent steps, FeDualEx and FedMiP
-with an extra step. Each is tuned on a quarter of the rounds and then runs with its best rates.
+0.05; or of matrices with 20 columns, with the nuclear norm in a ball of the spectral norm. Each
+entry of a gradient has noise of standard deviation 0.1. Methods take descent-ascent steps; FeDualEx
+and FedMiP take extragradient steps. Each is tuned on a quarter of the rounds and then runs with its
+best rates.
 
 Matrices have ten clients instead of 100, because every gradient takes four singular value
 decompositions.
 
-The source has 4000 rounds of one step and 400 of ten for vectors, and ten seeds; curves are flat
-well before. It says what FedMiP's server does but not which of the two proxes were on; both are
-here. It draws two minibatches for the two gradients of an extra step; here they share one.
-430 seconds of CPU time.
+For vectors the source has 4000 rounds of one step and 400 of ten, and ten seeds; curves are flat
+much earlier. It describes FedMiP's server but does not state which of the two proxes it used; both
+variants are compared. It draws two minibatches for the two gradients of an extragradient step; here
+they share one. The run takes 430 seconds of CPU time.
 """
 
 from ml_collections import ConfigDict
@@ -24,7 +25,7 @@ EXPERIMENT = saddle.EXPERIMENT
 
 
 def get_config():
-    """Everything that can be set with --config.KEY=VALUE."""
+    """Return the config; every key can be set with --config.KEY=VALUE."""
     config = ConfigDict()
     config.cases = ("vectors", "matrices")
     config.num_examples, config.shape = 500, (300, 600)
@@ -53,7 +54,7 @@ def get_config():
 
 
 def quick(config):
-    """Shrinks the study to well under a minute on a laptop."""
+    """Shrink the study to well under a minute on a laptop."""
     config.cases = ("vectors",)
     config.vectors.num_clients, config.num_examples, config.shape = 10, 50, (30, 60)
     config.seeds, config.num_evaluations = (0,), 10

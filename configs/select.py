@@ -26,8 +26,9 @@ Survival times in a CSV or Parquet file, stratified by site:
         --config.loss=cox --config.time=months --config.event=died
 
 Sites are weighted by their rows, as with ``weights="examples"``. Strengths decrease from the
-smallest one that selects nothing, known after one exchange of gradients. ``by`` is the rule that
-chooses: each ``site`` left out, folds of ``sites`` or ``examples``, or ``aic``, ``bic``, ``ebic``.
+smallest one that selects no feature, which one exchange of gradients determines. ``by`` is the
+selection rule: each ``site`` left out, folds of ``sites`` or ``examples``, or ``aic``, ``bic``,
+``ebic``.
 """
 
 from ml_collections import ConfigDict, config_dict
@@ -38,13 +39,13 @@ EXPERIMENT = select.EXPERIMENT
 
 
 def get_config():
-    """Everything that can be set with --config.KEY=VALUE."""
+    """Return the config; every key can be set with --config.KEY=VALUE."""
     config = ConfigDict()
     config.data_dir = ""  # the file, or the folder with it; without one, five sites are drawn
     config.features = ""  # columns, as age,dose; empty: all others; of an npz file, an array
     config.target = "y"  # the column, or array, to predict
     config.client = "client"  # the column of sites; empty: rows are divided among num_clients
-    config.num_clients = 10  # of a file without sites
+    config.num_clients = 10  # number of clients for a file without sites
     config.concentration = 0.5  # of the Dirichlet shares of each class
     config.names = ""  # of an npz file: the array of features' names, and after a comma of sites'
     config.drop = ("",)  # features to leave out, as age,dose
@@ -53,14 +54,14 @@ def get_config():
     config.loss = "logistic"  # linear, logistic, poisson, huber, median, squared_hinge or cox
     config.time = "time"  # of loss cox: the column of survival times, in place of target
     config.event = "event"  # of loss cox: the column with 1 for an event, 0 if censored
-    config.l1_fraction = 1.0  # of the elastic net; 1 is the lasso
-    config.groups = ""  # chosen together: a CSV file of columns and groups, or lab=lab_*|crp,...
+    config.l1_fraction = 1.0  # share of l1 in the elastic net; 1 is the lasso
+    config.groups = ""  # selected together: a CSV file of columns and groups, or lab=lab_*|crp,...
     config.group_fraction = 1.0  # of the groups' penalty; the rest is l1; 1 for trend
     config.group_penalty = "norm"  # of the columns of a group: norm, slope, fused or trend
-    config.by = "site"  # the rule that chooses: site, sites, examples, aic, bic or ebic; see above
-    config.num_folds = 5  # where by is sites or examples
+    config.by = "site"  # selection rule: site, sites, examples, aic, bic or ebic; see above
+    config.num_folds = 5  # number of folds if by is sites or examples
     config.num_draws = 1  # random divisions into folds
-    config.one_standard_error = True  # the strongest within one of the least; False: the least
+    config.one_standard_error = True  # the largest strength within one of the lowest score
 
     config.num_strengths = 40  # on the path
     config.least = 0.01  # the last strength as a share of the first
@@ -76,7 +77,7 @@ def get_config():
 
 
 def quick(config):
-    """Shrinks the study to well under a minute on a laptop."""
+    """Shrink the study to well under a minute on a laptop."""
     config.num_strengths = 8
     config.least = 0.05
     config.max_rounds = 500

@@ -2,19 +2,21 @@
 
     fcojax run sites --workdir=runs/sites
 
-The simulation of K. Bolouri's federated lasso study (KeivanBolouri/federated-lasso). 600 features,
-30 of which matter with sizes uniform between 0.4 and 1.2. Sites have 400, 240 and 160 training rows
-and 100, 60 and 40 validation rows. Features are AR(1), with the correlations, scales and noise of
-``laws``; a site's noise has that share of the standard deviation of its own training signal.
+This is the simulation of K. Bolouri's federated lasso study (KeivanBolouri/federated-lasso). Of 600
+features 30 matter, with sizes uniform between 0.4 and 1.2. Sites have 400, 240 and 160 training
+rows and 100, 60 and 40 validation rows. Features are AR(1), with the correlations, scales and noise
+of ``laws``; the noise is relative to the standard deviation of a site's training signal.
 
-Each site fits its lasso over 30 strengths and takes the one with the least error on its validation
-rows; the weighted mean of the three is the strength of everything else. Both methods start at zero
-and have no early stopping: FedDualAvg with E full gradient steps at the sites, at the step with the
-least weighted validation error for this E and R, and averaged descent with E sweeps of coordinate
-descent on the site's own lasso. A gap is the objective minus that of the lasso on all rows.
+Each site fits its lasso for 30 strengths and selects the one with the lowest error on its
+validation rows; the weighted mean of the three is the strength of both methods and of the pooled
+lasso. Both methods start at zero without early stopping: FedDualAvg with E full gradient steps at
+the sites, with the step size of the lowest weighted validation error for this E and R, and averaged
+descent with E sweeps of coordinate descent on the site's own lasso. A gap is the objective minus
+that of the lasso on all rows.
 
-The source makes its claims on 50 problems a design; the problems here are other draws. Means agree
-if they are within three standard errors of their difference. 900 seconds of CPU time.
+The source makes its claims on 50 problems per design; the problems here are other draws. Means
+agree if they are within three standard errors of their difference. The run takes 900 seconds of CPU
+time.
 """
 
 from ml_collections import ConfigDict
@@ -25,7 +27,7 @@ EXPERIMENT = sites.EXPERIMENT
 
 
 def get_config():
-    """Everything that can be set with --config.KEY=VALUE."""
+    """Return the config; every key can be set with --config.KEY=VALUE."""
     config = ConfigDict()
     config.data_seed, config.num_seeds = 0, 50
     config.designs = ("independent", "correlated", "heterogeneous")
@@ -56,7 +58,7 @@ def get_config():
     )
 
     config.num_steps = (1, 5, 20)  # E
-    config.num_rounds = (5, 10, 20, 50, 100)  # R, one run to the last serves all
+    config.num_rounds = (5, 10, 20, 50, 100)  # R; one run to the last gives all of them
     config.rate_shares = (0.1, 0.3, 1.0)  # of 1 / L_max, the largest eigenvalue of a site's Hessian
     config.num_strengths, config.least_strength = 30, 0.001  # of a site's largest
     config.path_tolerance, config.optimum_tolerance = 1e-4, 1e-13  # shares of the mean square
@@ -65,7 +67,7 @@ def get_config():
 
 
 def quick(config):
-    """Shrinks the study to well under a minute on a laptop."""
+    """Shrink the study to well under a minute on a laptop."""
     config.designs, config.num_seeds = ("independent", "heterogeneous"), 2
     config.dim, config.num_true, config.rows, config.held_out = 120, 8, (100, 60, 40), (25, 15, 10)
     config.num_steps, config.num_rounds, config.num_test = (1, 5), (5, 10, 100), 200

@@ -1,4 +1,4 @@
-"""The next character of a text, with a sparse recurrent network: every text is a client.
+"""Prediction of the next character by a sparse recurrent network, with each text as a client.
 
     fcojax run text --workdir=runs/text --config.data_dir=DIR
 
@@ -6,7 +6,7 @@
 cut into sequences of `length` characters, of which every fifth is for validation. Without ``DIR``
 every client has a text drawn from a Markov chain of its own, half of which all clients share.
 FedDualAvg and FedMiD-OSP have an l1 norm on the kernel of the dense layer; FedAvg has no penalty.
-Nothing is claimed.
+There are no claims.
 """
 
 from experiments.config.keys import sweep_config
@@ -16,7 +16,7 @@ EXPERIMENT = text.EXPERIMENT
 
 
 def get_config():
-    """Everything that can be set with --config.KEY=VALUE."""
+    """Return the config; every key can be set with --config.KEY=VALUE."""
     return sweep_config(
         algorithms=("fed_avg", "fed_dual_avg", "fed_mid_osp"),
         client_lr=(0.3, 1.0),
@@ -40,7 +40,7 @@ def get_config():
 
 
 def quick(config):
-    """Shrinks the run to under a minute on a laptop."""
+    """Shrink the run to under a minute on a laptop."""
     config.client_lr = (1.0,)
     config.num_rounds = 20
     config.num_units, config.num_clients, config.num_characters = 8, 6, 200

@@ -1,4 +1,4 @@
-"""The bounds of federated composite optimisation against measured gaps, and where averaging fails.
+"""Bounds of federated composite optimisation and measured gaps, and the failure of averaging.
 
     fcojax run theory --workdir=runs/theory
 
@@ -22,16 +22,16 @@ EXPERIMENT = theory.EXPERIMENT
 
 
 def get_config():
-    """Everything that can be set with --config.KEY=VALUE."""
+    """Return the config; every key can be set with --config.KEY=VALUE."""
     config = ConfigDict()
     config.data_seed = 0
-    config.num_draws = 64  # of the noise, each with its negative
+    config.num_draws = 64  # draws of the noise, each with its negative
 
     config.l1_clients = 8
     config.l1_dim = 20
     config.l1_scale = 0.15
     config.l1_num_steps = (1, 4, 16)  # in the Euclidean geometry
-    config.p_norm_num_steps = (1, 4, 16)  # and in that of the p-norm
+    config.p_norm_num_steps = (1, 4, 16)  # in the geometry of the p-norm
     config.p_norm_exponent = 1.2  # p, near 2 ln d / (2 ln d - 1), for d = l1_dim
     config.ball_clients = 6
     config.ball_dim = 10
@@ -39,7 +39,7 @@ def get_config():
     config.simplex_clients = 6
     config.simplex_dim = 30
     config.simplex_num_steps = (1, 4, 20)  # in the Euclidean geometry
-    config.entropy_num_steps = (1, 4, 20)  # and in that of the entropy
+    config.entropy_num_steps = (1, 4, 20)  # in the geometry of the entropy
 
     config.rate_shares = (1.0, 0.1, 0.01)  # of 1 / (4 L)
     config.num_rounds = 100
@@ -67,7 +67,7 @@ def get_config():
 
 
 def quick(config):
-    """Shrinks the study to well under a minute on a laptop."""
+    """Shrink the study to well under a minute on a laptop."""
     config.l1_num_steps = config.p_norm_num_steps = (4,)
     config.ball_num_steps = config.simplex_num_steps = config.entropy_num_steps = (4,)
     config.num_rounds = 40

@@ -39,7 +39,7 @@ def read(path: str) -> Runs:
         raise ValueError(f"there is no file {path}; pass a Python file with RUNS in it.")
     try:
         runs = runpy.run_path(path).get("RUNS")
-    except (Exception, SystemExit) as error:  # code of the user may raise anything
+    except (Exception, SystemExit) as error:  # the user's code may raise any exception
         raise ValueError(f"{path} cannot be run: {type(error).__name__}: {error}.") from error
     if not isinstance(runs, dict) or not runs:
         raise ValueError(f"{path} has no RUNS; give it a dict of names and lists of arguments.")
@@ -47,7 +47,7 @@ def read(path: str) -> Runs:
         if not isinstance(name, str) or not _NAME.fullmatch(name) or set(name) == {"."}:
             raise ValueError(
                 f"a run in {path} is called {name!r}; use letters, digits and any of _ . + = -, "
-                "for it becomes a folder."
+                "because it becomes a folder."
             )
         texts = isinstance(arguments, list | tuple) and all(isinstance(a, str) for a in arguments)
         if not texts:
@@ -86,7 +86,7 @@ def run_all(
       commands: the command line of each run, by name.
       logs: the file for the output of the run of this name.
       at_once: runs at a time.
-      say: called with a sentence whenever a run starts or ends.
+      say: called with a message whenever a run starts or ends.
     """
     waiting, attempts = list(commands), dict.fromkeys(commands, 0)
     running: dict[str, subprocess.Popen] = {}
@@ -124,7 +124,7 @@ def run_all(
 def _start(arguments: list[str], log: pathlib.Path) -> subprocess.Popen:
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "ab") as file:
-        # A session of its own, so that Ctrl-C reaches it once, through us.
+        # In its own session, so that only this process passes Ctrl-C on to it.
         return subprocess.Popen(
             arguments,
             stdout=file,
@@ -145,7 +145,7 @@ def _outcome(code: int, log: pathlib.Path) -> str:
 
 
 def slurm_script(commands: dict[str, list[str]], logs: pathlib.Path, at_once: int) -> str:
-    """Return an array job with one task a run; submitted again, it resumes unfinished runs."""
+    """Return an array job with one task per run; submitted again, it resumes unfinished runs."""
     cases = "\n".join(
         f"  {index}) exec {shlex.join(arguments)} ;;"
         for index, arguments in enumerate(commands.values())
@@ -181,7 +181,7 @@ def table(workdir: pathlib.Path, names: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def write_table(path: pathlib.Path, rows: list[dict[str, Any]]) -> None:
-    """Write rows with different columns as one csv, which appears when it is complete."""
+    """Write rows with different columns as one csv file, and rename it when it is complete."""
     columns = list(dict.fromkeys(column for row in rows for column in row))
     beside = path.with_suffix(".partial")
     with open(beside, "w", newline="", encoding="utf-8") as file:
@@ -193,8 +193,12 @@ def write_table(path: pathlib.Path, rows: list[dict[str, Any]]) -> None:
 
 def _flags() -> flags.FlagValues:
     values = flags.FlagValues()
-    flags.DEFINE_string("workdir", None, "Where the folders of all runs go.", flag_values=values)
-    flags.DEFINE_integer("at_once", 1, "Runs at a time.", lower_bound=1, flag_values=values)
+    flags.DEFINE_string(
+        "workdir", None, "The folder for the folders of all runs.", flag_values=values
+    )
+    flags.DEFINE_integer(
+        "at_once", 1, "The number of runs at a time.", lower_bound=1, flag_values=values
+    )
     flags.DEFINE_string(
         "slurm", None, "Write a job script to this file and run nothing.", flag_values=values
     )

@@ -83,9 +83,9 @@ def _run(watch: Watch) -> int:
         what = "--config=FILE is missing"
         if invocation.through_fcojax("run"):
             what = "the config is missing; type fcojax run NAME|FILE.py --workdir=DIR"
-        raise UserError(f"{what}; `fcojax configs` lists those that we ship.")
+        raise UserError(f"{what}; `fcojax configs` lists the shipped ones.")
     if not options.WORKDIR.value:
-        raise UserError("--workdir=DIR is missing; it says where results go.")
+        raise UserError("--workdir=DIR is missing; pass the folder for the results.")
     if options.WORKDIR.value.startswith("-"):
         raise UserError(f"--workdir is {options.WORKDIR.value}, a flag; pass --workdir=DIR.")
     chosen = exporters.find(_writers())
@@ -154,7 +154,7 @@ def _connect() -> None:
 
 @contextlib.contextmanager
 def _claimed(workdir: Workdir, ours: dict[str, Any], resumes: bool) -> Iterator[dict[str, Any]]:
-    """Hold the workdir in the first process, for all."""
+    """Hold the lock of the workdir in the first process, for all processes."""
     with contextlib.ExitStack() as stack:
         yield distributed.broadcast_from_first(
             lambda: stack.enter_context(workdir.claimed(ours, resumes))
@@ -185,7 +185,7 @@ def _conclude(
     summary: dict[str, Any],
     curves: exporters.Curves,
 ) -> None:
-    """Write claims, figures and the page, all from the rows; then the run is finished."""
+    """Write claims, figures and the page from the rows, and mark the run as finished."""
     rows = tidy.load(workdir.path / "rows.jsonl")
     claims = file.experiment.claims(config, rows, summary)
     quick = options.QUICK.value
@@ -203,7 +203,7 @@ def _known(workdir: Workdir, ours: dict[str, Any]) -> tuple[dict[str, Any], bool
 
 
 def _is_finished(workdir: Workdir, summary: dict[str, Any]) -> bool:
-    """Return whether the run is finished, and its rows and models are as it left them."""
+    """Return whether the run is finished and its rows and models are unchanged."""
     if not summary.get("finished"):
         return False
     models = workdir.models()
@@ -231,12 +231,12 @@ def _leave(error: Exception) -> NoReturn:
 
 def _exit(code: int) -> NoReturn:
     if jax.distributed.is_initialized():
-        _end(code)  # a failed process does not wait for the others
+        _end(code)  # a process that failed does not wait for the others
     sys.exit(code)
 
 
 def _end(code: int) -> NoReturn:
-    """End without waiting for threads: all is on disk."""
+    """Exit without waiting for threads; all results are on disk."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):
             stream.flush()

@@ -37,12 +37,12 @@ from fcojax.types import Params
 
 Config = Any  # a ConfigDict, whose values have no static types
 
-# What values may be, as in an annotation, and the keys with such values, as ``keyed`` reads them.
+# A type of values, as in an annotation, and the keys with such values, in the form of ``keyed``.
 Keys = Mapping[Any, str]
-# What else the values have to satisfy, in words with their keys.
+# Further conditions on the values, by their description in words.
 Requires = Mapping[str, Callable[[ConfigDict], Any]]
 _NAME = re.compile(r"([\w.*]+)(?:\[(\d+)(\+?)\])?")
-# Any two words, from which the numbers of a kernel's entries are made.
+# Two constants of the hash of a kernel's entries.
 _CODES = 0x9E3779B9, 0x7F4A7C15
 
 # (config, rows, summary) -> claims, and (config, rows, summary, directory) -> figures drawn there.
@@ -71,8 +71,8 @@ def from_config(function: Callable, config: ConfigDict, **given: Any) -> Any:
 def keyed(config: ConfigDict, names: str) -> Iterator[tuple[str, Any, int, int | None]]:
     """Yield each key with its value and the least and the largest number of its entries.
 
-    In ``names`` a star stands for any section; ``[2]`` behind a key says that it has two entries
-    and ``[3+]`` that it has at least three. A list has at least one.
+    In ``names`` a star stands for any section; ``[2]`` after a key means that it has two entries,
+    and ``[3+]`` at least three. A list has at least one entry.
 
     Example:
       >>> config = ConfigDict({"ends": (0, 1), "own": {"dim": 3}})
@@ -87,7 +87,7 @@ def keyed(config: ConfigDict, names: str) -> Iterator[tuple[str, Any, int, int |
 
 
 def split_names(experiment: "Experiment", config: ConfigDict) -> None:
-    """Split, in the config, names that a command line passes as one text: ``a,b``.
+    """Split names in the config that a command line passes as one text: ``a,b``.
 
     Example:
       >>> study = Study("Networks", lambda config: iter(()), keys={Literal["cnn", "mlp"]: "models"})
@@ -104,7 +104,7 @@ def split_names(experiment: "Experiment", config: ConfigDict) -> None:
 
 
 def check(experiment: "Experiment", config: ConfigDict) -> None:
-    """Raise ``ValueError`` unless the values are what the experiment's keys and requirements say.
+    """Raise ``ValueError`` unless the values satisfy the experiment's keys and requirements.
 
     Example:
       >>> from fcojax.types import Count
@@ -131,7 +131,7 @@ def check(experiment: "Experiment", config: ConfigDict) -> None:
 
 
 def _flattened(config: ConfigDict, section: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the keys and values, those of sections as ``own.scale``."""
+    """Yield the keys and values; keys of a section have its prefix, as ``own.scale``."""
     for key, value in config.items():
         if isinstance(value, ConfigDict):
             yield from _flattened(value, f"{section}{key}.")
@@ -170,7 +170,7 @@ def with_support(problem: Problem, cut: float) -> Problem:
 
 
 def observe_model(hparams: Any, model: Params, context: Any) -> dict[str, Params]:
-    """Observe the model itself, for ``fcojax.sweep`` and ``fcojax.advance``."""
+    """Return the model itself as a measure, for ``fcojax.sweep`` and ``fcojax.advance``."""
     return {"model": model}
 
 
@@ -179,16 +179,16 @@ def _nothing(*_: Any) -> tuple[()]:
 
 
 class Sweep(NamedTuple):
-    """Algorithms over grids of hyperparameters, each judged at its best point.
+    """Algorithms over grids of hyperparameters, each shown at its best point.
 
     Attributes:
       title: the heading of figures and page.
       problem: ``config -> Problem``, the clients, the loss and the measures.
       penalty: ``config -> Penalty``, psi.
-      panels: what is drawn over the rounds, left to right.
+      panels: the curves over the rounds, left to right.
       mirror: ``(config, penalty) -> Mirror``, for algorithms that take one; it carries the penalty.
       manifold: ``config -> Manifold``, for algorithms that take one.
-      plan: ``(config, plan) -> plan``, what no key says, such as a codec of one's own.
+      plan: ``(config, plan) -> plan``, changes that no key can express, such as another codec.
       algorithms: further algorithms that ``config.algorithms`` may name beside the library's:
         factories by label, or a list of factories, whose labels are their names.
       plans: by label, ``(config, problem) -> (clients, plan)`` of algorithms that do not train on

@@ -8,6 +8,7 @@ import functools
 import importlib
 import inspect
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,8 +33,8 @@ def citation(*parts: Any) -> str:
     algorithm and the plan that were made with it. Authors have their surnames only.
 
     Args:
-      *parts: algorithms, penalties, plans and the like, or factories of them; factories of one's
-        own too, if their docstrings cite as those of the library do.
+      *parts: algorithms, penalties, plans and the like, or factories of them; methods of one's own
+        too, if the docstrings of their factories cite as those of the library do.
 
     Example:
       >>> import fcojax
@@ -55,7 +56,8 @@ def citation(*parts: Any) -> str:
         year="2026",
     )
     entries = {"fcojax": own}
-    for docstring in dict.fromkeys(_docstrings(parts, set())):
+    given = [inspect.getdoc(part) or "" for part in parts if inspect.isroutine(part)]
+    for docstring in dict.fromkeys([*given, *_docstrings(parts, set())]):
         entries |= references(docstring)
     return "\n\n".join(entries.values())
 
@@ -141,5 +143,8 @@ def _of_factory(thing: Any) -> Iterator[str]:
         for factory in filter(inspect.isroutine, found[:1]):
             yield inspect.getdoc(factory) or ""
             yield importlib.import_module(module).__doc__ or ""
-    elif not package and root == getattr(thing, "__qualname__", ""):
-        yield inspect.getdoc(thing) or ""
+    elif not package:
+        # A method of one's own. Other functions, as those of numpy, cite what nobody ran.
+        factory = getattr(sys.modules.get(module), root, None)
+        if hasattr(factory, "Hparams"):
+            yield inspect.getdoc(factory) or ""

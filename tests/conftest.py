@@ -1,4 +1,4 @@
-"""What every test runs under: float64, no silent broadcasting or promotion, hasty compiling."""
+"""Settings of all tests: float64, no implicit broadcasting or promotion, fast compilation."""
 
 import ctypes
 import gc
@@ -8,9 +8,9 @@ import pathlib
 import jax
 import pytest
 
-# Tests are bound by compiling, which takes half the time without LLVM's optimiser and, where they
-# can be switched off, XLA's newer code generators. XLA reads this when the first device is asked
-# for; it ends the process over a flag it does not know. XLA_FLAGS="" compiles as users do.
+# Compilation dominates the tests; it takes half the time without LLVM's optimiser and, where they
+# can be turned off, XLA's newer code generators. XLA reads this flag with the first device, and
+# aborts on unknown flags. XLA_FLAGS="" compiles as users do.
 _HASTY = "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
 if jax.__version_info__ < (0, 11):
     _HASTY += " --xla_cpu_use_fusion_emitters=false"
@@ -24,14 +24,14 @@ cache = pathlib.Path(__file__).parent.parent / ".jax_cache"
 jax.config.update("jax_compilation_cache_dir", os.fspath(cache))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
-# Tracing makes many objects and few cycles; looking for those took a twelfth of the time.
+# Tracing makes many objects and few cycles; garbage collection took a twelfth of the time.
 gc.freeze()
 gc.set_threshold(50_000, 20, 10)
 
-# Every compiled program maps memory of its own, and Linux allows a process 65,530 mappings; past
-# that the next program to be compiled ends the process.
+# Every compiled program maps its own memory, and Linux allows a process 65,530 mappings; beyond
+# that the next compilation aborts the process.
 _MOST_MAPPINGS = 30_000
-# Two workers that keep all they compile fill a machine before the slow tests are through.
+# Two workers that keep all compiled programs run out of memory during the slow tests.
 _MOST_BYTES = 3 << 30
 _PROCESS = pathlib.Path("/proc/self")
 _forgotten_at = 0
@@ -39,7 +39,7 @@ _forgotten_at = 0
 
 @pytest.fixture(autouse=True, scope="module")
 def room_for_compiled_programs():
-    """Forget compiled programs between modules once they are too many."""
+    """Clear compiled programs between modules if there are too many."""
     yield
     mappings = _PROCESS / "maps"
     if mappings.exists() and mappings.read_bytes().count(b"\n") > _MOST_MAPPINGS:
@@ -48,7 +48,7 @@ def room_for_compiled_programs():
 
 @pytest.fixture(autouse=True)
 def memory_for_the_next_test():
-    """Forget compiled programs once they take too much memory, or again as much as was left."""
+    """Clear compiled programs if they take too much memory, or twice that after the last time."""
     yield
     if (_PROCESS / "statm").exists() and _resident_bytes() > _MOST_BYTES + _forgotten_at:
         _forget()

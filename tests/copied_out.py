@@ -1,9 +1,9 @@
-"""Run a satellite's tests with the satellite moved out of the library, under another name.
+"""Run a package's tests with the package moved out of the library, under another name.
 
     python tests/copied_out.py [ROOM ...]
 
-The room leaves a copy of the library and stands beside it as ``own_ROOM``; whoever imports
-``fcojax.ROOM`` has that. So it is shown to need nothing of the core but what the core offers.
+The package ``fcojax.ROOM`` is moved out of a copy of the library and becomes ``own_ROOM``, to which
+imports of ``fcojax.ROOM`` lead. This shows that it uses only the public names of the core.
 """
 
 import pathlib
@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).parent.parent
-# Each room's tests, those of every law of it among them.
+# The tests of each package, including those of its laws.
 TESTS = {
     "reference": "test_reference.py",
     "uploads": "laws/test_upload_laws.py laws/test_error_feedback.py laws/test_modular_sums.py "
@@ -56,7 +56,7 @@ sys.meta_path.insert(0, Alias())
 
 
 def moved_out(room: str, folder: pathlib.Path) -> None:
-    """Copy the library and the tests to a folder, with a room beside the library."""
+    """Copy the library and the tests to a folder, with a package beside the library."""
     for name in ("fcojax", "tests", "experiments", "configs"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", folder)
@@ -71,7 +71,7 @@ def moved_out(room: str, folder: pathlib.Path) -> None:
 
 
 def main(rooms: list[str]) -> int:
-    """Run the tests of each room; return the number of rooms that failed."""
+    """Run the tests of each package; return the number of packages that failed."""
     failed = []
     for room in rooms or TESTS:
         with tempfile.TemporaryDirectory() as name:

@@ -1,4 +1,4 @@
-"""What annotations allow, and the sentence for what they exclude."""
+"""Values that annotations allow, and the error messages for others."""
 
 from typing import Literal, NamedTuple
 
@@ -87,11 +87,11 @@ def test_values_within_their_annotation_pass_and_counts_become_integers():
         function=3,
         strict=np.True_,
     )
-    assert jax.jit(lambda rate: call(rate)[0])(-1.0) == -1.0  # a traced value is not known
+    assert jax.jit(lambda rate: call(rate)[0])(-1.0) == -1.0  # traced values cannot be checked
 
 
 def test_names_that_only_a_type_checker_knows_are_passed_over():
-    """As in a user's module that imports them under ``TYPE_CHECKING``; the others still count."""
+    """As in a module that imports types under ``TYPE_CHECKING``; other annotations still count."""
 
     @validated
     def call(rate: Positive, array: "Unknown" = None):  # noqa: F821
@@ -111,7 +111,7 @@ def test_names_that_only_a_type_checker_knows_are_passed_over():
 
 
 def test_a_file_that_was_executed_and_not_imported_is_validated():
-    """As a config file is, whose module nobody can look up; with annotations that are text."""
+    """As in a config file, whose module is not importable, with annotations as text."""
     names: dict = {"__name__": "never_imported"}
     text = """
 from __future__ import annotations
@@ -143,7 +143,7 @@ def test_smaller_than_the_precision_in_use_is_zero():
 
 
 def test_functions_that_a_factory_returns_stay_as_they_are():
-    """They run in every step, and are what a reader sees in a traceback."""
+    """They run in every step and appear in tracebacks."""
     made = uploads.top_k(2)
     assert made.encode.__module__ == "fcojax.uploads.sparse"
     assert not hasattr(made.encode, "__wrapped__")

@@ -84,15 +84,26 @@ def test_a_mirror_cites_its_own_source_and_plain_parts_only_the_library():
     assert keys(l1(), l1()) == keys(l1()) == ["fcojax", "parikh2014proximal"]
 
 
-def test_a_method_of_ones_own_is_cited_from_its_docstring():
-    def mine(loss):
-        """Local steps. Doe and Roe, "A method", ICML 2031 (arXiv 3101.00001), Algorithm 1."""
-        return algorithms.fed_avg(loss)
+@algorithms.takes(algorithms.fed_avg.Hparams)
+def mine(loss):
+    """Local steps. Doe and Roe, "A method", ICML 2031 (arXiv 3101.00001), Algorithm 1."""
 
-    mine.__qualname__ = "mine"
+    def init(hparams, params):
+        return params, ()
+
+    return algorithms.fed_avg(loss)._replace(init=init)
+
+
+def my_penalty():
+    """Doe, "A penalty", 2031."""
+    return l1()
+
+
+def test_a_method_of_ones_own_is_cited_from_its_docstring():
     (entry,) = references(mine.__doc__).values()
     assert entry.startswith("@inproceedings{doe2031method,") and "eprint = {3101.00001}" in entry
-    assert keys(mine) == ["fcojax", "doe2031method"]
+    assert keys(mine) == ["fcojax", "doe2031method"] == keys(mine(None))[:2]
+    assert keys(my_penalty) == ["fcojax", "doe2031penalty"] and len(keys(my_penalty())) == 2
 
 
 def test_the_library_cites_itself_as_its_citation_file_says():

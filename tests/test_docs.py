@@ -1,4 +1,4 @@
-"""Code on the pages runs and prints what its comments say; every public name is on a page."""
+"""Code on the pages runs and prints the output in its comments; all public names are on a page."""
 
 import importlib.util
 import inspect
@@ -33,7 +33,7 @@ MODULES = sorted(
 
 
 def run(*pages):
-    """In a process of its own: the reader's JAX is in its default precision."""
+    """Run pages in a separate process, with JAX's default precision."""
     command = [sys.executable, str(ROOT / "tests" / "support" / "blocks.py"), *map(str, pages)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -74,7 +74,7 @@ def test_every_public_function_and_class_has_an_example(name):
 
 
 def test_files_that_pages_name_exist():
-    """A name without a folder is in the folder, or beside it, of the last one in the same line."""
+    """Names without a folder are in the folder of the previous name in the line, or beside it."""
     missing = []
     for page in [*PAGES, *ROOT.glob("*.md"), ROOT / "benchmarks" / "README.md"]:
         lines = [] if page.name == "CHANGELOG.md" else page.read_text("utf-8").splitlines()
@@ -96,7 +96,7 @@ def test_files_that_pages_name_exist():
 
 
 def test_pages_for_users_name_what_a_wheel_has():
-    """Only a checkout has ``experiments`` on its path; these pages are for those who have one."""
+    """Only a checkout has ``experiments`` on its path; only pages for contributors may name it."""
     contributors = ["CONTRIBUTING", "claims", "performance", "results", "source_tour", "testing"]
     pages = [page for page in [*PAGES, ROOT / "README.md"] if page.stem not in contributors]
     found = [
@@ -111,18 +111,30 @@ def test_pages_for_users_name_what_a_wheel_has():
     assert not found
 
 
-def skeleton(name):
-    """Import a file of docs/skeletons, as somebody who copied it would."""
-    path = DOCS / "skeletons" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"skeleton_{name}", path)
+def module_at(path):
+    spec = importlib.util.spec_from_file_location(f"docs_{path.stem}", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
+def skeleton(name):
+    """Import a file of docs/skeletons, as somebody who copied it would."""
+    return module_at(DOCS / "skeletons" / f"{name}.py")
+
+
+def test_versions_of_the_site_are_listed_newest_first(tmp_path):
+    for name in ("dev", "0.9.0", "0.10.0", "not_a_site"):
+        (tmp_path / name).mkdir()
+        if name != "not_a_site":
+            (tmp_path / name / "index.html").touch()
+    page = module_at(DOCS / "build.py").index(tmp_path)
+    assert re.findall('href="(.*?)/index', page) == ["0.10.0", "0.9.0", "dev"]
+
+
 @pytest.fixture
 def permissive():
-    """JAX's defaults for mixed dtypes and ranks, which users have and the other tests do not."""
+    """Use JAX's defaults for mixed dtypes and ranks, as users do, unlike the other tests."""
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield
 
@@ -210,3 +222,26 @@ def test_skeletons_of_experiments_run_from_another_folder(name, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "index.html").exists()
+
+
+def test_numbers_of_the_readme_are_those_of_the_library():
+    text = (ROOT / "README.md").read_text("utf-8")
+    algorithms = [
+        name
+        for name in fcojax.algorithms.__all__
+        if hasattr(getattr(fcojax.algorithms, name), "Hparams")
+    ]
+    assert f"**{len(algorithms)} algorithms under one contract" in text
+    claims = re.search(r"Of the (\d+) claims (\d+) hold", (DOCS / "results.md").read_text("utf-8"))
+    assert f"Of {claims[1]} claims of the sources" in text and f"[{claims[2]} hold]" in text
+    transforms = fcojax.transforms
+    kinds = [inspect.unwrap(getattr(transforms, name)) for name in transforms.__all__]
+    penalties = [
+        kind
+        for kind in kinds
+        if inspect.isfunction(kind)
+        and kind.__name__ != "zero"
+        and kind.__annotations__.get("return") is transforms.Penalty
+        and kind.__module__.split(".")[2] in ("penalties", "constraints")
+    ]
+    assert f"| proxes of penalties and constraints | {len(penalties)} |" in text

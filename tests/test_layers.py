@@ -1,7 +1,7 @@
-"""Which room may import which: ground, the paper, the loop, the seam, satellites.
+"""Which package may import which: ground, the paper, the loop, extend, satellites.
 
-A module imports from its own room and from rooms above it. Satellites, the launcher and the
-benchmarks build on what users see: ``fcojax``, its public packages, and ``fcojax.extend``.
+A module imports from its own package and from those above it. Satellites, the launcher and the
+benchmarks use public names: ``fcojax``, its public packages, and ``fcojax.extend``.
 """
 
 import ast
@@ -36,7 +36,7 @@ SATELLITES = (  # top to bottom
     "estimators",
     "bibliography",
 )
-# What satellites may import of the core: the packages that users see, and the seam.
+# The parts of the core that satellites may import: the public packages and ``fcojax.extend``.
 OPEN = {"fcojax"} | {
     f"fcojax.{room}" for room in ("types", "tree", "grid", "devices", "extend", *PAPER)
 }
@@ -45,11 +45,11 @@ SOURCES = {
     for folder in ("fcojax", "experiments", "benchmarks", "configs")
     for path in sorted((ROOT / folder).rglob("*.py"))
 }
-# The package itself, its command, and the launcher's names for users: all that they name.
+# The package itself, its command, and the launcher's public names may import everything.
 ENTRANCES = {"", "__main__"}
-# Rooms of the core that the launcher, configs and benchmarks never import.
+# Packages of the core that the launcher, configs and benchmarks never import.
 PRIVATE = ("engine", "xla", "memo", "factories", "arguments", "shuffle")
-# What a room still imports beyond its floor; each entry goes with the port of its room.
+# Exceptions, by package.
 ALLOWED_UNTIL_PORTED = {
     "experiments": """
         arguments engine.compaction engine.debugging engine.grid engine.optimality
@@ -63,7 +63,7 @@ ALLOWED_UNTIL_PORTED = {
 
 @functools.cache
 def exported_functions(package):
-    """The submodules of a package whose names stand for a function of theirs in the package."""
+    """Return the submodules of a package with the name of a function exported there."""
     tree = ast.parse(SOURCES[package].read_text("utf-8")) if package in SOURCES else ast.Module([])
     taken = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
     names = {(node.module, f"{package}.{alias.name}") for node in taken for alias in node.names}
@@ -71,7 +71,7 @@ def exported_functions(package):
 
 
 def imports(module):
-    """The modules that a module imports, also inside functions, but not for a type checker."""
+    """Return the modules that a module imports, also in functions, but not for type checking."""
     tree = ast.parse(SOURCES[module].read_text("utf-8"))
     blocks = [n for n in ast.walk(tree) if isinstance(n, ast.If)]
     typing = [n for n in blocks if "TYPE_CHECKING" in ast.unparse(n.test)]
@@ -83,8 +83,8 @@ def imports(module):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module} has a relative import"
-            # A submodule is needed in place of the package that it is taken from, but not where
-            # the package exports a function of the same name, as ``algorithms.fed_dual_avg``.
+            # The submodule counts instead of its package, unless the package exports a function
+            # of the same name, such as ``algorithms.fed_dual_avg``.
             names = {f"{node.module}.{alias.name}" for alias in node.names}
             names -= exported_functions(node.module)
             yield from names & SOURCES.keys()
@@ -93,17 +93,18 @@ def imports(module):
 
 
 def room(module):
-    """``problems`` of ``fcojax.problems.lasso``, ``experiments`` of all of the launcher."""
+    """Return ``problems`` for ``fcojax.problems.lasso``, ``experiments`` for the launcher."""
     top, *below = module.split(".")
     return (below[0] if below else "") if top == "fcojax" else top
 
 
 def is_allowed(own, other):
-    """Whether a module of the room ``own`` may import the module ``other``."""
+    """Return whether a module of the package ``own`` may import the module ``other``."""
     top, its = other.split(".")[0], room(other)
     if top not in ("fcojax", "experiments", "benchmarks", "configs") or own == its:
         return True
-    if own == "engine" and its == "algorithms":  # the five functions and local work, no method
+    # The type of an algorithm and local work, but no method.
+    if own == "engine" and its == "algorithms":
         return other.removeprefix("fcojax.algorithms.") in ("base", "local", "work")
     if own in CORE:
         return its in CORE and CORE.index(its) < CORE.index(own)
@@ -150,7 +151,7 @@ def test_no_private_part_of_jax_is_imported():
 
 
 def test_importing_the_library_starts_no_backend_and_loads_the_core_alone():
-    # The number of devices can be set only as long as there is no backend.
+    # The number of devices can be set only before a backend exists.
     check = (
         "import fcojax, jax, sys; jax.config.update('jax_num_cpu_devices', 3); "
         "assert len(jax.devices('cpu')) == 3; print(*sys.modules); "

@@ -1,4 +1,4 @@
-"""Every program can be lowered for a GPU and a TPU: no float64, no host, no call they lack."""
+"""All programs can be lowered for GPU and TPU, without float64, host or missing calls."""
 
 import functools
 import json

@@ -1,4 +1,4 @@
-"""Factories called twice with the same arguments return one object, which is compiled once."""
+"""Factories return one object for the same arguments, which is compiled once."""
 
 import gc
 import pathlib
@@ -76,7 +76,7 @@ def test_traced_arguments_are_not_cached():
 
 
 def test_programs_of_the_last_static_arguments_are_kept_and_others_let_go():
-    """As ``jax.jit`` does with a function that nobody holds."""
+    """``jax.jit`` does the same for a function without references."""
     traced = []
 
     @jit_per(1)
@@ -150,7 +150,7 @@ def optimum_once(loss, data, number):
     ],
 )
 def test_calls_with_new_functions_take_no_more_memory_than_the_first(call, times, settled):
-    """A loop that makes its loss anew: maps of a process are limited to 65,530."""
+    """A loop that defines its loss again; a process may have only 65,530 memory maps."""
     data, maps, rows = fcojax.from_rows({"a": np.arange(4.0)}, [2, 2]), [], []
     for number in range(times):
         call(lambda w, rows: (w[0] - rows["a"]) ** 2, data, number)

@@ -30,7 +30,7 @@ TINY = {
 
 
 def typed(monkeypatch, capsys, *arguments):
-    """What the command prints, and its exit code."""
+    """Return the command's output and its exit code."""
     monkeypatch.setattr(sys, "argv", ["fcojax", *arguments])
     try:
         command.main()
@@ -86,7 +86,7 @@ def test_a_reader_that_has_gone_is_no_error(monkeypatch, arguments):
 
 @pytest.mark.slow
 def test_a_wheel_runs_from_an_empty_folder(tmp_path):
-    """With nothing of the clone on the path, and no top-level name but the library's own."""
+    """Without the clone on the path, and with no other top-level name than the library's."""
     pytest.importorskip("hatchling")
     build = f"from hatchling.build import build_wheel; print(build_wheel({os.fspath(tmp_path)!r}))"
     done = subprocess.run(

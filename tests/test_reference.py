@@ -31,7 +31,7 @@ def test_fista_finds_the_lasso_of_scikit_learn():
 
 
 def test_the_residual_is_the_optimality_condition():
-    """At the solution, grad F is -scale * sign(w) on the support and at most scale off it."""
+    """At the solution grad F is -scale * sign(w) on the support, and at most scale off it."""
     data, scale = from_clients(federations.clients()), 0.4
 
     def smooth(w, data):
@@ -102,7 +102,7 @@ def lasso_of_scikit_learn():
 
 @pytest.fixture(scope="module")
 def pooled():
-    """``c -> optimum`` of a problem whose features and targets are c times the same."""
+    """Return ``c -> optimum`` of a problem whose features and targets are multiplied by c."""
     clients = [{"x": FEATURES[m::3], "y": TARGETS[m::3]} for m in range(3)]
 
     def loss(w, rows):
@@ -153,7 +153,7 @@ def test_the_optimum_does_not_depend_on_the_unit_of_the_parameters(unit):
 @pytest.mark.parametrize("max_steps", [2, 10, 1000])
 @pytest.mark.parametrize("strength", [0.0, 1e-3, STRENGTH, 1.0])
 def test_the_certificate_bounds_the_violation_of_optimality(strength, max_steps):
-    """Converged or not, the least subgradient of the objective is at most the residual."""
+    """Converged or not, the smallest subgradient of the objective is at most the residual."""
     context, start = (FEATURES, TARGETS), jnp.zeros(20)
     found = fista(half_mean_square, L1, strength, start, context, max_steps=max_steps)
     w = np.asarray(found.params)
@@ -168,7 +168,7 @@ def test_the_certificate_bounds_the_violation_of_optimality(strength, max_steps)
 
 
 def test_the_step_grows_again_as_the_curvature_falls():
-    """From 5e8 at the start to 1 at the minimiser."""
+    """The objective falls from 5e8 at the start to 1 at the minimiser."""
     found = fista(lambda w, _: jnp.sum(jnp.exp(w) - w), zero(), 0.0, jnp.full(2, 20.0))
     assert found.converged and found.num_steps < 1000
     np.testing.assert_allclose(found.params, 0.0, atol=1e-6)

@@ -1,4 +1,4 @@
-"""Tables of results: each cell against the entry of the history it comes from."""
+"""Tables of results: each cell against its entry of the history."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Models as safetensors: every dtype and form comes back, and other programs read the same."""
+"""Models as safetensors: all dtypes and structures round-trip, and other programs agree."""
 
 import json
 

@@ -41,7 +41,7 @@ def test_a_large_population_needs_no_table():
     members = permuted(jax.random.key(3), size, jnp.zeros(1000, int), jnp.arange(1000))
     assert len(set(members.tolist())) == 1000
     assert int(members.min()) >= 0 and int(members.max()) < size
-    # Uniform over the whole range.
+    # Uniform over the whole range of values.
     assert stats.kstest(np.asarray(members) / size, "uniform").pvalue > 1e-3
 
 
@@ -93,7 +93,7 @@ def test_draws_with_replacement_are_uniform():
     ],
 )
 def test_permutations_do_not_change_between_versions(size, stream, expected):
-    """Results are reproduced from keys, so these numbers must hold on every version and device."""
+    """Keys must reproduce results, so these numbers hold for every version and device."""
     positions = jnp.arange(6) % size
     order = shuffle.permuted(jax.random.key(11), size, jnp.full_like(positions, stream), positions)
     assert order.tolist() == expected
@@ -105,11 +105,11 @@ def rows_drawn(key, rows):
 
 
 def test_twice_the_rounds_at_most_double_the_compiled_program(monkeypatch):
-    """A round inlined into each reader of its result would make the program grow faster."""
+    """If each use inlined a round, the program would grow faster."""
 
     def num_instructions(num_rounds):
         monkeypatch.setattr(shuffle, "_NUM_ROUNDS", num_rounds)
-        jax.clear_caches()  # a cached trace has the rounds it was made with
+        jax.clear_caches()  # a cached trace has the old number of rounds
         program = jax.jit(lambda key, rows: jnp.sum(2 * rows_drawn(key, rows)))
         lowered = program.lower(jax.random.key(0), jnp.ones((50, 3)))
         return lowered.compile().as_text().count(" = ")

@@ -1,4 +1,4 @@
-"""Mean loss over the rows of all sites plus a norm, with certificates and what was sent."""
+"""Mean loss over the rows of all sites plus a norm, with certificates and bytes sent."""
 
 import numpy as np
 from benchmark_utils.problem import made
@@ -13,7 +13,8 @@ class Objective(BaseObjective):
     min_benchopt_version = "1.9"
     parameters = {"kind": ["lasso", "logistic", "group_lasso"], "fraction": [0.2]}
     sampling_strategy = "callback"
-    stopping_criterion = NoCriterion(strategy="callback")  # as many rounds for everyone
+    # The same number of rounds for all solvers.
+    stopping_criterion = NoCriterion(strategy="callback")
     test_dataset_name = "made"
 
     def skip(self, sites, truth, labels):
@@ -30,11 +31,11 @@ class Objective(BaseObjective):
         self.problem = made(self.kind, sites, self.fraction)
 
     def get_objective(self):
-        """Return what solvers get."""
+        """Return the arguments of the solvers."""
         return {"problem": self.problem}
 
     def evaluate_result(self, w, rounds, sent):
-        """Return the columns; ``f1`` is that of the planted support."""
+        """Return the columns; ``f1`` compares with the planted support."""
         found, truth = w != 0, self.truth
         f1 = np.nan
         if truth is not None:

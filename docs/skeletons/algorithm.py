@@ -15,7 +15,7 @@ from fcojax.types import NonNegative, Positive
 
 
 class MyHparams(NamedTuple):
-    """Numbers that a sweep may vary; annotations say which values may be."""
+    """Numbers that a sweep may vary; annotations state the allowed values."""
 
     client_lr: Positive = 0.01
     penalty_scale: NonNegative = 0.1
@@ -23,14 +23,14 @@ class MyHparams(NamedTuple):
 
 @takes(MyHparams, "penalty")
 def my_method(loss, penalty):
-    """Return the algorithm for a loss (one number an example) and a penalty."""
+    """Return the algorithm for a loss and a penalty."""
     gradient = mean_gradient(loss)
 
     def init(hparams, params):
-        return params, ()  # the server's state, and one client's: here none
+        return params, ()  # the states of the server and of one client (none)
 
     def broadcast(hparams, server):
-        return server  # all that is sent down
+        return server  # everything that is sent to the clients
 
     def client_update(hparams, message, client, local, key):
         def step(params, batch):
@@ -45,12 +45,12 @@ def my_method(loss, penalty):
         return ClientResult(client, Displacement(moved, num_steps), {})
 
     def server_update(hparams, server, mean_upload, fraction, key):
-        # Scale the prox by the total step size of the gradients before it.
+        # Scale the prox by the total step size of the gradient steps before it.
         time = hparams.client_lr * mean_upload.elapsed.value
         moved = tree.add(server, mean_upload.params)
         return penalty.prox(moved, time, hparams.penalty_scale)
 
     def model(hparams, server):
-        return server  # the parameters one would deploy
+        return server  # the parameters that one would deploy
 
     return Algorithm(init, broadcast, client_update, server_update, model)

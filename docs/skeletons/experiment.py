@@ -1,4 +1,4 @@
-"""Skeleton of an experiment: algorithms over grids, judged at their best."""
+"""Skeleton of an experiment: algorithms compared at their best grid points."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +15,7 @@ from fcojax.types import Count
 
 
 def my_problem(*, num_clients, dim, data_seed):
-    """Return clients with linear data of the same few features."""
+    """Return clients with linear data that depend on the same two features."""
     rng = np.random.default_rng(data_seed)
     truth = np.zeros(dim, np.float32)
     truth[:2] = 1.0
@@ -49,7 +49,7 @@ EXPERIMENT = Sweep(
 
 
 def get_config():
-    """Return everything that can be set with --config.KEY=VALUE."""
+    """Return the config; set its keys with --config.KEY=VALUE."""
     return sweep_config(
         algorithms=("fed_avg", "fed_dual_avg"),
         client_lr=(0.01, 0.03, 0.1),

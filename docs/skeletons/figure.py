@@ -1,4 +1,4 @@
-"""Skeleton of a figure: the objective over rounds, one line an algorithm."""
+"""Skeleton of a figure: the objective over rounds, one line per algorithm."""
 
 from fcojax.experiments import axes, style
 

@@ -12,7 +12,7 @@ def loss(params, rows):
 
 
 def my_problem(*, num_clients=4, num_examples=10, dim=3, seed=0):
-    """Return clients whose examples lie around different points."""
+    """Return clients whose examples have different means."""
     rng = np.random.default_rng(seed)
     centres = 1.0 + rng.standard_normal((num_clients, dim))
     noise = rng.standard_normal((num_clients, num_examples, dim))

@@ -1,7 +1,7 @@
 """Skeleton of a sampler: a random window of neighbouring clients.
 
-Its test is a closed form in ``tests/engine/test_samplers.py``; the table of
-``tests/engine/test_participation.py`` takes exported samplers by itself.
+Test it against a closed form in ``tests/engine/test_samplers.py``; the table
+in ``tests/engine/test_participation.py`` includes all exported samplers.
 """
 
 import dataclasses
@@ -14,10 +14,10 @@ from fcojax import Draw, Sampler
 
 @dataclasses.dataclass(frozen=True)
 class MySampler(Sampler):
-    """A cohort of clients with consecutive indices from a random one on."""
+    """A cohort of clients with consecutive indices and a random first one."""
 
     cohort_size: int
-    can_be_absent = False  # all places of a cohort are always present
+    can_be_absent = False  # all places of a cohort are always filled
 
     def draw(self, key, round_index, num_clients, sizes=None):
         """Return the cohort of one round; rounds count from 0."""
@@ -31,7 +31,7 @@ class MySampler(Sampler):
         return Draw(members, jnp.ones(self.cohort_size, bool))
 
     def size(self, num_clients):
-        """Return the number of places, which has to be known before tracing."""
+        """Return the number of places, which must be known before tracing."""
         if self.cohort_size > num_clients:
             raise ValueError(
                 f"cohort_size is {self.cohort_size}; "

@@ -1,4 +1,4 @@
-"""Skeleton of a study, which computes its rows: limits of local steps."""
+"""Skeleton of a study, which computes its own rows: limits of local steps."""
 
 from ml_collections import ConfigDict
 
@@ -24,7 +24,7 @@ def rows(config):
 
 
 def claims(config, rows, summary):
-    """Return what should hold, each with the number that decides."""
+    """Return the claims, each with the number that decides it."""
     errors = column(select(rows, part="limits"), "error")
     text = "one local step ends at the minimiser"
     return [Claim(text, float(errors[0]), 1e-12, at_least=False, source=False)]
@@ -39,7 +39,7 @@ EXPERIMENT = Study(
 
 
 def get_config():
-    """Return everything that can be set with --config.KEY=VALUE."""
+    """Return the config; set its keys with --config.KEY=VALUE."""
     return ConfigDict({"num_steps": (1, 2, 5, 20), "client_lr": 0.1})
 
 

@@ -1,1 +1,1 @@
-"""What is typed and what is printed: flags, help and the console."""
+"""The command line: flags, help and output to the console."""

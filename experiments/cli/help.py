@@ -47,7 +47,7 @@ def manual(path: str | None, module: str) -> str:
 
 
 def documented(config: ConfigDict, path: pathlib.Path) -> Iterator[tuple[str, Any, str]]:
-    """Yield each key with its value and the comment behind it, or the shared meaning."""
+    """Yield each key with its value and its comment, or its shared meaning."""
     comments = _comments(path.read_text("utf-8"))
     for key in config:
         value = config.get(key)
@@ -57,7 +57,7 @@ def documented(config: ConfigDict, path: pathlib.Path) -> Iterator[tuple[str, An
 
 
 def _comments(text: str) -> dict[str, str]:
-    """Return the first comment behind ``key=value,`` or ``config.key = value`` of each key."""
+    """Return the first comment after ``key=value,`` or ``config.key = value`` for each key."""
     found: dict[str, str] = {}
     names: dict[int, str] = {}
     before = None

@@ -1,4 +1,4 @@
-"""The flags of the launcher, and the sentences about wrong ones."""
+"""The flags of the launcher, and the error messages for wrong ones."""
 
 import math
 import sys
@@ -21,17 +21,17 @@ try:
     CONFIG = config_flags.DEFINE_config_file(
         "config", help_string="The config file.", lock_config=False, accept_new_attributes=True
     )
-except flags.Error as error:  # it reads the --flagfile of the command line
+except flags.Error as error:  # defining the flag reads the --flagfile of the command line
     speak("run", str(error))
     sys.exit(CANNOT)
-WORKDIR = flags.DEFINE_string("workdir", None, "Where everything is written.")
+WORKDIR = flags.DEFINE_string("workdir", None, "The folder for all results.")
 QUICK = flags.DEFINE_bool("quick", False, "Shrink the run to under a minute.")
-OVERWRITE = flags.DEFINE_bool("overwrite", False, "Remove the run that the workdir holds first.")
+OVERWRITE = flags.DEFINE_bool("overwrite", False, "First remove the run in the workdir.")
 RESUMING = flags.DEFINE_enum(
     "resume",
     "yes",
     ["yes", "no", "anyway"],
-    "Whether to go on with a run; anyway: also if code has changed.",
+    "Whether to resume a run; anyway: even if code has changed.",
 )
 CHECKPOINT_EVERY = flags.DEFINE_float(
     "checkpoint_every", 15.0, "Seconds between two checkpoints.", lower_bound=0.0
@@ -40,24 +40,24 @@ flags.register_validator(
     "checkpoint_every", math.isfinite, "pass a number of seconds, 0 or more, such as 15"
 )
 DETERMINISTIC = flags.DEFINE_bool(
-    "deterministic", False, "Two runs on machines of one kind have the same numbers bit for bit."
+    "deterministic", False, "Make runs on machines of the same kind equal bit for bit."
 )
 DEBUG_NANS = flags.DEFINE_bool(
-    "debug_nans", False, "End at the first number that is not finite, and name its client."
+    "debug_nans", False, "Stop at the first number that is not finite, and name its client."
 )
 TENSORBOARD = flags.DEFINE_bool("tensorboard", False, "The same as --writers=tensorboard.")
 WRITERS = flags.DEFINE_list(
     "writers",
     [],
-    "Where curves go too, block by block: csv, tensorboard or MODULE:FUNCTION.",
+    "Further outputs for the curves, after each block: csv, tensorboard or MODULE:FUNCTION.",
 )
-PROFILE = flags.DEFINE_bool("profile", False, "Wrap one block in the profiler.")
+PROFILE = flags.DEFINE_bool("profile", False, "Profile one block of rounds.")
 COORDINATOR = flags.DEFINE_string(
     "coordinator", None, "HOST:PORT of the first of several processes that are one run."
 )
-NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "How many processes there are.")
-PROCESS_ID = flags.DEFINE_integer("process_id", None, "Which one this is, from 0.")
-TRACEBACK = flags.DEFINE_bool("traceback", False, "Show where an error came from.")
+NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "The number of processes.")
+PROCESS_ID = flags.DEFINE_integer("process_id", None, "The index of this process, from 0.")
+TRACEBACK = flags.DEFINE_bool("traceback", False, "Show the traceback of an error.")
 
 
 # Keys that may be emptied, as in --config.batch_size=None for all examples.
@@ -88,7 +88,7 @@ def parse(argv: list[str]) -> list[str]:
     If a key is given twice, the last value counts.
     """
     logger = logging.get_absl_logger()
-    logger.disabled = True  # it warns of a config that is refused in a sentence
+    logger.disabled = True  # absl would log a warning beside our own error message
     try:
         return flags.FLAGS([_with_quotes(argument) for argument in _last_of_each(argv)])
     except Exception as error:
@@ -98,7 +98,7 @@ def parse(argv: list[str]) -> list[str]:
 
 
 def overrides() -> dict[str, Any]:
-    """Return what ``--config.KEY=VALUE`` has set."""
+    """Return the keys that ``--config.KEY=VALUE`` has set."""
     return config_flags.get_override_values(flags.FLAGS["config"]) | dict.fromkeys(_emptied)
 
 
@@ -154,7 +154,7 @@ def _explain(argv: list[str], error: Exception) -> str:
     given = [arg[len("--config.") :].split("=")[0] for arg in argv if arg[:9] == "--config."]
     path = config_among(argv)
     if given and path is None:
-        return "--config.KEY needs --config=FILE beside it."
+        return "--config.KEY also needs --config=FILE."
     try:
         known = ConfigDict() if path is None else load(path).get_config()
     except ValueError as own:

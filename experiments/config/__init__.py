@@ -1,1 +1,1 @@
-"""Config files, their keys and the settings that come out of them."""
+"""Config files, their keys, and settings made from them."""

@@ -30,7 +30,7 @@ def library() -> dict[str, Factory]:
 
 
 def find(names: Sequence[str], sweep: Sweep) -> dict[str, Factory]:
-    """Return the factory behind each name, by label; raise ``ValueError`` with one sentence.
+    """Return the factory of each name, by label; raise ``ValueError`` for the first mistake.
 
     The label of ``MODULE:FACTORY`` is ``FACTORY``.
     """
@@ -56,7 +56,7 @@ def find(names: Sequence[str], sweep: Sweep) -> dict[str, Factory]:
 
 def build(label: str, factory: Factory, loss: Loss, known: Mapping[str, Any]) -> Algorithm:
     """Call a factory with the loss and the geometry that it declares."""
-    # A factory whose Hparams were set without takes() is called with the loss alone.
+    # A factory whose Hparams were set without takes() is called with only the loss.
     names: tuple[str, ...] = getattr(factory, "geometry", ())
     given = [loss, *(known[name] for name in names)]
     try:
@@ -109,7 +109,7 @@ def imported(name: str) -> Any:
 
 
 def _checked(name: str, factory: Any) -> Factory:
-    """Return a factory; raise ``ValueError`` if it is none."""
+    """Return the factory; raise ``ValueError`` if the object is not one."""
     if isinstance(factory, Algorithm):
         raise ValueError(
             f"{name} is an algorithm that has been built already; name its factory, which the "

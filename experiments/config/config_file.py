@@ -1,4 +1,4 @@
-"""A config file: its numbers, how to shrink them, and the experiment they belong to."""
+"""A config file: its numbers, a function that shrinks them, and its experiment."""
 
 import importlib.util
 import os
@@ -18,9 +18,9 @@ class ConfigFile(NamedTuple):
     """What a config file defines.
 
     Attributes:
-      get_config: everything that can be set with ``--config.KEY=VALUE``.
+      get_config: returns the config, whose keys ``--config.KEY=VALUE`` sets.
       quick: shrinks a config, in place, to a run of under a minute.
-      experiment: what is run.
+      experiment: the sweep or study.
       summary: the first paragraph of the file's docstring.
     """
 
@@ -34,15 +34,15 @@ def load(path: str) -> ConfigFile:
     """Read a config file; raise ``ValueError`` if it is missing or incomplete."""
     if not pathlib.Path(path).is_file():
         raise ValueError(
-            f"there is no config file {path}; `fcojax configs` lists those that we ship."
+            f"there is no config file {path}; `fcojax configs` lists the shipped ones."
         )
     spec = importlib.util.spec_from_file_location("experiment_config", path)
     if spec is None or spec.loader is None:
-        raise ValueError(f"{path} is no Python file; a config is one whose name ends in .py.")
+        raise ValueError(f"{path} is not a Python file; pass a file whose name ends in .py.")
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # it would end as a run that is done
+    except (Exception, SystemExit) as error:  # SystemExit would end the process like a finished run
         raise ValueError(_broken(path, error)) from error
     found = vars(module)
     missing = [name for name in _NEEDED if name not in found]
@@ -83,7 +83,7 @@ def load(path: str) -> ConfigFile:
 
 
 def _broken(path: str, error: BaseException) -> str:
-    """Return where and why a config file cannot be read."""
+    """Return the place and the reason why a config file cannot be read."""
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)

@@ -20,13 +20,13 @@ _SHARED = (
     (
         "codec",
         str,
-        "compression of uploads, and behind a comma error feedback, as in "
+        "compression of uploads, and after a comma error feedback, as in "
         "top_k:0.01,ef21 or qsgd:7; None for whole uploads",
     ),
     (
         "broadcast",
         str,
-        "compression of what the server sends to all clients, as in top_k:0.1; None for whole "
+        "compression of the server's messages to all clients, as in top_k:0.1; None for whole "
         "messages to the cohort",
     ),
     ("clip_norm", float, "clip uploads to this norm"),
@@ -39,41 +39,40 @@ _SHARED = (
     (
         "privacy_budget",
         float,
-        "an epsilon, which all runs together share: they end with the last round within it",
+        "an epsilon for all runs together, which stop after the last round within it",
     ),
     (
         "privacy_delta",
         float,
-        "the probability beside epsilon; None for the number of clients to the power of -1.1",
+        "delta of the privacy loss; None for the number of clients to the power of -1.1",
     ),
     ("upload_norm", float, "leave out clients whose upload has a larger norm"),
     ("upload_quantile", float, "let that bound follow this quantile of the uploads"),
     ("num_steps", int, "local steps of a client in a round"),
-    ("num_epochs", int, "the same as passes over its data, in place of num_steps"),
+    ("num_epochs", int, "local passes over a client's data, instead of num_steps"),
     ("batch_size", int, "examples of a local step; None for all of them"),
-    ("client_chunk_size", int, "clients that work side by side; None for a rule"),
-    ("time_chunks", False, "time how many clients should, and remember it"),
-    ("point_chunk_size", int, "points of the grid side by side; None for what memory holds"),
-    ("precision", str, "of products, as jax_default_matmul_precision; None for highest"),
-    ("search", "grid", "grid runs all points to the end, halving fewer and fewer"),
-    ("certificate", False, "measure the KKT violation at every evaluation, for another gradient"),
+    ("client_chunk_size", int, "clients computed side by side; None for a rule"),
+    ("time_chunks", False, "choose client_chunk_size by timing, and store the result"),
+    ("point_chunk_size", int, "points of the grid side by side; None for as many as fit in memory"),
+    ("precision", str, "precision of products, as jax_default_matmul_precision; None for highest"),
+    ("search", "grid", "grid runs all points to the end, halving fewer at each comparison"),
+    ("certificate", False, "measure the KKT violation at every evaluation, with another gradient"),
     ("extend", False, "widen the grid while the best point lies at its edge"),
-    ("data_seed", 0, "what synthetic data are drawn from"),
-    ("criterion_goal", "min", "whether the least or the largest measure is best: min or max"),
-    ("criterion_within", 0.0, "points whose score is this close to the best are tied"),
+    ("data_seed", 0, "seed of synthetic data"),
+    ("criterion_goal", "min", "whether the smallest or the largest score is best: min or max"),
+    ("criterion_within", 0.0, "scores within this distance of the best are tied with it"),
     (
         "criterion_reach",
         float,
-        "a tie goes to the point that is first to "
-        "reach this; without it to the one with the lowest objective",
+        "of tied points the first that reaches this score is best; None for the lowest objective",
     ),
 )
-# Those that every config has to give, and the hyperparameters that most algorithms have.
+# Keys that every config must give, and the hyperparameters of most algorithms.
 _GIVEN = {
-    "algorithms": "what runs: names in fcojax.algorithms, or MODULE:FACTORY",
+    "algorithms": "the algorithms: names in fcojax.algorithms, or MODULE:FACTORY",
     "num_rounds": "rounds of communication",
     "criterion": "the measure that ranks points of the grid",
-    "criterion_rounds": "the last rounds, over which it is averaged",
+    "criterion_rounds": "number of last rounds over which it is averaged",
     "client_lr": "step size of clients; several values are a grid, as of all hyperparameters",
     "server_lr": "step size of the server",
     "penalty_scale": "strength of the penalty",
@@ -87,7 +86,7 @@ def sweep_config(**values: Any) -> ConfigDict:
     """Return a config with the shared keys and any others.
 
     ``algorithms``, ``num_rounds``, ``criterion``, ``criterion_rounds`` and the hyperparameters have
-    no default and have to be given. The comment behind another key is its meaning in ``--help``.
+    no default and must be given. ``--help`` explains other keys by the comments after them.
     """
     config = ConfigDict()
     for key, default, _ in _SHARED:

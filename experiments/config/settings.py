@@ -20,9 +20,9 @@ from fcojax.extend import MEAN, Uploads
 from fcojax.grid import product
 from fcojax.types import PyTree
 
-# Columns that every row has, whatever is run.
+# The columns of every row.
 _COLUMNS = ("algorithm", "seed", "round", "status", "participants", "dropped")
-# How each law of participation is written, the types of its numbers, and its sampler.
+# For each law of participation its form in a config, the types of its numbers, and its sampler.
 _LAWS: dict[str, tuple[str, tuple[type, ...], Callable[..., Sampler]]] = {
     "uniform": (
         "uniform",
@@ -49,25 +49,25 @@ _LAWS: dict[str, tuple[str, tuple[type, ...], Callable[..., Sampler]]] = {
 
 
 class Settings(NamedTuple):
-    """A checked config, in the library's own terms.
+    """A checked config, as objects of the library.
 
     Attributes:
-      algorithms: by label, what to run.
-      grids: by label, its hyperparameters, with a leading axis of points.
-      num_rounds: R.
+      algorithms: the factories by label.
+      grids: the hyperparameters by label, with a leading axis of points.
+      num_rounds: the number of rounds.
       eval_every: rounds between two evaluations.
       eval_all_until: the round up to which every round is evaluated.
       seeds: one run per seed and point.
-      plan: who takes part in a round, how much each works, and how many side by side.
-      time_chunks: whether to pick the clients side by side by timing instead of by a rule.
-      criterion: how points are ranked.
+      plan: the sampler, the local work and the chunk sizes.
+      time_chunks: whether to choose the number of clients side by side by timing.
+      criterion: ranks the points.
       penalty_scales: all strengths of the penalty.
-      search: ``grid`` runs all points to the end, ``halving`` fewer and fewer.
+      search: ``grid`` runs all points to the end, ``halving`` fewer at each comparison.
       extend: whether a grid is widened while the best point lies at its edge.
       certificate: whether rows have the KKT violation.
-      delta: the probability beside epsilon; ``None`` for one by the number of clients.
-      budget: an epsilon that all runs share; ``None`` for any.
-      broadcast: compression of what the server sends; ``None`` for whole messages.
+      delta: delta of the privacy loss; ``None`` for a default by the number of clients.
+      budget: an epsilon for all runs together; ``None`` for no limit.
+      broadcast: compression of the server's messages; ``None`` for whole messages.
     """
 
     algorithms: dict[str, Factory]
@@ -101,7 +101,7 @@ def participation(law: str, cohort_size: int | None = None, lost: float = 0.0) -
     """Return the sampler for a law of participation.
 
     Args:
-      law: as the config writes it, such as ``cyclic:4``.
+      law: the text in the config, such as ``cyclic:4``.
       cohort_size: clients in a round; ``None`` for all that are available. Coin flips have none.
       lost: the probability that an upload is lost.
     """
@@ -119,7 +119,7 @@ def participation(law: str, cohort_size: int | None = None, lost: float = 0.0) -
 
 
 def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
-    """Check the keys that all sweeps share; raise ``ValueError`` with one sentence."""
+    """Check the keys that all sweeps share; raise ``ValueError`` for the first mistake."""
     algorithms = _algorithms(config, sweep)
     num_rounds, eval_every = _whole(config, "num_rounds"), _whole(config, "eval_every")
     if num_rounds % eval_every:
@@ -206,7 +206,7 @@ def set_precision(config: ConfigDict) -> None:
     except ValueError:
         raise ValueError(
             f"precision is {precision!r}; pass highest, high, default, or another value that "
-            "jax_default_matmul_precision has."
+            "jax_default_matmul_precision accepts."
         ) from None
 
 
@@ -250,7 +250,7 @@ def _grid(label: str, hparams: Any, config: ConfigDict, chosen: Mapping[str, Any
 
 
 def refuse_numbers_beyond_range(config: ConfigDict) -> None:
-    """Refuse counts below zero, and whole numbers of more than 32 bits."""
+    """Refuse negative counts, and integers of more than 32 bits."""
     most = 2**31 - 1
     for key, value in config.items():
         for entry in value if isinstance(value, tuple | list) else (value,):
@@ -280,14 +280,14 @@ def _broadcast(config: ConfigDict) -> uploads.Compressor | None:
 
 
 def _uploads(config: ConfigDict) -> tuple[Codec | None, Aggregator]:
-    """Return how uploads are compressed, and bounded, clipped or hidden in noise."""
+    """Return the codec, and the aggregator that bounds or clips uploads or adds noise."""
     text = config.get("codec")
     codec, aggregator = Uploads() if text is None else uploads.from_text(str(text), "codec")
     own = [name for name in ("clip_norm", "upload_norm") if config.get(name) is not None]
     if own and aggregator is not MEAN:
         own.insert(0, f"codec {text!r}")
     if len(own) > 1:
-        raise ValueError(f"{own[0]} and {own[1]} each decide what the server makes of uploads.")
+        raise ValueError(f"{own[0]} and {own[1]} both set the aggregator; pass one of them.")
     bound = _bound(config)
     return codec, _clipped(config) or bound or aggregator
 
@@ -298,12 +298,12 @@ def _clipped(config: ConfigDict) -> Aggregator | None:
     if config.get("clip_norm") is None:
         if noise or epsilon is not None:
             raise ValueError(
-                f"{'noise_multiplier' if noise else 'privacy_budget'} needs clip_norm beside it."
+                f"{'noise_multiplier' if noise else 'privacy_budget'} needs clip_norm."
             )
         return None
     if epsilon is not None and (delta is None or not noise):
         missing = "privacy_delta" if noise else "noise_multiplier"
-        raise ValueError(f"privacy_budget needs {missing} beside it.")
+        raise ValueError(f"privacy_budget needs {missing}.")
     clip = _number(config, "clip_norm")
     budget = None if epsilon is None else privacy.budget(epsilon, delta)
     return privacy.gaussian(clip, noise or 0.0, budget=budget)
@@ -313,9 +313,7 @@ def _bound(config: ConfigDict) -> Aggregator | None:
     quantile = config.get("upload_quantile")
     if config.get("upload_norm") is None:
         if quantile is not None:
-            raise ValueError(
-                "upload_quantile needs upload_norm beside it, the bound of the first round."
-            )
+            raise ValueError("upload_quantile needs upload_norm, the bound of the first round.")
         return None
     norm = _number(config, "upload_norm")
     if quantile is None:

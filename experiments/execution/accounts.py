@@ -1,4 +1,4 @@
-"""What the noise of a sweep's uploads protects: epsilon in every row, and a ledger of all runs."""
+"""Privacy accounting of a sweep: epsilon in every row, and a ledger of all runs."""
 
 import contextlib
 import functools
@@ -27,13 +27,13 @@ _OPEN = "measures, figures, checkpoints, and choices that are made by them"
 def delta_of(settings: Settings, data: ClientData) -> float:
     """Return the delta of a sweep, by default the number of clients to the power of -1.1.
 
-    Raises ``UserError`` for a default that is not below 1 / clients, as that of one client.
+    Raises ``UserError`` for a default that is not below 1 / clients, which one client has.
     """
     if settings.delta is not None:
         return settings.delta
     if data.num_clients == 1:
         raise UserError(
-            "privacy_delta is 1 by default with one client, which promises nothing; pass a number "
+            "privacy_delta is 1 by default with one client, which protects nothing; pass a number "
             "well below 1."
         )
     return data.num_clients**-1.1
@@ -59,19 +59,19 @@ def epsilons_of(job: Job, settings: Settings) -> Callable[[int, int], float] | N
 
 
 def within_budget(jobs: Sequence[Job], settings: Settings) -> tuple[Settings, str | None]:
-    """Return the settings with the rounds that a budget allows, and a sentence if these are fewer.
+    """Return the settings with the rounds that a budget allows, and a message if these are fewer.
 
-    All points, seeds and algorithms share a budget, also those that a search stops early.
+    All points, seeds and algorithms share a budget, including those that a search stops early.
     """
     allowances = [(job, allowance) for job in jobs if (allowance := allowance_of(job.plan))]
     if not allowances:
         return settings, None
     if settings.extend:
         raise UserError(
-            "privacy_budget and extend contradict, as the number of runs is open; pass one."
+            "privacy_budget and extend contradict, as the number of runs is unknown; pass one."
         )
     runs = [[take(job.grid, p) for p in range(num_points(job.grid))] for job in jobs]
-    runs *= len(settings.seeds)  # each algorithm and seed has cohorts of its own
+    runs *= len(settings.seeds)  # each algorithm and seed has its own cohorts
     with _large_deltas_are_on_the_page():
         limits = [
             allowance(job.plan.cohort, runs, job.train.num_clients) for job, allowance in allowances
@@ -93,7 +93,7 @@ def within_budget(jobs: Sequence[Job], settings: Settings) -> tuple[Settings, st
 
 def _instead(jobs: Sequence[Job], settings: Settings) -> str:
     """Return what the budget allows instead: more noise for all rounds, or one run alone."""
-    if settings.budget is None:  # a plan of the experiment's own has it
+    if settings.budget is None:  # the experiment's own plan has the budget
         return "add noise, or run fewer"
     plan, num_clients = jobs[0].plan, jobs[0].train.num_clients
     target, delta = settings.budget, delta_of(settings, jobs[0].train)
@@ -102,7 +102,7 @@ def _instead(jobs: Sequence[Job], settings: Settings) -> str:
         delta,
         plan.cohort,
         num_clients,
-        settings.num_rounds * len(settings.seeds) * len(jobs),  # with cohorts of their own
+        settings.num_rounds * len(settings.seeds) * len(jobs),  # each with its own cohorts
         num_runs=max(num_points(job.grid) for job in jobs),
     )
     hparams = take(jobs[0].grid, 0)
@@ -135,7 +135,7 @@ def ledger(jobs: Sequence[Job], settings: Settings, store: RowStore) -> dict[str
         "accounted as": "; ".join(sorted({law.name for law in laws})),
         "neighbours": "; ".join(sorted({f"{law.relation} a client" for law in laws})),
         "delta": delta,
-        "runs that were looked at": len(runs),
+        "runs with visible results": len(runs),
         "rounds of all of them": sum(entry.num_rounds for entry in runs),
         "largest epsilon of one run": _shown(largest),
         "epsilon of all together, with the choice of the best": _shown(total),
@@ -144,7 +144,7 @@ def ledger(jobs: Sequence[Job], settings: Settings, store: RowStore) -> dict[str
 
 
 def side_by_side(runs: Sequence[privacy.Releases]) -> list[privacy.Releases]:
-    """Return the entries of runs with the same cohorts, some of which end before others."""
+    """Return the entries of runs with the same cohorts, some of which stop earlier."""
     entries, first = Counter(), 0
     for last in sorted({run.num_rounds for run in runs}):
         noise = together([run.noise for run in runs if run.num_rounds >= last])

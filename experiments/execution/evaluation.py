@@ -1,4 +1,4 @@
-"""What a sweep measures: after each block, and at the optimum."""
+"""The measures of a sweep, after each block and at the optimum."""
 
 from collections.abc import Callable, Iterator
 
@@ -18,7 +18,7 @@ from fcojax.transforms import Penalty
 def observer(
     problem: Problem, penalty: Penalty, default_scale: float, certificate: bool = False
 ) -> Callable:
-    """Return what is measured after each block, on the training and the validation clients.
+    """Return the measures after each block, on the training and the validation clients.
 
     Args:
       problem: loss and measures.
@@ -44,7 +44,7 @@ def observer(
 def solve_optima(
     problem: Problem, penalty: Penalty, scales: tuple[float, ...]
 ) -> Iterator[tuple[float, dict[str, float]]]:
-    """Yield for each strength of the penalty what is measured at the optimum."""
+    """Yield the measures at the optimum for each strength of the penalty."""
     observe = jax.jit(observer(problem, penalty, scales[0]))
     for scale in scales:
         found = optimum(problem, penalty, scale, tolerance=1e-7)

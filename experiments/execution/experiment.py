@@ -35,9 +35,9 @@ Execute = Callable[[Workdir, dict[str, Any], Progress, Watch], dict[str, Any]]
 
 
 def prepared_study(study: Study, config: ConfigDict) -> Execute:
-    """Return what writes the study's rows as they come, and returns its summary.
+    """Return a function that writes the study's rows as they come, and returns its summary.
 
-    Studies are short and do not resume; one that was interrupted starts over.
+    Studies are short and do not resume; an interrupted study starts over.
     """
     check(study, config)
 
@@ -57,9 +57,9 @@ def prepared_study(study: Study, config: ConfigDict) -> Execute:
 
 
 def in_batches(rows: Iterator[Row], seconds: float) -> Iterator[list[Row]]:
-    """Group rows by the time they came at, also those before an error.
+    """Yield rows in groups of about the same time, including those before an error.
 
-    Every write waits for the disk; thousands of them take longer than the study computes.
+    Every write waits for the disk; thousands of writes take longer than the computation.
     """
     batch, began = [], time.monotonic()
     try:
@@ -77,12 +77,12 @@ def in_batches(rows: Iterator[Row], seconds: float) -> Iterator[list[Row]]:
 
 
 def prepared_sweep(sweep: Sweep, config: ConfigDict, settings: Settings) -> Execute:
-    """Return what runs all jobs of the sweep; each one's summary is written when it is done."""
+    """Return a function that runs all jobs of the sweep and writes each one's summary when done."""
     check(sweep, config)
     problem, penalty = sweep.problem(config), sweep.penalty(config)
     jobs = build(sweep, config, settings, problem, penalty)
     settings, stopped = within_budget(jobs, settings)
-    for job in jobs:  # what is not accounted is refused before anything runs
+    for job in jobs:  # runs that cannot be accounted are refused before they start
         epsilon = epsilons_of(job, settings)
         _ = epsilon and epsilon(0, 1)
     measure, known = settings.criterion.measure, columns(problem, sweep)

@@ -32,7 +32,7 @@ class Job(NamedTuple):
       label: its name in rows and figures.
       algorithm: the algorithm.
       grid: its hyperparameters, with a leading axis of points.
-      train: the clients it trains on.
+      train: its training clients.
       plan: who takes part in a round, and how much each works.
     """
 
@@ -46,7 +46,7 @@ class Job(NamedTuple):
 def build(
     sweep: Sweep, config: ConfigDict, settings: Settings, problem: Problem, penalty: Penalty
 ) -> list[Job]:
-    """Build and check all jobs of a sweep; raise ``ValueError`` with one sentence."""
+    """Build and check all jobs of a sweep; raise ``ValueError`` for the first mistake."""
     geometry = {
         "penalty": penalty,
         "mirror": sweep.mirror(config, penalty),
@@ -66,7 +66,7 @@ def build(
             algorithm = uploads.compressed_broadcast(algorithm, settings.broadcast)
         grid = jax.device_get(settings.grids[label])  # points are taken between blocks
         require_run(algorithm, plan, take(grid, 0), train, jax.random.key(0))
-        if not on_disk(train):  # codec and aggregator depend on what is uploaded
+        if not on_disk(train):  # codec and aggregator depend on the uploads
             key = jax.random.key(0)
             begin = functools.partial(start, algorithm, key=key, plan=plan)
             params = jax.eval_shape(lambda: problem.init(jax.random.key(0)))
@@ -81,14 +81,15 @@ def placed(
     """Place a job on the devices.
 
     Args:
-      job: what to run.
-      problem: on what.
-      settings: of the sweep.
-      observe: what is measured after each block, on the clients and the validation clients.
+      job: the job.
+      problem: the problem.
+      settings: the settings of the sweep.
+      observe: the measures after each block, on the clients and the validation clients.
       remember: the file in which timed chunk sizes are kept.
     """
     keys = keys_of(settings.seeds)
-    if job.plan.aggregator.noisy:  # two releases with the same noise would tell their difference
+    # The difference of two releases with the same noise would have no noise.
+    if job.plan.aggregator.noisy:
         keys = jax.vmap(jax.random.fold_in, (0, None))(keys, zlib.crc32(job.label.encode()))
     train, validation = problem.train, problem.validation
 

@@ -1,4 +1,4 @@
-"""Name the first number that is not finite: in which round, at which point, of which client."""
+"""Find the first number that is not finite: its round, its grid point and its client."""
 
 import jax
 import numpy as np

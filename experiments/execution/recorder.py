@@ -13,15 +13,15 @@ from experiments.storage.row_store import RowStore
 from fcojax import Status
 from fcojax.types import PyTree
 
-# Statuses of rows before which nothing went wrong.
+# Statuses of rows of runs without a fault so far.
 _SOUND = {status.name.lower() for status in Status if status is not Status.DIVERGED}
-# The columns by which a run is judged, and what stands for an entry that is missing.
+# The columns that decide the verdict, and the values of missing entries.
 _JUDGED = {"round": 0, "objective": math.nan, "dropped": math.nan, "participants": math.nan}
 _JUDGED |= dict.fromkeys(WARNINGS, 0.0)
 
 
 class _Curve:
-    """The rows of one run, and lists of the columns by which it is judged."""
+    """The rows of one run, and lists of the columns that decide its verdict."""
 
     def __init__(self, rows: Iterable[tidy.Row] = ()):
         self.rows: list[tidy.Row] = []
@@ -50,7 +50,7 @@ class Recorder:
     ):
         """Read the rows so far; remove duplicates; ``epsilon`` is of a point after some rounds.
 
-        Rows of other points stay, since a grid that is widened begins anew with its first points.
+        Rows of other points are kept, because a widened grid starts again from its first points.
         """
         self.label, self.seeds, self.optima, self.store = label, seeds, optima, store
         self.epsilon = epsilon
@@ -75,9 +75,9 @@ class Recorder:
         Points that diverged before, in all seeds, have no further rows.
 
         Args:
-          rounds: rounds behind the evaluation.
+          rounds: the number of rounds before the evaluation.
           points: the points.
-          look: what was measured, with axes [points, seeds].
+          look: the measures, with axes [points, seeds].
         """
         seen = {name: values.tolist() for name, values in look.items() if name != "round"}
         rows = [
@@ -102,7 +102,7 @@ class Recorder:
         )
 
     def forget(self, points: Iterable[int], after: int) -> None:
-        """Remove the rows of these points of later rounds than ``after``."""
+        """Remove the rows of these points after the round ``after``."""
         gone: set[int] = set()
         for place in self._places(points):
             rows = self.curves[place].rows
@@ -132,7 +132,8 @@ class Recorder:
         optimum = self._optimum(self.points[point].get("penalty_scale"))
         if optimum is not None:
             row["suboptimality"] = row["objective"] - optimum
-        for name in ("bytes_up", "bytes_down"):  # since the last row; a row has the sum so far
+        # A block has the bytes since the last row, a row the bytes so far.
+        for name in ("bytes_up", "bytes_down"):
             before = last[name] if last else 0
             row[name] = before + round(row.get(name, 0))
         row = tidy.plain(row)

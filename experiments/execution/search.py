@@ -1,4 +1,4 @@
-"""Which points of a grid run to the end: all of them, or those that survive successive halving.
+"""The points of a grid that run to the end: all, or those that survive successive halving.
 
 Jamieson and Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization",
 AISTATS 2016. Points do not influence each other, so the curve of a survivor is the one it would
@@ -38,7 +38,7 @@ def rungs(search: str, num_points: int, num_rounds: int, eval_every: int) -> tup
 def survivors(
     rows: Sequence[Row], fields: Sequence[str], criterion: Criterion, rung: int, before: int = 0
 ) -> set[tuple]:
-    """Return the points that go on after ``rung``: the best third, rounded up, that reached it.
+    """Return the points that continue after ``rung``: the best third of those that reached it.
 
     Points that diverged after the rung ``before`` count as the worst. Early in a run the criterion
     averages over at most the second half of the rounds so far.

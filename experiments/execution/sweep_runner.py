@@ -1,6 +1,6 @@
-"""Run the jobs of a sweep block by block: rows, checkpoints, resumption.
+"""Run the jobs of a sweep block by block, with rows, checkpoints and resumption.
 
-A grid runs in parts that fit into memory, and a part up to the next rung of the search.
+A grid runs in parts that fit into memory; each part runs up to the next rung of the search.
 """
 
 import contextlib
@@ -39,18 +39,18 @@ _MAX_EXTENSIONS = 6
 
 @dataclasses.dataclass
 class SweepRunner:
-    """Runs the jobs of one sweep in one workdir.
+    """Run the jobs of one sweep in one workdir.
 
     Attributes:
-      settings: what to run.
-      problem: on what.
-      penalty: with which psi.
-      workdir: where everything goes.
+      settings: the settings of the sweep.
+      problem: the problem.
+      penalty: psi.
+      workdir: the folder of the run.
       rows: the rows so far.
       optima: the optimal objective for each strength of the penalty, where it was computed.
-      progress: reports how far the run is.
-      watch: whether a signal has asked to stop.
-      debug_nans: whether to end at the first number that is not finite, and name its client.
+      progress: reports the progress of the run.
+      watch: knows whether a signal has asked to stop.
+      debug_nans: whether to stop at the first number that is not finite, and name its client.
       checkpoint_every: seconds between two checkpoints: long enough that saving is a small share of
         the time, short enough to lose little by a crash.
     """
@@ -98,7 +98,7 @@ class SweepRunner:
 
 
 class _JobRun:
-    """One job on its way through its grid."""
+    """The state of one job while its grid runs."""
 
     def __init__(self, runner: SweepRunner, job: Job):
         self.began = time.monotonic()
@@ -149,7 +149,7 @@ class _JobRun:
                 }
 
     def _climb(self) -> None:
-        """Run all parts from rung to rung."""
+        """Run all parts up to one rung after the other."""
         settings, names = self.settings, self.names
         goals = rungs(settings.search, len(names), settings.num_rounds, settings.eval_every)
         alive, before, behind = set(names), 0, 0
@@ -205,11 +205,11 @@ class _JobRun:
                     self._save(writer, part, block, block.state)
                 if self.ends:
                     break
-        distributed.max_over_processes(0)  # nobody goes on, or ends, before the first has saved
+        distributed.max_over_processes(0)  # no process continues or ends before the first has saved
         self.watch.stop_if_asked()
 
     def _wants_state(self) -> bool:
-        """Return whether a checkpoint is due, or a signal has asked any process to end."""
+        """Return whether a checkpoint is due, or any process has received a signal to stop."""
         due = int(time.monotonic() - self.saved > self.runner.checkpoint_every)
         asked, due = distributed.max_over_processes(self.watch.asked or 0, due)
         if asked:
@@ -228,8 +228,8 @@ class _JobRun:
         self.saved = time.monotonic()
 
     def _show(self, part: np.ndarray, rows: list[Row]) -> None:
-        """Let writers know of rows of one part of the grid."""
-        # Points that a wider grid adds are a part of their own.
+        """Send the rows of one part of the grid to the writers."""
+        # Points that a wider grid adds form their own part.
         name = f"_{part[0]}-{part[-1]}" if len(self.parts) > 1 else ""
         self.progress.grow(self.label, name, self.recorder.points, rows)
 
@@ -284,7 +284,7 @@ class _JobRun:
         return state_of(leaves, self.placed.shapes(stored)), stored
 
     def _add_seconds(self, notes: dict[str, Any] | None) -> None:
-        """Count the seconds of earlier processes as this job's."""
+        """Add the seconds of earlier processes to this job's."""
         if notes is not None:
             self.began = min(self.began, time.monotonic() - notes.get("seconds", 0.0))
 

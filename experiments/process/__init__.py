@@ -1,1 +1,1 @@
-"""The process itself: signals, several processes, the setup of JAX, exit codes."""
+"""Signals, several processes, the setup of JAX, and exit codes."""

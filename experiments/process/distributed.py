@@ -1,7 +1,7 @@
-"""Several processes that are one run: the first one reads and writes for all.
+"""One run by several processes, of which the first one reads and writes for all.
 
-``jax.distributed`` connects them, and all run the same program in step. What only one of them can
-know (the folder, the clock, its signals) is sent to the others before any acts on it.
+``jax.distributed`` connects them, and all run the same program in lockstep. Information that only
+one of them has (the folder, the clock, its signals) is sent to the others before any acts on it.
 """
 
 import collections
@@ -25,23 +25,23 @@ Result = TypeVar("Result")
 GONE = os.EX_TEMPFAIL
 # Timeouts in seconds: startup, heartbeat, shutdown.
 _TOGETHER, _SILENT, _LEAVING = 120, 30, 10
-# Messages travel in blocks of these two sizes, so that two programs are compiled for all of them.
+# Messages are sent in blocks of these two sizes, so that only two programs are compiled.
 _SMALL, _LARGE = 1 << 14, 1 << 24
-# Errors of the runtime after another process has ended.
+# Errors of JAX's runtime after another process has ended.
 _OF_ANOTHER = re.compile(r"[Gg]loo|[Cc]oordination ?[Ss]ervice|NCCL|heartbeat|Socket closed")
 
 
 def connect(coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
-    """Connect this process with the others of the run, as flags or the cluster say.
+    """Connect this process with the others of the run, by the flags or by the cluster.
 
-    Without flags nothing happens unless the environment is one of a job of several tasks that JAX
-    knows: Slurm's ``srun``, Open MPI, or a TPU pod.
+    Without flags this does nothing unless the process is one task of a job with several tasks that
+    JAX recognises: Slurm's ``srun``, Open MPI, or a TPU pod.
     """
     _refuse_bad_flags(coordinator, num_processes, process_id)
     if coordinator is None and not is_job_of_several():
         return
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    # It would handle SIGTERM, after which we save and end.
+    # JAX would handle SIGTERM itself; the launcher saves first and then ends.
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
@@ -77,8 +77,8 @@ def _refuse_bad_flags(
 
 
 def is_job_of_several() -> bool:
-    """Return whether the environment is that of one task of several."""
-    # A batch script itself, and a shell in a job, have Slurm's count of tasks, but are no task.
+    """Return whether this process is one task of several, by its environment."""
+    # A batch script and a shell in a job also have Slurm's number of tasks, but are not tasks.
     for count in ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"):
         number = os.environ.get(count, "")
         if number.isdecimal() and int(number) > 1:
@@ -92,7 +92,7 @@ def is_first() -> bool:
 
 
 def refuse(*, several_cannot: dict[str, bool]) -> None:
-    """Refuse in all processes what several cannot do together, if any was asked to."""
+    """Raise an error in all processes if any was given an option that several do not support."""
     if jax.process_count() == 1:
         return
     asked = max_over_processes(*map(int, several_cannot.values()))
@@ -102,7 +102,7 @@ def refuse(*, several_cannot: dict[str, bool]) -> None:
 
 
 def broadcast_from_first(function: Callable[[], Result]) -> Result:
-    """Return in all processes what ``function`` returns in the first; all end if it raises."""
+    """Return in all processes the result of ``function`` in the first; all end if it raises."""
     if jax.process_count() == 1:
         return function()
     if is_first():
@@ -121,10 +121,10 @@ def broadcast_from_first(function: Callable[[], Result]) -> Result:
 
 
 def require_alike(ours: Any, difference: Callable[[Any, Any], str | None]) -> None:
-    """Raise ``UserError`` in all processes unless they were started alike.
+    """Raise ``UserError`` in all processes unless they were started in the same way.
 
     Args:
-      ours: what this process was started with.
+      ours: the config, code and versions of this process.
       difference: ``(first, ours) -> str``, how the first process's differs from it, which goes on
         after "was started"; or ``None``.
     """
@@ -147,7 +147,7 @@ def require_alike(ours: Any, difference: Callable[[Any, Any], str | None]) -> No
 
 
 def max_over_processes(*numbers: int) -> tuple[int, ...]:
-    """Return the largest of each number over all processes, which wait for each other here."""
+    """Return the maximum of each number over all processes, which wait for each other here."""
     if jax.process_count() == 1:
         return numbers
     everywhere = multihost_utils.process_allgather(np.array(numbers, np.int32))
@@ -155,7 +155,7 @@ def max_over_processes(*numbers: int) -> tuple[int, ...]:
 
 
 def leave() -> None:
-    """Disconnect from the other processes, together; those that end later are not waited for."""
+    """Disconnect all processes together, without waiting for those that end later."""
     with contextlib.suppress(Exception):
         jax.distributed.shutdown()
 
@@ -167,7 +167,7 @@ def is_of_another(error: BaseException) -> bool:
 
 
 def end_without_the_others() -> NoReturn:
-    """End this process with a sentence at once, as the others do not answer any more."""
+    """End this process at once with a message, because the others do not answer any more."""
     end(
         GONE,
         "another process of this run has ended or does not answer; start all of them again, and "
@@ -176,7 +176,7 @@ def end_without_the_others() -> NoReturn:
 
 
 def _broadcast(content: bytes) -> bytes:
-    """Return the first process's content in all."""
+    """Return the first process's content in all processes."""
     message = len(content).to_bytes(8) + content
     head = _block(message[:_SMALL], _SMALL)
     size = 8 + int.from_bytes(head[:8])

@@ -1,4 +1,4 @@
-"""How a command ends that cannot do what it was asked to: one sentence and an exit code."""
+"""Errors that end a command with one message and an exit code."""
 
 import difflib
 import errno
@@ -16,7 +16,7 @@ CANNOT = 2
 
 
 class UserError(Exception):
-    """A mistake that the user can mend; the message is one sentence."""
+    """A mistake that the user can correct; the message is one sentence."""
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
@@ -26,7 +26,7 @@ def suggest(name: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(names))}."
 
 
-# Conditions of the machine, and what to do about them.
+# Conditions of the machine, and advice for each.
 _REMEDIES = {
     errno.ENOSPC: "free some space",
     errno.EDQUOT: "free some space",
@@ -51,13 +51,13 @@ _MEMORY = re.compile(
 
 
 def sentence(error: BaseException) -> str:
-    """Return what went wrong, in one line, with what to do about it where that is known."""
+    """Return the reason of an error in one line, with advice where there is any."""
     if isinstance(error, UserError):
         return _one_line(str(error))
     number, where = _condition(error)
     if number in _REMEDIES:
         what = os.strerror(number) if where is None else f"{where}: {os.strerror(number)}"
-        return f"{what}; {_REMEDIES[number]}, and the same command goes on with what there is."
+        return f"{what}; {_REMEDIES[number]}; the same command then continues."
     if isinstance(error, MemoryError) or _MEMORY.search(str(error)):
         return (
             f"out of memory ({_first_line(error)}); pass a smaller problem, or smaller "
@@ -69,7 +69,7 @@ def sentence(error: BaseException) -> str:
 
 
 def silence_orbax_threads() -> None:
-    """Print no traceback of orbax's threads: ``Checkpoints.wait`` raises what failed in them."""
+    """Suppress tracebacks of orbax's threads, whose errors ``Checkpoints.wait`` raises."""
 
     def report(args: threading.ExceptHookArgs) -> None:
         frames = traceback.extract_tb(args.exc_traceback)
@@ -86,7 +86,7 @@ def silence_orbax_threads() -> None:
 
 
 def _condition(error: BaseException) -> tuple[int | None, str | None]:
-    """Return the errno behind an error, also if it is in a text only, and its file."""
+    """Return the errno of an error, which may be in its text only, and its file."""
     chain: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and link not in chain:

@@ -8,12 +8,12 @@ from typing import NoReturn
 
 from fcojax.__main__ import COMMANDS
 
-# In an installed library the launcher has a folder of its own, and only ``fcojax`` finds it.
+# An installed wheel has the launcher in a separate folder, which only ``fcojax`` finds.
 _PACKAGED = pathlib.Path(__file__).parents[2].name == "_launcher"
 
 
 def command(name: str) -> list[str]:
-    """Return the command line of this process; ``name`` is what follows ``fcojax``."""
+    """Return the command line of this process; ``name`` is the word after ``fcojax``."""
     place = _place(name)
     if place is not None:
         return ["fcojax", *sys.orig_argv[place + 1 :]]
@@ -22,7 +22,7 @@ def command(name: str) -> list[str]:
 
 
 def speak(name: str, message: str) -> None:
-    """Write a message for the user, after the name of the command as it was typed."""
+    """Print a message for the user, after the name of the command as it was typed."""
     typed = f"fcojax {name}" if through_fcojax(name) else str(COMMANDS[name].module)
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(f"{typed}: {message}\n")
@@ -42,7 +42,7 @@ def through_fcojax(name: str) -> bool:
 
 
 def _place(name: str) -> int | None:
-    """Return the place of ``fcojax`` with this name behind it in what was typed."""
+    """Return the position of ``fcojax`` followed by this name in the command line."""
     given = sys.orig_argv
     for place, word in enumerate(given[:-1]):
         if pathlib.Path(word).stem == "fcojax" and given[place + 1] == name:

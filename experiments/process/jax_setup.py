@@ -1,4 +1,4 @@
-"""How JAX is set up for a run: precision, devices, logs and the cache of compiled programs."""
+"""Setup of JAX for a run: precision, devices, logs and the cache of compiled programs."""
 
 import logging
 import os
@@ -11,7 +11,7 @@ from absl import logging as absl_logging
 
 from experiments.process.errors import UserError
 
-# On a GPU the order of sums varies, and kernels are chosen by timing them.
+# On a GPU the order of sums varies, and kernels are chosen by timing.
 _DETERMINISTIC = ("--xla_gpu_deterministic_ops=true", "--xla_gpu_autotune_level=0")
 
 
@@ -37,8 +37,8 @@ def prepare(x64: bool, deterministic: bool, connect: Callable[[], None] = lambda
 
     Args:
       x64: whether to compute in double precision.
-      deterministic: whether two runs have to be equal bit for bit.
-      connect: called after all options are set and before JAX looks for devices.
+      deterministic: whether runs must be equal bit for bit.
+      connect: called after all options are set and before JAX initialises its devices.
     """
     if x64:
         jax.config.update("jax_enable_x64", True)
@@ -47,9 +47,9 @@ def prepare(x64: bool, deterministic: bool, connect: Callable[[], None] = lambda
         os.environ["XLA_FLAGS"] = " ".join([*known, *_DETERMINISTIC])
     chosen = "--xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if jax.config.values["jax_num_cpu_devices"] < 1 and not chosen:
-        # One device per core uses both cores of a pair better than XLA's own threads do.
+        # One device per core uses the cores better than XLA's own threads do.
         jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
-    # Orbax logs a page for each thread that fails; ``Checkpoints`` raises or reports the error.
+    # Orbax logs a traceback of each failed thread; ``Checkpoints`` raises or reports the error.
     absl_logging.set_verbosity(absl_logging.FATAL)
     logging.getLogger("jax._src.xla_bridge").setLevel(logging.WARNING)
     if not jax.config.values["jax_compilation_cache_dir"]:

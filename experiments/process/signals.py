@@ -1,4 +1,4 @@
-"""Signals: the current block is finished and saved, and the command ends with the signal's code.
+"""Signals: finish and save the current block, then end the command with the signal's code.
 
 Batch systems send SIGTERM or SIGHUP and kill a few seconds later. A block that takes longer is
 abandoned; the last checkpoint is on disk.
@@ -13,15 +13,15 @@ from types import FrameType
 
 from experiments.process.invocation import end
 
-# Batch systems wait at least five seconds before they kill; ending takes some of them.
+# Batch systems kill after five seconds or more, a part of which the end of the process takes.
 _PATIENCE = 3.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Functions whose exceptions Python prints and drops; the second is JAX's.
+# Functions whose exceptions Python prints and ignores; the second is JAX's.
 _SWALLOWING = ("__del__", "_xla_gc_callback")
 
 
 class Stopped(BaseException):
-    """A signal has asked the command to end; no ``except Exception`` catches it."""
+    """A signal to end the command; no ``except Exception`` catches it."""
 
     def __init__(self, number: int):
         super().__init__(number)
@@ -39,7 +39,7 @@ class Stopped(BaseException):
 
 
 class Watch:
-    """Whether a signal has asked the command to end."""
+    """The signal that asked the command to end, if any."""
 
     def __init__(self):
         self.asked: int | None = None
@@ -48,10 +48,9 @@ class Watch:
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
-        """Do not raise ``Stopped`` while the block runs, which has to check ``asked``.
+        """Do not raise ``Stopped`` within the ``with`` block, which has to check ``asked``.
 
-        While a block of rounds is dispatched its donated buffers are gone: stopped there, nothing
-        is left to save.
+        While a block of rounds runs its donated buffers are invalid, so nothing could be saved.
         """
         self._deferred += 1
         try:
@@ -62,7 +61,7 @@ class Watch:
             self.stop_if_asked()
 
     def stop_if_asked(self) -> None:
-        """Raise ``Stopped`` here, where nothing would be lost, if a signal has come."""
+        """Raise ``Stopped`` if a signal has arrived; call it where nothing would be lost."""
         if self.asked is not None:
             self._is_raised = True
             raise Stopped(self.asked)
@@ -70,7 +69,7 @@ class Watch:
     def handle(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal: raise ``Stopped`` unless it is deferred; a second Ctrl-C always does.
 
-        ``Stopped`` is raised once: signals while the command ends change nothing.
+        ``Stopped`` is raised once: signals during the end of the command have no effect.
         """
         if self._is_raised:
             return
@@ -82,7 +81,7 @@ class Watch:
 
 @contextlib.contextmanager
 def watched() -> Iterator[Watch]:
-    """Turn signals into ``Stopped`` while the block runs, and end the process if that is slow.
+    """Turn signals into ``Stopped`` within the block, and end the process if it reacts slowly.
 
     A signal that is being ignored stays ignored, as under ``nohup``.
     """
@@ -90,7 +89,7 @@ def watched() -> Iterator[Watch]:
     ours = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     reader, writer = socket.socketpair()
     writer.setblocking(False)
-    # Python's handlers wait for the running compiled program; this byte is written at once.
+    # Python's handlers run only after the compiled program; this byte is written at once.
     before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
     handlers = {number: signal.signal(number, watch.handle) for number in ours}
     threading.Thread(target=_end_the_slow, args=(reader, writer, set(ours)), daemon=True).start()
@@ -105,7 +104,7 @@ def watched() -> Iterator[Watch]:
 
 
 def _end_the_slow(reader: socket.socket, writer: socket.socket, ours: set[int]) -> None:
-    """Wait for the first of our signals and then end the process after ``_PATIENCE``."""
+    """Wait for the first signal and then end the process after ``_PATIENCE``."""
     # ``writer`` stays open: the handlers in C write to its number until the process ends.
     number = 0
     while number not in ours and writer.fileno() >= 0:
@@ -116,13 +115,13 @@ def _end_the_slow(reader: socket.socket, writer: socket.socket, ours: set[int]) 
     threading.Event().wait(_PATIENCE)
     end(
         128 + number,
-        f"stopped by {_name(number)} before the block was done; the same command goes on from what "
-        "was saved last.",
+        f"stopped by {_name(number)} before the block was done; the same command goes on from the "
+        "last checkpoint.",
     )
 
 
 def _is_swallowed(frame: FrameType | None) -> bool:
-    """Return whether Python drops what is raised here, as in garbage collection."""
+    """Return whether Python ignores exceptions raised here, as in garbage collection."""
     while frame is not None:
         if frame.f_code.co_name in _SWALLOWING:
             return True

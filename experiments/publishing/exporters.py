@@ -1,6 +1,6 @@
 """Metric writers: curves of a sweep, block by block, to files or to your function.
 
-A writer is ``(workdir, label) -> log``, and ``log(round, measures)`` takes one evaluation.
+A writer is ``(workdir, label) -> log``, and ``log(round, measures)`` receives one evaluation.
 ``--writers=csv,mine:printed`` chooses the writers.
 """
 
@@ -22,7 +22,7 @@ Log = Callable[[int, dict[str, float]], Any]
 
 
 class Writer(Protocol):
-    """Begin a curve and return what takes its evaluations, in the order of the rounds.
+    """Begin a curve and return a function that receives its evaluations, by increasing rounds.
 
     Example:
       >>> def printed(workdir, label):
@@ -104,11 +104,11 @@ def _own(name: str) -> Writer:
 
 
 class Curves:
-    """Sends curves to writers while a sweep runs, and at its end what they have not had.
+    """Send curves to writers while a sweep runs, and the remaining ones at its end.
 
     An algorithm with one point has a curve for each seed, ``LABEL`` or ``LABEL_seed0``, ..., which
-    grows with every block. Over a grid nobody knows the best point before the end. Then
-    ``LABEL_live`` grows: in each round the point that is best in that round, averaged over the
+    grows with every block. With a grid the best point is known only at the end; until then
+    ``LABEL_live`` shows in each round the point that is best in that round, averaged over the
     seeds, with its hyperparameters. The curves of the best point follow at the end.
     """
 
@@ -123,9 +123,9 @@ class Curves:
 
         Args:
           writers: by name.
-          workdir: given to writers.
-          criterion: which measure decides what is best in a round; ``None`` for a study.
-          say: takes a sentence about a writer that failed, and is not called again.
+          workdir: passed to the writers.
+          criterion: ranks the points in each round; ``None`` for a study.
+          say: called with a message about a writer that failed, which is not called again.
         """
         self._writers, self._workdir = dict(writers), workdir
         self._criterion, self._say = criterion, say
@@ -189,13 +189,13 @@ class Curves:
             self._try(name, self._logs[name, label], number, measures)
 
     def _try(self, name: str, function: Callable, *given: Any) -> Any:
-        """Call a writer's function; a writer that fails is left out from then on."""
+        """Call a writer's function; a writer that fails is not called again."""
         try:
             return function(*given)
         except Exception as error:
             self._writers.pop(name, None)
             what = f"{type(error).__name__}: {error}"
-            self._say(f"the writer {name} failed, and the run goes on without it: {what}")
+            self._say(f"the writer {name} failed, and the run continues without it: {what}")
             return None
 
 
@@ -207,7 +207,7 @@ def _begun(writer: Writer, workdir: pathlib.Path, label: str) -> Log:
 
 
 def _numbers(row: Row, without: Container[str] = ()) -> dict[str, float]:
-    left_out = ("seed", "round", SUPPORT)  # the last is a name more than a number
+    left_out = ("seed", "round", SUPPORT)  # the last column identifies a support
     return {
         name: value
         for name, value in row.items()
@@ -216,7 +216,7 @@ def _numbers(row: Row, without: Container[str] = ()) -> dict[str, float]:
 
 
 def _mean(seeds: Sequence[Row]) -> dict[str, float]:
-    """Return the mean over the seeds of what all of them have as numbers."""
+    """Return the mean over the seeds of the measures that are numbers for all of them."""
     rows = [_numbers(row) for row in seeds]
     shared = [name for name in rows[0] if all(name in row for row in rows)]
     return {name: sum(row[name] for row in rows) / len(rows) for name in shared}

@@ -2,9 +2,9 @@
 
     python -m experiments.publishing.results [--only=lasso,theory]
 
-A run that is finished in ``--workdir`` is judged and drawn again, not computed again. Runs on real
-data need ``--data``. Sections of runs that are not made now keep their text, and so do remarks,
-which are written on the pages themselves.
+For a run that is finished in ``--workdir`` only the claims and the figures are made again. Runs on
+real data need ``--data``. Sections of other runs keep their text, and so do remarks, which are
+written on the pages themselves.
 """
 
 import json
@@ -248,7 +248,7 @@ def index(folder: pathlib.Path) -> str:
 
 
 def _finish(run: Run, workdir: pathlib.Path) -> None:
-    """Compute a run, or judge and draw it again if it is finished."""
+    """Compute a run, or only its claims and figures if it is finished."""
     summary = workdir / "summary.json"
     module, options = "experiments.run", list(run.options)
     if run.data:
@@ -270,7 +270,7 @@ def _finish(run: Run, workdir: pathlib.Path) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """Make the chosen runs, and write their pages, their figures and the index."""
+    """Run the chosen experiments, and write their pages, their figures and the index."""
     del argv
     unknown = set(FLAGS.only) - {run.name for run in RUNS}
     if unknown:
@@ -311,19 +311,20 @@ def write_page(path: pathlib.Path, runs: list[Run], sections: dict[str, str]) ->
 
 _INTRODUCTION = """# Results
 
-Full runs of every config but `select`, written by `python -m experiments.publishing.results`.
+Full runs of all configs except `select` and `text`, written by \
+`python -m experiments.publishing.results`.
 Rates are not chosen by hand: each algorithm is shown at the best point of its grid, by the \
 criterion of the config.
 A star marks a value at the edge of the grid.
-Where sizes of a problem, lengths of a run or a grid were changed after a first run, the remarks \
-of its page say so.
+The remarks of a page say which problem sizes, run lengths and grids were changed after a first \
+run.
 A support or a rank is final from the first evaluation after which it stays the same in every \
-seed; there is none if it changes at the last one, or if a run diverged.
+seed; it is not final if it changes at the last evaluation, or if a run diverged.
 
-Claims of the sources are in the sources' words, as far as a number can decide them.
-What we expect ourselves is in a separate table.
-A claim about a difference between seeds holds if the whole 95 % interval of the paired \
-differences, Student's, is beyond the threshold; a tie is not.
+Claims of the sources are quoted in the sources' words, as far as they can be decided numerically.
+Claims of our own are in a separate table.
+A claim about a difference holds if the whole 95 % interval (Student's t) of the differences \
+paired by seed is beyond the threshold; a tie does not count.
 One or two seeds do not decide it.
 Claims without an interval are about one number: an exact method, a bound, or a best rate.
 Claims that do **not** hold are in bold, with the reason in the remarks if it is known."""
@@ -332,6 +333,8 @@ Claims that do **not** hold are in bold, with the reason in the remarks if it is
 if __name__ == "__main__":
     flags.DEFINE_string("workdir", "runs", "The folder with one workdir for each run.")
     flags.DEFINE_string("data", "", "The folder with real data sets.")
-    flags.DEFINE_list("only", [], "The runs to make; all of them by default.")
-    flags.DEFINE_string("page", "docs/results.md", "The index; pages and figures go beside it.")
+    flags.DEFINE_list("only", [], "The runs; all by default.")
+    flags.DEFINE_string(
+        "page", "docs/results.md", "The index; pages and figures are written beside it."
+    )
     app.run(main)

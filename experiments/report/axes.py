@@ -16,7 +16,7 @@ from matplotlib import ticker
 from experiments.report.look import applied
 from experiments.report.rows import Row, by_seed, column
 
-# fontTools logs every glyph that it leaves out of a PDF.
+# fontTools logs every glyph that it omits from a PDF.
 logging.getLogger("fontTools").setLevel(logging.WARNING)
 
 # Type 42 fonts can be searched and edited; Computer Modern for mathematics.
@@ -26,7 +26,7 @@ _TITLE_WIDTH = 84  # characters in a line above a figure
 
 
 def panels(num_columns: int, num_lines: int = 1, height: float = 2.6) -> tuple[Any, list[Any]]:
-    """Return a figure 7 inches wide with ``height`` inches a row of axes, and its axes."""
+    """Return a figure 7 inches wide with ``height`` inches per row of axes, and its axes."""
     figure, grid = plt.subplots(
         num_lines, num_columns, figsize=(7.0, height * num_lines + 0.6), squeeze=False
     )
@@ -50,7 +50,7 @@ def _written(figure: Any, path: pathlib.Path) -> pathlib.Path:
 def describe(
     axis: Any, xlabel: str, ylabel: str, *, title: str = "", log: str = "", whole: bool = False
 ) -> None:
-    """Label axes; ``log`` names the logarithmic ones (``"xy"``), ``whole`` asks for whole ticks."""
+    """Label axes; ``log`` names the logarithmic ones (``"xy"``), ``whole`` sets integer ticks."""
     axis.set_xlabel(xlabel, fontsize=8)
     axis.set_ylabel(ylabel, fontsize=8)
     axis.set_title(title, fontsize=8.5)

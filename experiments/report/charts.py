@@ -1,4 +1,4 @@
-"""Curves for the page, in SVG: one can hover over them and switch them off."""
+"""Interactive curves for the page, in SVG: they show values on hovering and can be hidden."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -20,9 +20,9 @@ class Charts(NamedTuple):
     """The curves of a run, as the page draws them.
 
     Attributes:
-      heading: what all curves share.
+      heading: text on what all curves have in common.
       legend: for each curve its label, colour and dashes, in the order of the curves.
-      charts: for each panel what the template needs: texts, ticks, paths and numbers.
+      charts: for each panel the texts, ticks, paths and numbers of the template.
     """
 
     heading: str
@@ -40,7 +40,7 @@ def charts(
 
     Args:
       panels: the panels.
-      best_rows: by algorithm, the rows of the point that is shown.
+      best_rows: by algorithm, the rows of its best point.
       fields: by algorithm, the hyperparameters that the legend names.
       optimum: measures of the optimum, drawn as a line in their panels.
     """
@@ -60,7 +60,7 @@ def charts(
 
 
 class Scale(NamedTuple):
-    """From numbers to places on an axis."""
+    """A map from numbers to positions on an axis."""
 
     low: float
     high: float
@@ -69,14 +69,14 @@ class Scale(NamedTuple):
     log: bool
 
     def __call__(self, values: Any) -> np.ndarray:
-        """Return the places; NaN for numbers that a logarithmic axis does not have."""
+        """Return the positions; NaN for numbers that a logarithmic axis cannot show."""
         values = np.asarray(values, float)
         if self.log:
             values = np.log10(np.where(values > 0, values, np.nan))
         return self.start + (values - self.low) / (self.high - self.low) * (self.end - self.start)
 
     def ticks(self, whole: bool = False) -> list[tuple[float, str]]:
-        """Return places and labels of ticks."""
+        """Return positions and labels of ticks."""
         low, high = self.low, self.high
         if self.log:
             few = ticker.LogLocator(subs=(1.0, 2.0, 5.0) if high - low < 2 else (1.0,))
@@ -89,7 +89,7 @@ class Scale(NamedTuple):
 
 
 def scale(values: np.ndarray, start: float, end: float, log: bool, margin: float) -> Scale:
-    """Return a scale on which all finite values are, with a margin as a share of their range."""
+    """Return a scale that shows all finite values, with a margin as a share of their range."""
     values = values[np.isfinite(values) & (values > 0 if log else True)]
     if log:
         values = np.log10(values)
@@ -131,12 +131,12 @@ def _chart(panel: plots.Panel, lines: Sequence[plots.Line]) -> dict[str, Any]:
 
 
 def _rounded(value: float) -> float | None:
-    """Return five digits of a number, ``None`` for one that is not finite."""
+    """Return a number with five digits, or ``None`` if it is not finite."""
     return float(f"{value:.5g}") if np.isfinite(value) else None
 
 
 def _path(x: np.ndarray, y: np.ndarray) -> str:
-    """Return a line through the points that are finite, which begins anew after each gap."""
+    """Return a line through the finite points, with a break at each gap."""
     finite = np.isfinite(x) & np.isfinite(y)
     after_gap = ~np.concatenate([[False], finite[:-1]])
     return " ".join(
@@ -146,7 +146,7 @@ def _path(x: np.ndarray, y: np.ndarray) -> str:
 
 
 def _band(parts: list[tuple[float, ...]]) -> str:
-    """Return the area between the least and the largest value, where both are on the axes."""
+    """Return the area between the smallest and the largest value, where both are on the axes."""
     shapes, inside = [], []
     for part in [*parts, (np.nan,) * 4]:
         if np.isfinite(part).all():

@@ -1,4 +1,4 @@
-"""Claims of the sources, each confirmed or refuted by a measured number."""
+"""Claims of the sources, each of which a measured number confirms or refutes."""
 
 import math
 from collections.abc import Sequence
@@ -16,17 +16,17 @@ class Claim(NamedTuple):
     """A statement that a number can confirm or refute.
 
     Attributes:
-      text: the statement, understandable by itself.
+      text: the statement, which must be understandable without context.
       measured: the number that decides.
       needed: the threshold.
       at_least: whether the number has to be at least the threshold; at most if ``False``.
       interval: a confidence interval over the seeds, ``None`` for a deterministic number. The whole
-        interval has to be beyond the threshold: two methods with equal results do not beat each
+        interval must be beyond the threshold: neither of two methods with equal results beats the
         other.
-      source: whether a source makes the claim; ``False`` for an expectation of ours.
+      source: whether a source makes the claim; ``False`` for our own expectation.
       quick: whether a run with ``--quick`` can decide it.
-      seeds: the seeds that the number is a mean over; ``None`` if nothing in it is random. One or
-        two decide nothing.
+      seeds: the number of seeds of which it is a mean; ``None`` if it is not random. One or two
+        seeds do not decide a claim.
       rates: how many rates the number is chosen from, if it is one; a single one decides nothing.
     """
 
@@ -50,7 +50,7 @@ class Claim(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether the claim is confirmed; a number that is not finite confirms nothing."""
+        """Whether the claim is confirmed; a number that is not finite does not confirm it."""
         equal = self.interval is None and self.margin == 0
         return math.isfinite(self.margin) and (self.margin > 0 or equal)
 
@@ -99,10 +99,10 @@ def over_seeds(
     *,
     source: bool = True,
 ) -> Claim:
-    """Return a claim about a mean over seeds: its 95 % interval has to clear the threshold.
+    """Return a claim about a mean over seeds: its 95 % interval must be beyond the threshold.
 
     Pass the paired differences to compare two methods: with one seed both have the same cohorts and
-    minibatches, whose common effect cancels. The interval is Student's.
+    minibatches, whose common effect cancels. The interval is Student's t interval.
 
     Example:
       >>> claim = over_seeds("a is larger than b", [0.2, 0.3, 0.25], 0.0)

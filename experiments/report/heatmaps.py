@@ -123,7 +123,7 @@ class _Scale:
             finite = np.zeros(1)
         self._best = finite.max() if goal == "max" else finite.min()
         distances = np.abs(finite - self._best)
-        # Points that nearly diverged must not leave one colour for all others.
+        # Points that nearly diverged must not reduce all others to one colour.
         span = min(distances.max(), 3 * np.median(distances)) or distances.max()
         self._span = float(span) or 1.0
         shares = np.array([0.0, 0.01, 0.03, 0.1, 0.3, 1.0])

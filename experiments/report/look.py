@@ -1,4 +1,4 @@
-"""What a user may change of a figure: names, size, font."""
+"""Changes that a user can make to a figure: names, size, font."""
 
 import contextlib
 import contextvars
@@ -44,7 +44,7 @@ def name_of(algorithm: str, name: str) -> str:
 
 
 def applied(figure: Any) -> float:
-    """Change a figure; return the factor by which its texts have grown."""
+    """Change a figure; return the factor by which its font size grows."""
     look = _CURRENT.get()
     if look.size is not None:
         figure.set_size_inches(look.size)

@@ -1,4 +1,4 @@
-"""Words and symbols for quantities, in place of identifiers, in figures and tables."""
+"""Words and symbols for quantities in figures and tables, instead of identifiers."""
 
 import html
 import re
@@ -45,7 +45,7 @@ def axis_label(name: str) -> str:
 
 
 def without_math(label: str) -> str:
-    r"""Return a label of a figure as plain text: Greek letters for what is between dollars.
+    r"""Return a label of a figure as plain text, with Greek letters instead of mathematics.
 
     Example:
       >>> without_math(r"$\Phi - \Phi^*$"), without_math("cost in $")

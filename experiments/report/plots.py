@@ -1,4 +1,4 @@
-"""Figures of rows over rounds; nothing is computed here."""
+"""Figures of rows over rounds, which only draw values of the rows."""
 
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -81,7 +81,7 @@ Over = Literal["round", "bytes_up", "bytes_down"]
 
 
 class Panel(NamedTuple):
-    """One set of axes: a column of the rows over the rounds, or over what was sent.
+    """One set of axes: a column of the rows over the rounds, or over the bytes sent.
 
     Attributes:
       measure: the column.
@@ -105,9 +105,9 @@ class Line(NamedTuple):
       label: its name and its own hyperparameters.
       colour: its colour.
       line: its line style, as matplotlib writes it.
-      across: the places.
-      values: the values, axes [seeds, places]; NaN where they were not finite.
-      ends: the last place and value of each seed that diverged.
+      across: the horizontal positions.
+      values: the values, axes [seeds, positions]; NaN where they were not finite.
+      ends: the last position and value of each seed that diverged.
     """
 
     label: str
@@ -244,12 +244,12 @@ _MEGABYTES = {"bytes_up": "megabytes sent up", "bytes_down": "megabytes sent dow
 
 
 def _across(rows: Iterable[Row], panel: Panel) -> np.ndarray:
-    """Return the horizontal places of rows."""
+    """Return the horizontal positions of rows."""
     return column(rows, panel.over) * (1 if panel.over == "round" else 1e-6)
 
 
 def _ends(rows: Sequence[Row], panel: Panel) -> Iterator[tuple[float, float]]:
-    """Yield the place and value of the last finite number of each seed that diverged."""
+    """Yield the position and value of the last finite number of each seed that diverged."""
     for curve in by_seed(rows).values():
         curve.sort(key=lambda row: row["round"])
         finite = [row for row in curve if row.get(panel.measure) is not None]
@@ -273,9 +273,9 @@ def _shared_hparams(
 def _stacked(
     rows: Sequence[Row], fields: Sequence[str], panel: Panel
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the places, and the values with axes [seeds, places], NaN where they were null."""
+    """Return the positions, and the values with axes [seeds, positions], NaN where null."""
     (seeds,) = curves(rows, fields).values()
     values = [column(curve, panel.measure) for curve in seeds.values()]
-    # Seeds draw cohorts of their own, so the bytes of a round may differ.
+    # Each seed draws its own cohorts, so the bytes of a round may differ.
     across = np.mean([_across(curve, panel) for curve in seeds.values()], axis=0)
     return across, np.array(values)

@@ -1,4 +1,4 @@
-"""Tidy rows, one JSON object a line: the record of a run, from which figures are drawn."""
+"""Tidy rows, one JSON object per line: the record of a run, from which figures are drawn."""
 
 import json
 import math
@@ -26,7 +26,7 @@ def append(path: os.PathLike, rows: Iterable[Row]) -> None:
 
 def sync(path: os.PathLike) -> None:
     """Wait until a file is on disk."""
-    with open(path, "ab") as file:  # Windows waits for files that are open for writing
+    with open(path, "ab") as file:  # Windows can only sync files that are open for writing
         os.fsync(file.fileno())
 
 
@@ -77,7 +77,7 @@ def write_json(path: os.PathLike, content: Any) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Return a value that JSON can hold: arrays as lists, infinity and NaN as null."""
+    """Return a value that JSON can represent: arrays as lists, infinity and NaN as null."""
     kind = type(value)
     if kind is float:
         return value if math.isfinite(value) else None
@@ -93,7 +93,7 @@ def plain(value: Any) -> Any:
 
 
 def points_of(grid: Any) -> list[dict[str, float]]:
-    """Return the points of a grid as rows name them, to seven digits, as float32 has them.
+    """Return the points of a grid as in the rows, to seven digits, the precision of float32.
 
     Example:
       >>> from fcojax.algorithms import fed_avg

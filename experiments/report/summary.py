@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from experiments.report.rows import Row, by_seed, hparams_of
 from fcojax.problems import identified
 
-SUPPORT = "support"  # a column with one number for each support; its size means nothing
+SUPPORT = "support"  # a column with one number for each support, whose magnitude has no meaning
 PATTERNS = (SUPPORT, "rank")  # the columns that are final from some round on
 
 
@@ -21,9 +21,9 @@ class Criterion(NamedTuple):
       measure: the column that is averaged over the last rounds and the seeds.
       goal: ``max`` or ``min``.
       last_rounds: the number of rounds at the end that count.
-      within: scores within this distance of the best one are tied with it.
-      reach: a tie goes to the point whose mean over the seeds reaches this value first; then to the
-        lowest last objective.
+      within: scores within this distance of the best count as ties.
+      reach: of tied points the one whose mean over the seeds reaches this value first is best; then
+      the one with the lowest last objective.
     """
 
     measure: str
@@ -45,7 +45,7 @@ def curves(rows: Sequence[Row], fields: Sequence[str]) -> dict[tuple, dict[int, 
 
 
 def scores(seeds: dict[int, list[Row]], criterion: Criterion) -> list[float]:
-    """Return a point's score for each seed; infinitely bad if it diverged or was not finite."""
+    """Return a point's score for each seed; infinite if it diverged or was not finite."""
     worst = -math.inf if criterion.goal == "max" else math.inf
     values = []
     for _, curve in sorted(seeds.items()):
@@ -64,7 +64,7 @@ def score(seeds: dict[int, list[Row]], criterion: Criterion) -> float:
 
 
 def rank(seeds: dict[int, list[Row]], criterion: Criterion) -> tuple[float, float]:
-    """Return the sorting key of a point, best first; a tie goes to the lower last objective."""
+    """Return the sorting key of a point, best first; ties by the lower last objective."""
     sign = -1 if criterion.goal == "max" else 1
     ends = [curve[-1].get("objective") for curve in seeds.values()]
     return (
@@ -74,7 +74,7 @@ def rank(seeds: dict[int, list[Row]], criterion: Criterion) -> tuple[float, floa
 
 
 def leader(points: dict[tuple, dict[int, list[Row]]], criterion: Criterion) -> tuple:
-    """Return the best point; ties are broken as ``Criterion`` says."""
+    """Return the best point; ``Criterion`` describes how ties are broken."""
     found = {point: score(seeds, criterion) for point, seeds in points.items()}
     top = max(found.values()) if criterion.goal == "max" else min(found.values())
     tied = [
@@ -95,7 +95,7 @@ def leader(points: dict[tuple, dict[int, list[Row]]], criterion: Criterion) -> t
 
 
 def edges(best: dict[str, float], points: Iterable[tuple]) -> dict[str, str]:
-    """Return the hyperparameters whose best value is the smallest or largest that was tried.
+    """Return the hyperparameters whose best value is the smallest or largest of the grid.
 
     Zero is not an edge: the grid cannot be extended beyond a momentum of zero.
 
@@ -153,9 +153,9 @@ def first_rounds(
 
 
 def final_from(values: ArrayLike, rounds: ArrayLike) -> np.ndarray:
-    """Return the first round from which values are what they are at the end.
+    """Return the round after which the values no longer change.
 
-    NaN for those that are different at the last two evaluations, and if there is one alone.
+    NaN for those that differ between the last two evaluations, or if there is only one.
 
     Args:
       values: the evaluations, along the first axis.
@@ -171,11 +171,11 @@ def final_from(values: ArrayLike, rounds: ArrayLike) -> np.ndarray:
 
 
 def _all_final_from(seeds: dict[int, list[Row]], name: str) -> float:
-    """Return the first round from which no seed changes a column; NaN if one does to the end."""
+    """Return the round after which no seed changes a column; NaN if one changes at the end."""
     found = [
         np.nan
         if curve[-1]["status"].startswith("diverged")
-        # Rows of a run that began before it had the column do not have it.
+        # Rows from before the run had this column do not contain it.
         else final_from(
             np.array([[row.get(name)] for row in curve], float), [row["round"] for row in curve]
         )[0]
@@ -210,8 +210,8 @@ def summarise(rows: Sequence[Row], fields: Sequence[str], criterion: Criterion) 
     named = dict(zip(fields, best, strict=True))
     return {
         "best": named,
-        # If all points diverged, none is best and the edge means nothing.
-        # Larger rates that diverged, or points that a search stopped, have been tried as well.
+        # If all points diverged, none is best and edges have no meaning.
+        # Points that diverged or that a search stopped belong to the grid too.
         "edges": edges(named, by_point) if math.isfinite(score(by_point[best], criterion)) else {},
         "criterion": criterion._asdict(),
         "score": score(by_point[best], criterion),

@@ -1,7 +1,7 @@
 """Checkpoints of one part of a grid: the last three, each with a hash of its state and notes.
 
-They are written while the run goes on, and appear under their names when they are complete. One
-whose hash is wrong is removed, and the one before it is used.
+They are written while the run continues, and renamed when they are complete. A checkpoint with a
+wrong hash is removed, and the one before it is used.
 """
 
 import contextlib
@@ -43,9 +43,9 @@ class Checkpoints:
         return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
 
     def newest(self, accept: Callable[[int, dict[str, Any]], str | None]) -> int | None:
-        """Return the newest round whose notes are accepted; those after it are removed.
+        """Return the newest round whose notes are accepted; remove the checkpoints after it.
 
-        ``accept`` gets the round and its notes, and returns what is wrong with them, or ``None``.
+        ``accept`` gets the round and its notes, and returns the reason to refuse them, or ``None``.
         """
         for step in self.rounds():
             notes = self.notes(step)
@@ -57,7 +57,7 @@ class Checkpoints:
         return None
 
     def notes(self, step: int) -> dict[str, Any] | None:
-        """Return what was noted beside a state; ``None`` if that is unreadable. See ``load``."""
+        """Return the notes beside a state; ``None`` if they are unreadable. See ``load``."""
         try:
             with self._reader() as reader:
                 return dict(reader.metadata(step).custom_metadata)
@@ -65,7 +65,7 @@ class Checkpoints:
             return None
 
     def load(self, step: int) -> list[np.ndarray] | None:
-        """Return the leaves of a round's state; ``None``, and removed, if the hash is wrong."""
+        """Return the leaves of a round's state; remove it if the hash is wrong."""
         notes = self.notes(step) or {}
         try:
             with self._reader() as reader:
@@ -74,17 +74,17 @@ class Checkpoints:
         except Exception:  # as above
             leaves = []
         if not leaves or notes.pop("hash", None) != _hash(leaves, notes):
-            self.remove(step, "it does not hold what was saved")
+            self.remove(step, "its content differs from what was saved")
             return None
         return leaves
 
     def save(self, step: int, states: State, notes: dict[str, Any]) -> None:
-        """Write a state while the run goes on; one at a time.
+        """Write a state while the run continues, one at a time.
 
         Args:
           step: its round.
           states: the state. Arrays on a device are copied, as the next block overwrites them.
-          notes: what is written beside it.
+          notes: the notes written beside it.
         """
         self.wait()
         if step in self.rounds():
@@ -105,7 +105,7 @@ class Checkpoints:
         self._saving = begin(), begin
 
     def wait(self) -> None:
-        """Return when everything is on disk; raise if it could not be written."""
+        """Wait until everything is on disk; raise an error if it could not be written."""
         saving, self._saving = self._saving, None
         if saving is None:
             return
@@ -113,7 +113,7 @@ class Checkpoints:
         try:
             try:
                 saved.result()
-            except TimeoutError:  # orbax waits by the wall clock, which has jumped
+            except TimeoutError:  # orbax waits by the wall clock, which can jump
                 self._again(begin)
         except Exception as error:
             if self.folder.is_dir():
@@ -122,7 +122,7 @@ class Checkpoints:
             raise FileNotFoundError(errno.ENOENT, gone, os.fspath(self.folder)) from error
 
     def _again(self, begin: Callable[[], Any]) -> None:
-        """Write once more; files of the first attempt may be in the way for a moment."""
+        """Write again; files of the first attempt may exist for a moment."""
         for pause in (0.0, 0.2, 0.5, 1.0, None):
             self._writer = None
             try:
@@ -173,7 +173,7 @@ class Checkpoints:
 
 
 class _Owned(np.ndarray):
-    """An array that nobody changes, so that orbax, which copies what it saves, need not."""
+    """An array that does not change, so orbax need not copy it before it saves it."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "_Owned":
         """Return the array itself."""
@@ -183,7 +183,7 @@ class _Owned(np.ndarray):
 def state_of(leaves: list[np.ndarray], like: State) -> State:
     """Return the state that was saved, with the structure of ``like``.
 
-    It is on the host, so that other devices than before can take it.
+    It is on the host, so that it can be moved to any devices.
     """
     shapes = jax.tree.leaves(like)
     found = [_as_key(leaf, shape) for leaf, shape in zip(leaves, shapes, strict=True)]
@@ -193,8 +193,8 @@ def state_of(leaves: list[np.ndarray], like: State) -> State:
 def parts_of(folder: pathlib.Path, num_points: int, size: int) -> list[np.ndarray]:
     """Split the points of a grid into parts of at most ``size``, along the stored parts.
 
-    A run that resumes with other devices or other memory may have other parts than before; a stored
-    part is split if it is too large now, and never joined with another.
+    A run that resumes with different devices or memory may need different parts; a stored part is
+    split if it is too large now, but never joined with another.
     """
     stored = [_range(path) for path in folder.iterdir()] if folder.is_dir() else []
     narrow = sorted((found for found in stored if found), key=lambda part: part[1] - part[0])
@@ -238,7 +238,7 @@ def _name(place: int) -> str:
 
 
 def _without_key(leaf: Any) -> Any:
-    """Return a leaf as numbers, also if it is a key."""
+    """Return a leaf as numbers; the data of a key."""
     is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
     return jax.random.key_data(leaf) if is_key else leaf
 
@@ -250,7 +250,7 @@ def _as_key(leaf: np.ndarray, like: Any) -> Any:
 
 
 def _hash(leaves: Sequence[np.ndarray], notes: dict[str, Any]) -> str:
-    """Hash every number of a state, its form and the notes beside it."""
+    """Hash every number of a state, its structure and the notes beside it."""
     found = hashlib.sha256(json.dumps(notes, sort_keys=True).encode())
     for leaf in leaves:
         found.update(f"{leaf.dtype} {leaf.shape};".encode())

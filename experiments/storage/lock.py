@@ -1,7 +1,7 @@
 """One writer for a folder: a lease in a file that names its process and machine.
 
-A process of this machine that has ended is replaced at once. One of another machine is replaced if
-it has not refreshed the file for a while, by the clock of the one that waits.
+The lease of an ended process of this machine is taken over at once. That of another machine is
+taken over if it was not refreshed for some time, by the clock of the waiting process.
 """
 
 import contextlib
@@ -13,23 +13,23 @@ import filelock
 
 from experiments.process.errors import UserError
 
-# Seconds between two refreshes, and of silence after which a holder is replaced.
+# Seconds between two refreshes, and seconds without a refresh after which a lease expires.
 _BEAT, _SILENT = 5.0, 20.0
 
 
 @contextlib.contextmanager
 def held(path: pathlib.Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold the lock while the block runs; raise ``UserError`` if another process does.
+    """Hold the lock within the ``with`` block; raise ``UserError`` if another process holds it.
 
     Args:
-      path: the lock's file, which is gone afterwards.
-      say: called with a sentence if a lock is taken over or has to be waited for.
+      path: the lock's file, which is removed afterwards.
+      say: called with a message if the lock is taken over or has to be waited for.
     """
     if path.is_dir():
         raise UserError(f"{path} is a folder, where a file has to be; remove it.")
     lease = filelock.SoftFileLease(path, lease_duration=_SILENT, heartbeat_interval=_BEAT)
     holder, end = lease.owner, "which has ended"
-    patience = 1.0 if holder else 3.0  # a file that names nobody is replaced after 2 s
+    patience = 1.0 if holder else 3.0  # a file that names no process is replaced after 2 s
     host = holder.hostname.partition("?")[0] if holder else ""
     whose = f"process {holder.pid} on {host}" if holder else "another process"
     if holder and host != socket.gethostname():

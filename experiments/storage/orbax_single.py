@@ -1,7 +1,7 @@
 """Orbax in the first of several processes, which reads and writes for all.
 
-Orbax's newer interface, which can read these checkpoints too, synchronises all processes for each
-checkpoint and needs a folder that all can read; the older one works in one process alone.
+Orbax's newer interface can read these checkpoints too, but synchronises all processes for each
+checkpoint and needs a folder that all can read; the older one works in a single process.
 """
 
 import pathlib
@@ -16,7 +16,7 @@ class Checkpointer:
     """The part of ``orbax.checkpoint.v1.training.Checkpointer`` that a run needs."""
 
     def __init__(self, folder: pathlib.Path, kept: int):
-        """Open the folder, in which the last ``kept`` checkpoints are kept."""
+        """Open the folder, which keeps the last ``kept`` checkpoints."""
         folder.mkdir(parents=True, exist_ok=True)
         alone = ocp.options.MultiprocessingOptions(
             active_processes={0}, barrier_sync_key_prefix="first"
@@ -34,13 +34,13 @@ class Checkpointer:
     def save_async(
         self, step: int, leaves: dict[str, np.ndarray], *, custom_metadata: dict[str, Any]
     ) -> "Checkpointer":
-        """Start to write; ``result`` waits for the end."""
+        """Start writing; ``result`` waits for the end."""
         state = items.Composite(state=items.PyTreeSave(leaves))
         self._manager.save(step, args=state, custom_metadata=custom_metadata)
         return self
 
     def result(self) -> None:
-        """Return when everything is on disk."""
+        """Wait until everything is on disk."""
         self._manager.wait_until_finished()
 
     def load(self, step: int) -> dict[str, np.ndarray]:

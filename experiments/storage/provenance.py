@@ -1,4 +1,4 @@
-"""Where a run's numbers come from: what must be equal when it is resumed, and what may differ."""
+"""The origin of a run's numbers: what must be equal when it is resumed, and what may differ."""
 
 import ast
 import contextlib
@@ -21,7 +21,7 @@ from experiments.report import rows as tidy
 LAYOUT = 3
 _PACKAGES = ("fcojax", "jax", "jaxlib", "numpy", "optax", "flax", "orbax-checkpoint")
 _HERE = pathlib.Path(__file__).parent
-# Options of JAX that decide what the numbers are.
+# Options of JAX that affect the numbers.
 _OPTIONS = (
     "jax_enable_x64",
     "jax_default_matmul_precision",
@@ -38,12 +38,12 @@ def provenance(
     Args:
       config: the numbers of the run.
       file: the config file.
-      options: flags that decide what is computed.
+      options: flags that affect the numbers.
       command: the command line as it was typed.
     """
     return {
         "layout": LAYOUT,
-        "config": tidy.plain(config),  # as it is read back, infinity as nothing
+        "config": tidy.plain(config),  # as it will be read back, with infinity as null
         "command": command,
         "options": options | {name: jax.config.values[name] for name in _OPTIONS},
         "code": {"config file": _outline(file)} | _code_of_users(),
@@ -82,7 +82,7 @@ def change_of_code(theirs: dict[str, Any], ours: dict[str, Any]) -> str | None:
     if old != new:
         return f"by fcojax {old} and this is fcojax {new}"
     if _minor(theirs) != _minor(ours):
-        return None  # syntax trees of two Pythons differ; the versions are remarked on
+        return None  # syntax trees differ between Python versions, which are reported
     before, now = theirs.get("code", {}), ours["code"]
     changed = sorted(name for name in {*before, *now} if name in before and name in now)
     changed = [name for name in changed if before[name] != now[name]]
@@ -103,7 +103,7 @@ def unlike(first: dict[str, Any], ours: dict[str, Any]) -> str | None:
 
 
 def remarks(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
-    """Return what else differs; numbers stay the same up to rounding."""
+    """Return the other differences, which change numbers only by rounding."""
     found = []
     for name in sorted({*theirs.get("versions", {}), *ours["versions"]} - {"fcojax"}):
         old, new = theirs.get("versions", {}).get(name), ours["versions"].get(name)
@@ -130,7 +130,7 @@ def _minor(known: dict[str, Any]) -> list[str]:
 def _commit() -> str | None:
     """Return the commit of the source, if it is a checkout and git is installed.
 
-    An installed library may lie in an environment inside another project's checkout.
+    An installed library may be in an environment inside the checkout of another project.
     """
     try:
         ours = _git("ls-files", "--error-unmatch", pathlib.Path(__file__).name)
@@ -148,7 +148,7 @@ def _git(*arguments: str) -> str:
 
 
 def _machine() -> str:
-    """Return processor, cores and memory, as Linux reports them."""
+    """Return the processor, cores and memory that Linux reports."""
     model, memory = platform.processor() or platform.machine(), ""
     with contextlib.suppress(OSError, StopIteration):
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
@@ -158,7 +158,7 @@ def _machine() -> str:
 
 
 def _code_of_users() -> dict[str, str]:
-    """Return outlines of all loaded modules outside of installed packages and the launcher."""
+    """Return hashes of all loaded modules outside installed packages and the launcher."""
     installed = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
     found = {}
     for name, module in sorted(sys.modules.items()):
@@ -171,7 +171,7 @@ def _code_of_users() -> dict[str, str]:
 
 
 def _is_launcher(name: str) -> bool:
-    """Return whether a module decides how a run is reported and stored, not what is computed."""
+    """Return whether a module only reports and stores results, without an effect on numbers."""
     parts = name.split(".")
     return name == "__main__" or (parts[0] == "experiments" and parts[1:2] != ["studies"])
 

@@ -17,9 +17,9 @@ class RowStore:
     """The rows of a run by algorithm; rows of a study are under the empty name."""
 
     def __init__(self, path: pathlib.Path):
-        """Read the file; lines that are no rows are dropped when it is next rewritten.
+        """Read the file; invalid lines are dropped when it is next rewritten.
 
-        Set ``writes`` to false where another process writes the same rows.
+        Set ``writes`` to false if another process writes the same rows.
         """
         self.path = path
         self.writes = True
@@ -47,7 +47,7 @@ class RowStore:
             self.of(_label(row)).append(row)
 
     def sync(self) -> None:
-        """Wait until the rows are on disk, as they have to be before a checkpoint is."""
+        """Wait until the rows are on disk, which must happen before a checkpoint is written."""
         if self.writes and self.path.exists():
             tidy.sync(self.path)
 
@@ -59,7 +59,7 @@ class RowStore:
             self._rewrite()
 
     def fingerprint(self, rows: Iterable[Row]) -> str:
-        """Return the fingerprint of some of these rows, which nobody changes any more."""
+        """Return the fingerprint of some of these rows, which no longer change."""
         known = self._hashes
         found = [known.get(id(row)) or known.setdefault(id(row), _hash(row)) for row in rows]
         return _text(found)
@@ -70,7 +70,7 @@ class RowStore:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(self.path))
         if not self._sound:
             self._rewrite()
-        # On a full disk some of these lines may be in the file, and none is in memory.
+        # If the disk is full, some of these lines may be in the file but none in memory.
         self._sound = False
         tidy.append(self.path, rows)
         self._sound = True
@@ -88,7 +88,7 @@ class RowStore:
 def fingerprint(rows: Iterable[Row]) -> str:
     """Return the number of rows and a hash of them that does not depend on their order.
 
-    It is a sum of hashes, which detects lost, doubled and changed rows.
+    It is a sum of hashes, which detects lost, duplicate and changed rows.
 
     Example:
       >>> rows = [{"round": 0}, {"round": 10}]

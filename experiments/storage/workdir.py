@@ -1,4 +1,4 @@
-"""The folder of a run: checks whether a command may resume it, and admits one writer."""
+"""The folder of a run: checks whether a command may resume it, and allows one writer."""
 
 import contextlib
 import datetime
@@ -16,7 +16,7 @@ from experiments.storage import lock
 from experiments.storage.provenance import change_of_code, difference, remarks
 from experiments.storage.row_store import RowStore, fingerprint
 
-# All that a run writes; nothing else is ever removed.
+# All files that a run writes; no others are ever removed.
 _FILES = ("config.json", "rows.jsonl", "summary.json", "chunks.json", "index.html")
 _FOLDERS = ("checkpoints", "models", "figures", "tensorboard", "profile")
 
@@ -56,10 +56,10 @@ class Workdir:
     """
 
     def __init__(self, path: str, overwrite: bool, resume: str, say: Callable[[str], None]):
-        """Refuse what can never be a folder; ``say`` is called with remarks for the user."""
+        """Refuse paths that cannot be a folder; ``say`` is called with messages for the user."""
         self.path = pathlib.Path(path).expanduser()
         self.overwrite, self.resume, self._say = overwrite, resume, say
-        self._is_told = False  # that the summary was changed
+        self._is_told = False  # whether the summary was changed
         try:
             path.encode()
         except UnicodeEncodeError:
@@ -115,9 +115,9 @@ class Workdir:
         return self._summary()
 
     def refuse_other_data(self, fingerprint: str) -> None:
-        """Note a hash of a private run's clients; refuse to go on with others.
+        """Store a hash of a private run's clients; refuse to continue with others.
 
-        They would have the same noise, and the difference of two releases would have none.
+        Both would have the same noise, and the difference of two releases would have none.
         """
         known = self._known() or {}
         if known.setdefault("data", fingerprint) != fingerprint:
@@ -129,10 +129,10 @@ class Workdir:
 
     @contextlib.contextmanager
     def claimed(self, ours: dict[str, Any], resumes: bool) -> Iterator[dict[str, Any]]:
-        """Hold the folder while the block runs; yield the summary so far.
+        """Hold the folder within the ``with`` block; yield the summary so far.
 
-        A command that fails before it has a row, or whose rows cannot be resumed, leaves the folder
-        as it was, or none.
+        A command that fails before its first row, or whose rows cannot be resumed, does not change
+        the folder or leave a new one.
         """
         made = [path for path in (self.path, *self.path.parents) if not path.exists()]
         try:
@@ -177,7 +177,7 @@ class Workdir:
         tidy.write_json(self.path / "summary.json", sealed(summary))
 
     def _refuse_other_kinds(self) -> None:
-        """Refuse a run with a folder in place of a file, or the other way round."""
+        """Refuse a run that has a folder in place of a file, or vice versa."""
         if not os.path.lexists(self.path / "config.json"):
             return
         for name in (*_FILES, *_FOLDERS):
@@ -215,12 +215,12 @@ class Workdir:
         except (ValueError, TypeError):
             pass
         if not self._is_told:
-            self._say(f"{file} is not as the run left it; it is written again from the rows.")
+            self._say(f"{file} has changed since the run; it is written again from the rows.")
         self._is_told = True
         return {}
 
     def _note_resumption(self, ours: dict[str, Any]) -> None:
-        """Record that the run is resumed, and report what differs from the last time."""
+        """Record that the run is resumed, and report differences from the last time."""
         known = self._known() or {}
         last = known | (known.get("resumed") or [{}])[-1]
         found = remarks(last, ours)
@@ -244,7 +244,7 @@ class Workdir:
         return False
 
     def _clear(self) -> None:
-        """Remove what a run writes, the config last, by which a run is recognised."""
+        """Remove the files of a run; the config last, because it identifies a run."""
         for name in _FOLDERS:
             if (self.path / name).is_dir():
                 shutil.rmtree(self.path / name)

@@ -1,8 +1,8 @@
 r"""FedDA: restarted dual averaging in a diagonal metric that clients share within a round.
 
 Dual averaging after Li, Huang and Huang, "FedDA: faster framework of local adaptive gradient
-methods via restarted dual averaging", 2023 (arXiv 2302.06103). The metric of the first round and of the
-server's step are ours: see ``fed_da``.
+methods via restarted dual averaging", 2023 (arXiv 2302.06103). The metric of the first round and of
+the server's step are ours: see ``fed_da``.
 """
 
 from typing import Literal, NamedTuple

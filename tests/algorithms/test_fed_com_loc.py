@@ -1,4 +1,4 @@
-"""FedComLoc: without compression Scaffnew bit for bit, its loop in numpy, and bytes."""
+"""FedComLoc: equal to Scaffnew without compression, against a numpy loop, and its bytes."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -32,7 +32,7 @@ def run(algorithm, num_rounds=9, cohort=None):
 @pytest.mark.slow
 @pytest.mark.parametrize("compresses", PLACES)
 def test_without_compression_it_is_scaffnew_bit_for_bit(compresses):
-    """Also with absent clients and lost uploads, in bytes too, and leaf by leaf."""
+    """This holds with absent clients and lost uploads, for bytes, and leaf by leaf."""
     expected, plain = run(prox_skip(loss), cohort=LOSSY)
     for whole in (
         None,
@@ -44,7 +44,8 @@ def test_without_compression_it_is_scaffnew_bit_for_bit(compresses):
             fed_com_loc(loss, compressor=whole, compresses=compresses), cohort=LOSSY
         )
         np.testing.assert_array_equal(found, expected)
-    assert history["bytes_up"][0] == plain["bytes_up"][0] - 9 * 3 * 8  # a number of steps each
+    # Plain uploads also have a number of steps.
+    assert history["bytes_up"][0] == plain["bytes_up"][0] - 9 * 3 * 8
 
 
 def largest(x, k=3):
@@ -54,7 +55,7 @@ def largest(x, k=3):
 @pytest.mark.slow
 @pytest.mark.parametrize("compresses", PLACES)
 def test_it_is_the_printed_loop(compresses):
-    """With control variates h in place of b = w - K gamma h, and everyone."""
+    """With control variates h instead of b = w - K gamma h, and full participation."""
     hessians, slopes = (np.stack([client[name] for client in clients()]) for name in "Ac")
     delta = RATES.client_lr * STEPS
     model, control, left_out = START, np.zeros((CLIENTS, DIM)), 0.0
@@ -77,7 +78,7 @@ def test_it_is_the_printed_loop(compresses):
 
 @pytest.mark.slow
 def test_every_step_has_draws_of_its_own():
-    """Then E x_K = (1 - s)^K x_0 on |x|^2 / 2, as C is unbiased; with one draw for all it is not.
+    """Then E x_K = (1 - s)^K x_0 on |x|^2 / 2, as C is unbiased; with one draw it would differ.
 
     An entry is (1 - s d / k)^n after n draws of it, which bounds the error of the mean.
     """

@@ -1,4 +1,4 @@
-"""FedDA: the methods that it contains, a slow oracle, its fixed point."""
+"""FedDA: its special cases, a slow oracle, and its fixed point."""
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ def models(algorithm, hparams, num_rounds, work, params=START):
 
 
 def as_printed(metric, b1, tau=1e-2, rate=0.05):
-    """Adam or Adagrad without bias correction, on the moments that optax keeps from tau^2 on."""
+    """Adam or Adagrad without bias correction; optax's moments start at tau^2."""
     second = (
         optax.scale_by_rms(0.95, initial_scale=tau**2)
         if metric == "adam"

@@ -1,4 +1,4 @@
-"""The printed algorithm on principal components, its identities, and what is ours in it."""
+"""The printed algorithm on principal components, its identities, and our variants."""
 
 import functools
 
@@ -23,14 +23,14 @@ default_stiefel, unit_sphere = stiefel(), sphere()
 
 
 def algorithm_that(sends):
-    """The algorithm whose server sends both arrays, the direction, or as printed the point."""
+    """Return the algorithm whose server sends both arrays, the direction, or the printed point."""
     if sends == "point":
         return printed_forms.fed_manifold(pca, subspaces.svd_stiefel)
     return subspaces.algorithm("fed_manifold", default_stiefel, sends=sends)
 
 
 def hundred_rounds(client_lr=0.02, server_lr=1.0, sends="both", **options):
-    """States and metrics of the reference problem; all of it is one compiled program."""
+    """Return states and metrics of the reference problem, from one compiled program."""
     chosen = algorithm_that(sends)
     return subspaces.states(chosen, Rates(client_lr, server_lr), 100, work=TEN_STEPS, **options)
 
@@ -45,7 +45,7 @@ def corrections(state):
 
 
 def assert_slopes(models, at_rounds, expected):
-    """|grad f| after those rounds, to the six digits that are known."""
+    """The norm |grad f| after these rounds, to six known digits."""
     found = subspaces.slope_norms(models[np.array(at_rounds) - 1])
     np.testing.assert_allclose(found, expected, rtol=2e-6)
 
@@ -59,7 +59,7 @@ def test_gradient_norms_are_those_of_an_independent_implementation():
 
 
 def test_fed_manifold_finds_the_top_eigenspace_of_the_mean_covariance():
-    """Ten steps a round by clients who disagree, and yet no floor."""
+    """Ten steps per round on heterogeneous clients leave no floor."""
     best, basis = subspaces.optimum()
     seen, _ = reference(np.sqrt(10))
     x = seen.server.point[-1]
@@ -94,7 +94,7 @@ def test_clients_that_are_sent_directions_only_stay_where_the_server_is():
     np.testing.assert_allclose(seen.server.point, ours.server.point, atol=1e-12)
     np.testing.assert_allclose(seen.clients.slope, ours.clients, atol=1e-12)
     np.testing.assert_allclose(metrics["tube_distance"], measured["tube_distance"], atol=1e-12)
-    # A client starts a round where the server ended the one before.
+    # A client starts each round at the server's last point.
     starts = np.broadcast_to(ours.server.point[:-1, None], seen.clients.start[1:].shape)
     np.testing.assert_allclose(seen.clients.start[1:], starts, atol=1e-12)
 
@@ -143,10 +143,10 @@ def test_leaving_the_tube_is_measured_and_reaches_the_verdict():
 
 
 def oracle(project, x, rounds, client_lr, server_lr):
-    """The model, all slopes and the mean worst tube distance of each round, client by client.
+    """Return the model, all slopes and the mean worst distance from the manifold in each round.
 
-    Every client keeps the mean of the gradients it saw last; the direction is their weighted mean
-    over the whole population. Written with displacements and not with changes of slopes.
+    Every client stores the mean of its last gradients; the direction is their weighted mean over
+    the population. This version uses displacements instead of changes of slopes.
     """
     clients, weights = subspaces.small_clients(), np.array(subspaces.SMALL_WEIGHTS)
     slopes = np.zeros((len(clients), *x.shape))
@@ -181,7 +181,7 @@ def oracle(project, x, rounds, client_lr, server_lr):
 
 @pytest.mark.slow
 def test_partial_cohorts_weights_and_unequal_steps_are_those_of_the_oracle():
-    """And the weighted corrections of all clients, absent ones included, sum to zero."""
+    """The weighted corrections of all clients, absent ones included, sum to zero."""
     work, cohort = fcojax.local_epochs(2, 3), fcojax.uniform_cohort(cohort_size=3)
     data = fcojax.from_clients(subspaces.small_clients(), subspaces.SMALL_WEIGHTS)
     rounds = federations.replay(data, jax.random.key(0), 8, work, cohort)
@@ -230,7 +230,7 @@ def test_partial_cohorts_have_no_floor(cohort):
 
 
 def test_one_full_step_is_centralised_projected_gradient_descent():
-    """With K = 1 the corrections cancel in the mean, whatever the clients and their weights."""
+    """With K = 1 the corrections cancel in the mean, for all clients and weights."""
     data = fcojax.from_clients(subspaces.small_clients(), subspaces.SMALL_WEIGHTS)
     chosen = subspaces.algorithm("fed_manifold")
     seen, _ = subspaces.states(
@@ -250,7 +250,7 @@ def test_one_full_step_is_centralised_projected_gradient_descent():
 
 
 def test_identical_clients_project_once_a_round():
-    """c = 0 however many they are: a round is K steps of y <- y - eta grad f(P(y)), then P."""
+    """Then c = 0, and a round is K steps of y <- y - eta grad f(P(y)), then P."""
     rows = subspaces.small_clients()[2]
     chosen = subspaces.algorithm("fed_manifold", unit_sphere)
     start = subspaces.SMALL_START[:, :1]
@@ -274,7 +274,7 @@ def test_identical_clients_project_once_a_round():
 
 @functools.cache
 def in_float32(sends, num_rounds, client_lr=0.02):
-    """Everything in float32 but the judge; a look every hundred rounds."""
+    """The run is in float32 and the evaluations, every hundred rounds, in float64."""
     chosen = algorithm_that(sends)
     narrow = fcojax.from_clients([rows.astype(np.float32) for rows in subspaces.clients()])
     return subspaces.states(

@@ -1,4 +1,4 @@
-"""The same algorithm on other manifolds, against solutions that numpy finds in another way."""
+"""The same algorithm on other manifolds, against solutions computed in numpy."""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ Rates = fcojax.algorithms.fed_manifold.Hparams
 
 
 def stationary(manifold, loss, clients, start, client_lr, num_rounds=300, tau=5):
-    """The model after many rounds of several steps by clients who disagree."""
+    """Return the model after many rounds of several steps on heterogeneous clients."""
     chosen = subspaces.algorithm("fed_manifold", manifold, loss)
     seen, _ = subspaces.states(
         chosen,
@@ -55,7 +55,7 @@ def direction_and_offset(params, rows):
 
 
 def test_a_product_with_a_flat_part_fits_a_unit_direction_and_an_offset():
-    """y = a^T w + b with |w| = 1: stationary in both, judged by numpy."""
+    """y = a^T w + b with |w| = 1: the result is stationary in both, checked in numpy."""
     rng = np.random.default_rng(6)
     w = rng.standard_normal(4)
     clients = []

@@ -1,4 +1,4 @@
-"""Optimisers on clients and servers, against optax driven by hand and the methods they contain."""
+"""Optimisers on clients and servers, against loops with optax and against special cases."""
 
 import functools
 from typing import NamedTuple
@@ -21,7 +21,7 @@ slow = pytest.mark.slow
 
 
 class Numbers(NamedTuple):
-    """What the optimisers of these tests read."""
+    """The hyperparameters of the optimisers of these tests."""
 
     client_lr: float = 0.02
     server_lr: float = 0.05
@@ -31,7 +31,7 @@ class Numbers(NamedTuple):
 
 @functools.cache
 def population():
-    """Clients of all sizes, hence of uneven work, that count by their examples."""
+    """Clients of different sizes, hence different work, weighted by their examples."""
     return fcojax.from_clients(federations.clients(), "examples")
 
 
@@ -41,12 +41,12 @@ def drawn_rounds():
 
 
 def promoting(update):
-    """The update as users of optax have it, who do not ask for strict promotion."""
+    """Return the update under JAX's standard promotion, which users of optax have."""
     return jax.numpy_dtype_promotion("standard")(jax.jit(update))
 
 
 def walked(cohort, w, stepper):
-    """The mean displacement of a cohort, by a loop over its clients and their batches.
+    """Return the mean displacement of a cohort, by a loop over its clients and their batches.
 
     ``stepper(member)`` gives the client's ``step(point, slope) -> point``.
     """
@@ -65,9 +65,9 @@ def walked(cohort, w, stepper):
 
 
 def by_hand(server_step, client, *, keep=False):
-    """The models after each round: a loop over rounds and clients, with optax on one vector.
+    """Return the models after each round, by loops over rounds and clients, with optax.
 
-    ``server_step(w, mean displacement) -> w`` keeps its own state.
+    ``server_step(w, mean displacement) -> w`` has its own state.
     """
     w = np.asarray(federations.as_vector(federations.start()))
     states, models, update = {}, [], promoting(client.update)
@@ -90,7 +90,7 @@ def by_hand(server_step, client, *, keep=False):
 
 
 def optax_server(transformation):
-    """A server that hands minus the mean displacement to optax."""
+    """Return a server step that passes minus the mean displacement to optax."""
     state, update = None, promoting(transformation.update)
 
     def step(w, displacement):
@@ -112,7 +112,7 @@ def assert_moved_alike(found, expected):
 
 
 def decaying(h):
-    """An optax schedule, as it is, of a traced rate."""
+    """An optax schedule with a traced rate."""
     return optax.adam(optax.exponential_decay(h.server_lr, 3, 0.5), b1=h.b1, b2=h.b2)
 
 
@@ -142,7 +142,7 @@ SIDES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SIDES)
 def test_any_optimiser_equals_optax_driven_by_hand(name):
-    """Minibatches, sampling, uneven work; states that are kept belong to their client."""
+    """With minibatches, sampling and uneven work; kept states belong to their client."""
     server, client, keep = SIDES[name]
     sides = {"server": server, "keep_client_state": keep} | ({"client": client} if client else {})
     algorithm = algorithms.fed_opt(federations.loss, hparams_type=Numbers, **sides)
@@ -201,7 +201,7 @@ def test_fed_prox_equals_its_oracle():
     hparams = algorithms.fed_prox.Hparams(0.02, 0.7, prox_scale=3.0, penalty_scale=SCALE)
     found = ours(chosen, hparams)
     assert_moved_alike(found, held(3.0, SCALE))
-    assert np.abs(found - held(0.0, SCALE)).max() > 1e-2  # the term counts
+    assert np.abs(found - held(0.0, SCALE)).max() > 1e-2  # the term has an effect
 
 
 MID = functools.partial(algorithms.fed_mid, federations.loss, euclidean(federations.kernel_l1()))
@@ -216,7 +216,7 @@ REDUCTIONS = {
 @slow
 @pytest.mark.parametrize("case", REDUCTIONS)
 def test_without_memory_and_term_they_are_the_older_methods(case):
-    """And cost the same bytes: FedAvg without a penalty, FedMiD with the prox of its clients."""
+    """They also send the same bytes: FedAvg without a penalty, FedMiD with its client prox."""
     name, off, other, scale = REDUCTIONS[case]
     factory, other = getattr(algorithms, name), other()
     rates = {"client_lr": 0.02, "server_lr": 1.3}
@@ -228,7 +228,7 @@ def test_without_memory_and_term_they_are_the_older_methods(case):
 
 
 class Sweepable(NamedTuple):
-    """Every number of two Adams."""
+    """The hyperparameters of two Adams."""
 
     client_lr: float = 0.02
     client_b1: float = 0.9
@@ -274,7 +274,7 @@ def test_a_sweep_over_rates_and_betas_of_both_sides_is_one_program():
 
 @functools.cache
 def counting():
-    """An Adam on each side; both count their steps."""
+    """Return an algorithm with Adam on clients and server; both count their steps."""
     return algorithms.fed_opt(
         federations.loss,
         hparams_type=Numbers,
@@ -285,7 +285,7 @@ def counting():
 
 
 def rounds_of(plan, num_rounds):
-    """The state before and after each round, and what the round counted."""
+    """Return the state before and after each round, and the counts of the round."""
     given, data = (counting(), Numbers()), population()
     state = fcojax.start(*given, federations.start(), data, KEY, plan)
     for _ in range(num_rounds):
@@ -299,7 +299,7 @@ def counts_of(state):
 
 
 def test_a_client_whose_upload_is_lost_takes_its_optimiser_back():
-    """And a counted client has counted its own number of steps."""
+    """A counted client has counted its own number of steps."""
     work = fcojax.local_steps((1, 2, 3, 1, 2))
     plan = fcojax.Plan(work, fcojax.dropout(fcojax.everyone(), 0.4))
     lost = 0

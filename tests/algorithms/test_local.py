@@ -15,12 +15,12 @@ SIZES = (5, 2, 7)
 
 
 def population(sizes=SIZES):
-    """Every example is its own name: client * 100 + row."""
+    """Each example's value identifies it: client * 100 + row."""
     return from_clients([{"name": 100.0 * m + np.arange(n)} for m, n in enumerate(sizes)])
 
 
 def visits(work, client, sizes=SIZES, seed=0):
-    """The examples each step saw, and their weights, as the scan hands them out."""
+    """Return the examples of each step and their weights, from the scan."""
     data = population(sizes)
     num_steps = work.max_steps(data.max_size)
     width = work.batch_size or data.max_size
@@ -85,7 +85,7 @@ def test_replacement_may_repeat_and_ignores_the_size():
 @pytest.mark.parametrize("batch_size", [3, None])
 @pytest.mark.parametrize("kind", [local_steps, local_epochs])
 def test_uneven_work_is_uniform_between_its_ends(kind, batch_size):
-    """Over clients and rounds, which draw independently of each other."""
+    """Over clients and rounds, whose draws are independent."""
     data, work = population((6, 6, 6, 6)), kind(5, batch_size, fewest=2)
 
     @jax.jit
@@ -108,7 +108,7 @@ def test_uneven_work_is_uniform_between_its_ends(kind, batch_size):
 @pytest.mark.parametrize("kind", [local_steps, local_epochs])
 @pytest.mark.parametrize("batch_size", [4, None])
 def test_uneven_work_is_a_beginning_of_the_even_one(kind, batch_size):
-    """A straggler sees what it would have seen, only less of it, and ends with a whole count."""
+    """A straggler sees the first of the same examples, and ends with an integer count."""
     work, less = kind(6, batch_size, fewest=1), 0
     for client in range(3):
         names, weights = visits(work, client)
@@ -164,7 +164,7 @@ def handle(work, client, data=None, index=0):
 @pytest.mark.parametrize("client", range(3))
 @pytest.mark.parametrize("work", WORKS)
 def test_outputs_are_those_of_the_steps_taken_and_zero_beyond(work, client):
-    """Sums of the examples' names step by step; the carry counts the steps."""
+    """Return sums of the examples' values by step; the carry counts the steps."""
     local = handle(work, client)
 
     def step(carry, batch):
@@ -190,7 +190,7 @@ def test_outputs_are_those_of_the_steps_taken_and_zero_beyond(work, client):
     "work", [*WORKS[:1], *(pytest.param(work, marks=pytest.mark.slow) for work in WORKS[1:])]
 )
 def test_a_traced_number_of_steps_is_a_beginning(work):
-    """As ProxSkip's geometric numbers of steps need: fewer than planned, and different ones."""
+    """ProxSkip's geometric numbers of steps need this: fewer than planned, and different ones."""
 
     @jax.jit
     @jax.vmap
@@ -207,7 +207,7 @@ def test_a_traced_number_of_steps_is_a_beginning(work):
             lambda carry, batch: carry, 0, emit=lambda _, b: b.examples["name"] @ b.weights
         )
         expected = np.append(0.0, np.cumsum(outputs))
-        counts = jnp.arange(6)  # beyond the planned number it is the planned number
+        counts = jnp.arange(6)  # larger numbers are cut to the planned number
         found = sums(counts, jnp.full(6, client))
         most = int(handle(work, client).num_steps)
         np.testing.assert_allclose(found, expected[np.minimum(counts, most)])
@@ -230,7 +230,7 @@ def test_every_step_of_every_client_and_round_has_a_key_of_its_own(work):
 
 
 def test_the_full_batch_is_padded_with_the_clients_own_rows():
-    """Whatever the others hold: their rows would turn a masked zero into NaN in a gradient."""
+    """Otherwise the rows of others could turn a masked zero into NaN in a gradient."""
     for client, size in enumerate(SIZES):
         names = np.asarray(handle(local_steps(1), client).full().examples["name"])
         own = set(100.0 * client + np.arange(size))

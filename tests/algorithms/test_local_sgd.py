@@ -1,4 +1,4 @@
-"""FedGD and Local SGD against slow numpy versions, against each other, and against one machine."""
+"""FedGD and Local SGD against slow numpy versions, each other, and centralised SGD."""
 
 import functools
 
@@ -52,7 +52,7 @@ def models(chosen, hparams, data, **options):
 
 
 def simulate(clients, rounds, step_size):
-    """Local SGD as one writes it first; ``step_size(r, t)`` with t the global step."""
+    """Plain Local SGD; ``step_size(r, t)`` has the global step t."""
     x, t, result = START, 0, []
     for r, cohort in enumerate(rounds):
         ends, counts, weights = [], [], []
@@ -108,7 +108,7 @@ def test_a_schedule_of_ones_own():
 
 
 def test_full_gradients_and_a_constant_step_are_fed_gd():
-    """Bit for bit: the same operations in the same order."""
+    """They are equal bit for bit, because the operations and their order are the same."""
     work = fcojax.local_steps(3)
     constant = local_sgd.Hparams(client_lr=0.3, decay=0.0)
     ours = models(build(local_sgd), constant, population(), work=work)
@@ -137,7 +137,7 @@ def test_one_local_step_is_minibatch_sgd_on_the_weighted_loss():
 
 
 def test_identical_clients_do_gradient_descent():
-    """R rounds of E steps are R E steps of one machine, with the step size of the global step."""
+    """R rounds of E steps equal R E centralised steps, with the step size of the global step."""
     only, x, expected = quadratic_clients()[0], START, []
     (curvature,), (slope,) = client_means([only])
     data = fcojax.from_clients([only] * 3, [1.0, 2.0, 0.5])

@@ -50,7 +50,7 @@ KEY = jax.random.key(11)
 
 @functools.cache
 def population(setting):
-    """The clients of a setting, and the random draws of its twenty rounds."""
+    """Return the clients of a setting, and the random draws of its twenty rounds."""
     sizes, work, cohort, weights = SETTINGS[setting]
     data = fcojax.from_clients(federations.clients(sizes), weights)
     return data, federations.replay(data, KEY, 20, work, cohort)
@@ -87,5 +87,5 @@ def test_iterates_equal_the_oracle(name, setting):
         0.8,
         0.2,
     )
-    assert np.abs(expected[-1] - expected[0]).max() > 1e-2  # it went somewhere
+    assert np.abs(expected[-1] - expected[0]).max() > 1e-2  # the model moved
     np.testing.assert_allclose(ours, expected, rtol=1e-10, atol=1e-12)

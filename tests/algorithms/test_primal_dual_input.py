@@ -1,4 +1,4 @@
-"""What FedPD, FedDyn and their solvers refuse, and what they put on the wire."""
+"""Arguments that FedPD, FedDyn and their solvers refuse, and the bytes that they send."""
 
 import functools
 
@@ -19,7 +19,7 @@ def population():
 
 @pytest.mark.slow
 def test_a_client_sends_one_model_and_a_second_only_to_report_all():
-    """A model is 5 numbers of 8 bytes; FedPD's message has one byte more, whether it is new."""
+    """A model is 5 numbers of 8 bytes; FedPD's message has one more byte for whether it is new."""
     chosen = {
         "FedPD": fed_pd(federations.loss),
         "variance reduced": fed_pd(federations.loss, solver=variance_reduced(refresh_every=2)),

@@ -1,6 +1,6 @@
-"""FedPD and FedDyn against their round procedures written client by client in numpy.
+"""FedPD and FedDyn against loops over rounds and clients in numpy.
 
-Ragged least squares with minibatches, sampled or skipping; psi is l1 on the kernel alone.
+Ragged least squares with minibatches, with sampling or skips; psi is the l1 norm of the kernel.
 """
 
 import functools
@@ -46,7 +46,7 @@ def descend_with_memory(x, estimate, anchor, dual, batches, client, refresh):
 
 
 def literal_fed_pd(rounds, coins, *, server_scale=0.0, client_scale=0.0, refresh_every=None):
-    """The centers after each round; ``coins`` says which rounds end with an exchange."""
+    """Return the centers after each round; ``coins`` marks the rounds that end with an exchange."""
     clients, start = federations.clients(), np.asarray(federations.as_vector(federations.start()))
     states = {
         m: {"x": start, "dual": np.zeros_like(start), "anchor": start, "g": None}
@@ -112,7 +112,7 @@ def population(weights):
 
 
 def with_slow_after(settings, fast):
-    """The settings beyond the first few differ little and are left to the slow tests."""
+    """Mark the settings after the first few, which differ little, as slow."""
     slow = pytest.mark.slow
     return [
         pytest.param(name, marks=() if index < fast else slow)
@@ -130,12 +130,12 @@ def test_fed_pd_equals_its_procedure(setting):
     server, history = observed(chosen, rates, data, work, fcojax.everyone())
     coins = server.synced
     assert 2 < coins.sum() < NUM_ROUNDS - 2
-    # A round's metric tells how the round before it ended.
+    # The metric of a round describes the end of the previous round.
     assert np.array_equal(history["bytes_down"] > 0, np.append(True, coins[:-1]))
     assert np.array_equal(history["bytes_up"] > 0, coins)
     rounds = federations.replay(data, KEY, NUM_ROUNDS, work, fcojax.everyone())
     expected = literal_fed_pd(rounds, coins, **options)
-    assert np.ptp(expected, axis=0).max() > 0.1  # it went somewhere
+    assert np.ptp(expected, axis=0).max() > 0.1  # the model moved
     np.testing.assert_allclose(as_rows(server.center), expected, rtol=1e-10, atol=1e-12)
 
 
@@ -182,7 +182,7 @@ def test_fed_dyn_equals_its_procedure(setting):
 
 
 def observed(chosen, rates, data, work, cohort):
-    """The server's states after every round, and the history of the run."""
+    """Return the server's states after every round, and the history of the run."""
     _, history = fcojax.run(
         federations.revealing(chosen),
         rates,

@@ -1,4 +1,4 @@
-"""RFedAvg, RFedProx and RFedSVRG against numpy, their floors, and what they send."""
+"""RFedAvg, RFedProx and RFedSVRG against numpy, their floors, and their traffic."""
 
 import functools
 
@@ -26,7 +26,7 @@ def rates(name, client_lr, prox_scale=1.0):
 
 
 def models(name, hparams, num_rounds, manifold=subspaces.svd_stiefel, maps="retraction", **options):
-    """The model after every round, which takes RFedSVRG two of the engine."""
+    """Return the model after every round; one round of RFedSVRG takes two of the engine."""
     exchanges = 2 if name == "r_fed_svrg" else 1
     chosen = subspaces.algorithm(name, manifold, maps=maps)
     seen, _ = subspaces.states(chosen, hparams, num_rounds * exchanges, every=exchanges, **options)
@@ -57,13 +57,13 @@ def test_gradient_norms_are_those_of_an_independent_implementation(name, expecte
 
 @pytest.mark.slow
 def test_the_proximal_term_lowers_the_floor():
-    """mu eta K = 4 halves it; with the other sign clients are driven away, to 1.26."""
+    """mu eta K = 4 halves it; with the opposite sign the ratio would be 1.26."""
     strong = on_stiefel("r_fed_prox", prox_scale=20.0, at_optimum=True)
     assert subspaces.slope_norms(strong)[-1] == pytest.approx(0.0124, abs=5e-5)
 
 
 def test_the_floor_of_averaging_is_proportional_to_the_rate():
-    """Started at the optimum it moves to eta (K - 1) times a constant, 0.13293."""
+    """From the optimum it moves to a distance of eta (K - 1) times a constant, 0.13293."""
     long, short = (
         subspaces.slope_norms(on_stiefel("r_fed_avg", lr, at_optimum=True))[-1] / (9 * lr)
         for lr in (0.02, 0.01)
@@ -95,7 +95,7 @@ MAPS = {
 
 
 def oracle(name, maps, x, rounds, client_lr, prox_scale):
-    """Models after each round on the sphere, client by client; an exchange of gradients is free."""
+    """Return models on the sphere after each round; exchanges of gradients are not counted."""
     move, back = MAPS[maps]
     clients = small_clients()
 
@@ -127,7 +127,7 @@ def oracle(name, maps, x, rounds, client_lr, prox_scale):
 
 @functools.cache
 def minibatches():
-    """Of ten rounds of three steps of two examples each."""
+    """The run has ten rounds of three steps with two examples each."""
     data = fcojax.from_clients(small_clients(), SMALL_WEIGHTS)
     work, cohort = fcojax.local_steps(3, 2), fcojax.everyone()
     return data, work, federations.replay(data, jax.random.key(0), 10, work, cohort)
@@ -153,7 +153,7 @@ def test_minibatches_and_weights_are_those_of_the_oracle(name, maps):
 @pytest.mark.slow
 @pytest.mark.parametrize("manifold", [unit_sphere, subspaces.svd_stiefel])
 def test_with_one_full_step_all_four_methods_are_the_same(manifold):
-    """A retraction by projection, its exact inverse, server_lr = 1."""
+    """Use a retraction by projection, its exact inverse, and server_lr = 1."""
     start = subspaces.SMALL_START[:, : 1 if manifold is unit_sphere else 2]
     data = fcojax.from_clients(small_clients(), SMALL_WEIGHTS)
     options = {"params": start, "population": data, "work": fcojax.local_steps(1)}
@@ -166,7 +166,7 @@ def test_with_one_full_step_all_four_methods_are_the_same(manifold):
 
 
 def num_matrices(name):
-    """Points or tangents that a client receives and sends in one round of the paper."""
+    """Count the points or tangents that a client receives and sends in one round of the paper."""
     exchanges = 2 if name == "r_fed_svrg" else 1
     start = jnp.asarray(subspaces.start())
     chosen, hparams = subspaces.algorithm(name), rates(name, 0.1)
@@ -182,7 +182,7 @@ def test_variance_reduction_costs_twice_the_traffic():
 
 @pytest.mark.slow
 def test_a_product_takes_its_factors_maps():
-    """Averaging two spheres side by side is averaging each."""
+    """Averaging on a product of two spheres equals averaging on each."""
     data = fcojax.from_clients(small_clients())
     start = subspaces.SMALL_START
     both = product_manifold({"a": unit_sphere, "b": unit_sphere})

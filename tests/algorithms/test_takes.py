@@ -1,4 +1,4 @@
-"""What a factory says that it takes is what its signature asks for."""
+"""The declared arguments of a factory agree with its signature."""
 
 import inspect
 from typing import NamedTuple
@@ -24,13 +24,13 @@ def test_a_misspelt_piece_of_geometry_is_refused_where_it_is_written():
 
 
 class Own(NamedTuple):
-    """Other numbers."""
+    """Other hyperparameters."""
 
     pace: float = 0.1
 
 
 def test_an_argument_called_hparams_type_chooses_the_type():
-    """What wraps the factory still says the last word."""
+    """A wrapper of the factory overrides its declaration."""
 
     @takes(fcojax.algorithms.fed_avg.Hparams)
     def inner(loss, *, hparams_type=fcojax.algorithms.fed_avg.Hparams):

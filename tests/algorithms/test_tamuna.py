@@ -1,4 +1,4 @@
-"""TAMUNA: owners, the printed loop in numpy, Scaffnew, and exactness with some of the numbers."""
+"""TAMUNA: owners, the printed loop in numpy, Scaffnew, and exactness with partial uploads."""
 
 import functools
 
@@ -40,7 +40,7 @@ def chosen(owners):
 
 
 def states(owners, num_rounds, weights=None, cohort=None):
-    """The states after every round."""
+    """Return the states after every round."""
     plan = fcojax.Plan(fcojax.local_steps(STEPS), cohort or fcojax.everyone())
     algorithm = chosen(owners)
     found = [fcojax.start(algorithm, RATES, jnp.ones(DIM), data(weights), KEY, plan)]
@@ -59,7 +59,7 @@ def shares(weights):
 @pytest.mark.parametrize("weights", [None, (1.0, 2.0, 0.5, 3.0, 1.5)])
 @pytest.mark.parametrize("owners", [2, 3, 5])
 def test_it_is_the_printed_loop_and_controls_add_up_to_zero(owners, weights):
-    """With the owners that the run drew, each coordinate's exactly q."""
+    """With the owners that the run drew, exactly q per coordinate."""
     found, share = states(owners, 6, weights), shares(weights)
     hessians, slopes = (np.stack([client[name] for client in clients()]) for name in "Ac")
     gamma, n = RATES.client_lr, CLIENTS
@@ -85,7 +85,7 @@ def test_it_is_the_printed_loop_and_controls_add_up_to_zero(owners, weights):
 @pytest.mark.slow
 @pytest.mark.parametrize("weights", [None, (1.0, 2.0, 0.5, 3.0, 1.5)])
 def test_controls_that_are_due_add_up_to_zero_with_absent_clients_and_lost_uploads(weights):
-    """Each client's as it would be if it took part now; the others keep theirs as they are."""
+    """A participating client's variate is recomputed; the others keep theirs."""
     found, share, owners = states(2, 12, weights, LOSSY), shares(weights), 2
     rate = CLIENTS * (owners - 1) / (owners * (CLIENTS - 1)) / (RATES.client_lr * STEPS)
     moved = 0
@@ -99,7 +99,7 @@ def test_controls_that_are_due_add_up_to_zero_with_absent_clients_and_lost_uploa
         last = point
     assert 12 < moved < 36
     seen = np.stack([state.clients.owned for state in found[1:]])
-    assert np.any(seen.sum(axis=1) == 0)  # some coordinate had no owner
+    assert np.any(seen.sum(axis=1) == 0)  # some coordinate has no owner
 
 
 @pytest.mark.slow
@@ -119,7 +119,7 @@ def test_with_everyone_an_owner_it_is_scaffnew():
 @pytest.mark.slow
 @pytest.mark.parametrize(("cohort", "size"), [(fcojax.everyone(), 5), (LOSSY, 3)])
 def test_two_owners_of_each_coordinate_end_at_the_solution(cohort, size):
-    """With two fifths of the numbers; a codec that sends as many is stuck."""
+    """TAMUNA sends two fifths of the numbers; a codec that sends as many does not converge."""
     plan = fcojax.Plan(fcojax.local_steps(STEPS), cohort)
     model, history = fcojax.run(
         chosen(2), RATES, jnp.ones(DIM), data(), KEY, plan, num_rounds=600, eval_every=600

@@ -1,6 +1,6 @@
-"""Small forms of the reference workloads, by the rules of a CPU and by those of an accelerator.
+"""Small versions of the reference workloads, with the rules for a CPU and for an accelerator.
 
-Both run here, so what they differ by is rounding.
+Both run on the CPU, so they differ only by rounding.
 """
 
 import jax
@@ -29,7 +29,7 @@ SMALL = {
 
 
 def require_the_same(ends, rtol=1e-10):
-    """Require that both rules end at the same arrays, up to rounding relative to the largest."""
+    """Require equal results of both rules, up to rounding relative to the largest entry."""
     expected = ends()
     with pretend("cuda", int(1.4e11)):
         found = ends()
@@ -40,7 +40,7 @@ def require_the_same(ends, rtol=1e-10):
 
 
 def wide(array):
-    """Floats in float64, in which rounding is told from all else."""
+    """Return floats in float64, in which rounding is distinguishable from errors."""
     return array.astype(np.float64) if array.dtype == np.float32 else array
 
 

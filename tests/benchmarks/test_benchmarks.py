@@ -1,4 +1,4 @@
-"""The benchmarks run, and both sides of each arrive at the same answer."""
+"""The benchmarks run, and both sides of each get the same result."""
 
 import importlib.util
 import json
@@ -112,7 +112,7 @@ def test_floors_are_the_larger_of_two_times():
     operations, read = peaks.needs(WORKLOADS["W1"])
     assert (operations, read) == (4 * 10 * 10 * 10 * 1024, 4 * 10 * 100 * 1024)
     assert peaks.floor_ms(WORKLOADS["W1"], known) == pytest.approx(1e3 * read / 5e10)
-    # Forward and gradient products of a softmax regression are bound by arithmetic.
+    # The products of a softmax regression are limited by arithmetic.
     operations, _ = peaks.needs(WORKLOADS["W3"])
     assert peaks.floor_ms(WORKLOADS["W3"], known) == pytest.approx(1e3 * operations / 1e11)
     used = peaks.shares(WORKLOADS["W3"], 1e3 * operations / 1e11, known)

@@ -1,4 +1,4 @@
-"""What a compiled program launches, on texts counted by hand and on programs of a CPU."""
+"""Launches of compiled programs, on texts counted by hand and on programs for a CPU."""
 
 import importlib.util
 import json
@@ -58,8 +58,8 @@ ENTRY %main (a: (s32[], f32[100,8], f32[8])) -> f32[8] {
 def test_loops_are_multiplied_out_and_gathers_read_what_they_gather():
     found = launches(TEXT)
     assert found.kernels == 7 * 3 + 1
-    # The row read and written, the product's operands and result, the sum's, and the copy's. The
-    # counter is read once.
+    # The row is read and written; then the operands and results of the product, the sum and the
+    # copy. The counter is read once.
     assert found.bytes == 7 * (32 + 32 + 4 + 3 * 32 + 2 * 32) + 2 * 32
     assert dict(found.calls) == {"__cublas$gemm": 7}
     assert dict(found.crossing) == {"all-reduce": 7 * 32}
@@ -77,7 +77,7 @@ def test_transfers_to_the_host_are_counted():
 
 @pytest.mark.parametrize(("bound", "trips", "waits"), [("12", 12, 0), ("{}", 1, 1), ("-1", 1, 1)])
 def test_the_length_of_a_loop_is_read_from_its_condition(bound, trips, waits):
-    """Where the compiler does not write it beside the loop, as that for TPUs does not."""
+    """For compilers that do not annotate the number, such as that for TPUs."""
     text = TEXT.replace(', x={"known_trip_count":{"n":"7"}}', ", condition=%below")
     text += f"""
 %below (s.1: (s32[], f32[100,8], f32[8])) -> pred[] {{
@@ -88,7 +88,7 @@ def test_the_length_of_a_loop_is_read_from_its_condition(bound, trips, waits):
 }}
 """
     found = launches(text)
-    # The comparison is a launch of a loop whose length depends on data.
+    # The comparison is a launch in a loop whose length depends on data.
     assert found.kernels == 3 * trips + 1 + waits and found.waits == 1 + waits
 
 
@@ -121,7 +121,7 @@ def test_the_model_adds_up_its_parts():
     )
 
 
-# Kernels a round, as counted on JAX 0.10.2. A change may lower them; one that raises them says why.
+# Kernels per round on JAX 0.10.2. A change may lower them; one that raises them needs a reason.
 BUDGET = {
     "W1 fed_avg": 36,
     "W1 fed_dual_avg": 46,
@@ -132,14 +132,14 @@ BUDGET = {
     "W4 100 points": 59,
     "W4 400 points": 60,
     "W4 10,000 points": 61,
-    "W6 1,000 clients a round": 27,
+    "W6 1,000 clients per round": 27,
     "W7 fed_avg": 223,
     "W7 with dropout": 227,
     "low rank fed_dual_avg": 60,
     "low rank fed_mid": 62,
     "8 devices, W1": 62,
 }
-TEMPORARY_MB = {"W2 fed_avg": 30, "W2 fed_dual_avg": 30, "W6 1,000 clients a round": 10}
+TEMPORARY_MB = {"W2 fed_avg": 30, "W2 fed_dual_avg": 30, "W6 1,000 clients per round": 10}
 IN_THE_GATE = ("W1 fed_dual_avg", "W2 fed_dual_avg")
 REST = tuple(name for name in BUDGET if name not in IN_THE_GATE)
 
@@ -182,6 +182,6 @@ def test_a_round_launches_no_more_than_it_did(names):
     reason="XLA's compiler for TPUs, the package libtpu, is not installed",
 )
 def test_linear_systems_in_float64_compile_for_a_tpu():
-    """Whose compiler has no LU decomposition in float64, and so no inverse of a matrix."""
+    """The TPU's compiler has no LU decomposition in float64, and so no matrix inverse."""
     (row,) = compiled("tpu", ["float64, linear systems"])
     assert row["device"] == "TPU v5e" and row["kernels"] > 0

@@ -1,4 +1,4 @@
-"""The folder for Benchopt: its solvers agree, and its certificates are what they say."""
+"""The folder for Benchopt: its solvers agree, and its certificates are correct."""
 
 import importlib
 import os
@@ -18,7 +18,7 @@ KINDS = ("lasso", "logistic", "group_lasso")
 
 @pytest.fixture
 def parts(monkeypatch):
-    """Its modules, as Benchopt imports them."""
+    """Import its modules as Benchopt does."""
     monkeypatch.syspath_prepend(os.fspath(FOLDER))
     return lambda name: importlib.import_module(f"benchmark_utils.{name}")
 
@@ -65,7 +65,7 @@ def test_the_gap_bounds_the_objective_and_vanishes_at_the_optimum(parts, kind):
             ours.data,
         )
         assert found["value"] == pytest.approx(float(loss + value), abs=1e-12)
-    # At the whole of the largest strength zero is the solution, and just below it is not.
+    # At the largest strength zero is the solution, and just below it is not.
     zero = np.zeros(8)
     assert problem_of(parts, kind, 1.0).certificates(zero)["gap"] == pytest.approx(0, abs=1e-14)
     assert problem_of(parts, kind, 0.99).certificates(zero)["gap"] > 1e-6

@@ -16,7 +16,7 @@ Rates = algorithms.fed_avg.Hparams
 
 
 def broken(change):
-    """FedAvg with some of its functions replaced by what ``change`` makes of them."""
+    """Return FedAvg with some of its functions replaced by the result of ``change``."""
 
     @takes(Rates)
     def fed_avg(loss):
@@ -51,7 +51,7 @@ def widened(plain):
 
 
 def sends_the_model(plain):
-    """Upload the last point in place of the difference."""
+    """Upload the last point instead of the difference."""
 
     def client_update(hparams, message, client, local, key):
         result = plain.client_update(hparams, message, client, local, key)
@@ -96,7 +96,7 @@ def test_each_law_detects_an_algorithm_that_breaks_it(law):
 
 
 def changed(name, change, *geometry, **options):
-    """An algorithm of the library, with what ``change`` makes of it as in ``broken``."""
+    """Return an algorithm of the library changed by ``change``, as in ``broken``."""
     factory = getattr(algorithms, name)
 
     @takes(factory.Hparams, *factory.geometry)
@@ -112,7 +112,7 @@ def nothing_changed(plain):
 
 
 def keeps(merge):
-    """Return a change that keeps ``merge(old, new)`` in place of the new state of a client."""
+    """Return a change that stores ``merge(old, new)`` instead of the new state of a client."""
 
     def change(plain):
         def client_update(hparams, message, client, local, key):
@@ -185,7 +185,7 @@ def test_a_sum_without_the_fraction_is_detected(name, options):
 
 
 def test_a_record_that_clients_keep_needs_no_sum_on_the_server():
-    """FedAvg whose clients add up their displacements, which the server takes without fraction."""
+    """Return FedAvg whose clients sum their displacements; the server omits the fraction."""
 
     def change(plain):
         def init(hparams, params):

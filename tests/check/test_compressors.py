@@ -1,4 +1,4 @@
-"""The laws of compressors hold for those of the library, and detect what is stated wrongly."""
+"""The laws hold for the compressors of the library, and detect wrong statements."""
 
 import pathlib
 
@@ -33,7 +33,7 @@ def decoded_times(compressor, factor):
 
 
 def with_bits_of_the_vector(compressor):
-    """Decoded by somebody who has looked at the vector, whose shape is all that there is."""
+    """A decoder may use only the shape of the vector, not its values."""
     return compressor._replace(decode=lambda hparams, encoded, key, like: 1.0 * like)
 
 
@@ -78,7 +78,7 @@ def test_a_wrongly_stated_compressor_is_detected(what):
 
 
 def test_a_factor_of_equal_entries_is_detected_where_the_deviation_is_larger():
-    """One of 64 entries times 64 deviates by eight norms, but their sum is always right."""
+    """One of 64 entries times 64 deviates by eight norms, but its mean is exact."""
     found = check.compressor_laws(decoded_times(uploads.rand_k(1), 0.9))["unbiased"]
     assert found.holds is False
 
@@ -108,7 +108,7 @@ def test_the_command_reports_a_compressor(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_the_compressor_of_the_documentation_is_checked_as_it_says(tmp_path, monkeypatch, capsys):
-    """In under 30 lines, and with the report that the page prints."""
+    """It has under 30 lines, and its report is that of the page."""
     page = (pathlib.Path(__file__).parents[2] / "docs" / "uploads.md").read_text("utf-8")
     own = page.split("## A compressor of your own")[1]
     code = own.split("```python\n")[1].split("\nprint(")[0]

@@ -1,4 +1,4 @@
-"""Files damaged at random: a reader returns what it can read, or names the file in one sentence."""
+"""Randomly damaged files: a reader returns data, or an error that names the file."""
 
 import gzip
 import json
@@ -37,7 +37,7 @@ def lines(*given):
     return "".join(f"{line}\n" for line in given)
 
 
-# How a file is written to a folder, and how it is read.
+# For each format, functions that write a file to a folder and read it.
 READERS = {
     "npz": (
         lambda folder: np.savez(folder / "a.npz", x=X, y=Y, who=np.arange(12) % 3),
@@ -116,7 +116,7 @@ DAMAGE = [
 
 
 def damaged_array(path, rng):
-    """Changes one array of an npz file: its dtype, its length, its shape, or all of it."""
+    """Change one array of an npz file: its dtype, its length, its shape, or all of it."""
     with np.load(path) as file:
         arrays = dict(file)
     name = str(rng.choice(list(arrays)))
@@ -136,7 +136,7 @@ def damaged_array(path, rng):
 
 
 def damage(folder, rng):
-    """Damages one file of a folder, or puts a folder, a loop of links or nothing in its place."""
+    """Damage one file of a folder, or replace it by a folder, a loop of links or nothing."""
     path = rng.choice(sorted(path for path in folder.rglob("*") if path.is_file()))
     kind = rng.random()
     if kind > 0.9:

@@ -1,4 +1,4 @@
-"""Scans in NIfTI files laid out as nilearn lays out the data of Haxby et al."""
+"""Scans in NIfTI files, in nilearn's layout of the data of Haxby et al."""
 
 import nibabel
 import numpy as np

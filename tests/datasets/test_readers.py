@@ -17,7 +17,7 @@ from fcojax.datasets.reading import optional
 
 
 def refused(load, message):
-    """``load`` ends in one sentence that says ``message``."""
+    """Require that ``load`` raises an error with this message."""
     with pytest.raises(ValueError, match=message):
         load()
 
@@ -120,12 +120,12 @@ def idx_bytes(array, code):
 
 @pytest.fixture
 def mnist_files(tmp_path):
-    """Seven digits by three writers, half of the files packed."""
+    """Write seven digits by three writers, with half of the files compressed."""
     rng = np.random.default_rng(0)
     images = rng.integers(256, size=(7, 28, 28), dtype=np.uint8)
     labels = np.array([5, 0, 4, 1, 9, 2, 1], np.uint8)
     writers = np.array([103, 7, 7, 2000, 103, 7, 2000])
-    table = np.zeros((9, 8), ">i4")  # two digits more, as QMNIST's test set has
+    table = np.zeros((9, 8), ">i4")  # two more digits, as in QMNIST's test set
     table[:7, 0], table[:7, 2] = labels, writers
     (tmp_path / "t10k-images-idx3-ubyte").write_bytes(idx_bytes(images, 8))
     (tmp_path / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx_bytes(labels, 8)))

@@ -1,4 +1,4 @@
-"""Tables of every library give the same population."""
+"""Tables of all libraries give the same population."""
 
 import numpy as np
 import pytest

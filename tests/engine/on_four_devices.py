@@ -1,4 +1,4 @@
-"""Program: models and bytes of runs on one, two and four devices, as JSON."""
+"""A program that prints models and bytes of runs on one, two and four devices, as JSON."""
 
 import json
 
@@ -29,11 +29,11 @@ ROWS = {
         None, robust.averaged(robust.centred_clipping(0.05), before=robust.bucketing(2))
     ),
 }
-BROADCAST = {"ef21", "ef14", "noise"}  # with corrections of their message down
+BROADCAST = {"ef21", "ef14", "noise"}  # with compressed broadcasts
 
 
 def main():
-    """Of three clients of five, some of whose uploads are lost."""
+    """Return a cohort of three of five clients, some of whose uploads are lost."""
     data = fcojax.from_clients(federations.clients(), weights=(1.0, 2.0, 0.5, 3.0, 1.5))
     plain, found = federations.algorithm("fed_avg"), {}
     rates, both = plain.hparams_type(client_lr=0.02), uploads.compressed_broadcast(plain, TOP)

@@ -1,4 +1,4 @@
-"""Run as a program of its own: two sweeps on meshes of 1 to 8 devices, printed as JSON."""
+"""A program that prints two sweeps on meshes of 1 to 8 devices, as JSON."""
 
 import json
 
@@ -11,12 +11,12 @@ from fcojax.problems.measures import rank
 from fcojax.transforms import euclidean, nuclear
 from tests.support import federations
 
-MESHES = [(1, 1), (1, 4), (2, 2), (1, 8), (8, 1)]  # sweep times clients
+MESHES = [(1, 1), (1, 4), (2, 2), (1, 8), (8, 1)]  # sizes of the axes sweep and clients
 POINTS = {"client_lr": [0.01, 0.02, 0.03, 0.04, 0.05], "penalty_scale": [0.2]}
 
 
 def swept(algorithm, population, params, plan, observe, num_rounds, meshes):
-    """The models of all points and seeds, for each mesh."""
+    """Return the models of all points and seeds, for each mesh."""
     grid = fcojax.grid.product(fcojax.algorithms.fed_dual_avg.Hparams, **POINTS)
     keys = jax.vmap(jax.random.key)(jnp.arange(2))
     found = {}
@@ -35,7 +35,7 @@ def swept(algorithm, population, params, plan, observe, num_rounds, meshes):
 
 
 def vectors():
-    """A federation of eleven clients, six of them in a round."""
+    """Return a federation of eleven clients, six of them in a round."""
     clients = federations.clients()
     population = fcojax.from_clients([clients[index % len(clients)] for index in range(11)])
     plan = fcojax.Plan(fcojax.local_epochs(1, 3), fcojax.uniform_cohort(cohort_size=6))
@@ -51,7 +51,7 @@ def vectors():
 
 
 def matrices():
-    """Low rank: one decomposition in every local step and one in every look, 20,000 in all."""
+    """Low rank: one decomposition in every local step and in every evaluation, 20,000 in all."""
     rng = np.random.default_rng(0)
     x, truth = rng.standard_normal((60, 6, 4)), np.outer(np.arange(6.0), np.ones(4))
     rows = {"x": x, "y": np.einsum("nij,ij->n", x, truth)}

@@ -14,7 +14,7 @@ KEY = jax.random.key(5)
 
 @functools.cache
 def presence(leave, join, rounds, num_clients=20_000):
-    """Who is there in the given rounds, [rounds, clients]."""
+    """Return which clients are present in the given rounds, [rounds, clients]."""
     clients = jnp.arange(num_clients, dtype=jnp.int32)
     there = jax.jit(
         jax.vmap(lambda index: markov(leave=leave, join=join).available(KEY, index, clients))
@@ -23,7 +23,7 @@ def presence(leave, join, rounds, num_clients=20_000):
 
 
 def chance_of_pattern(leave, join, rounds, pattern):
-    """The chain's own probability of being there (1) or not (0) in each of the rounds."""
+    """Return the probability of these states, present (1) or absent (0), under the chain."""
     transition = np.array([[1 - join, join], [leave, 1 - leave]])
     stationary = np.array([leave, join]) / (leave + join)
     chance = stationary[pattern[0]]
@@ -33,11 +33,11 @@ def chance_of_pattern(leave, join, rounds, pattern):
 
 
 CHAINS = [
-    (0.05, 0.1, (5, 6, 7, 8, 9)),  # periods of 7 rounds: a boundary lies within
+    (0.05, 0.1, (5, 6, 7, 8, 9)),  # periods of 7 rounds, with a boundary within
     (0.05, 0.1, (0, 1, 2, 13, 14)),
     (0.01, 0.02, (0, 50, 100, 1000)),
-    (0.3, 0.7, (3, 4, 5)),  # no memory at all
-    (0.9, 0.8, (0, 1, 2, 3, 4)),  # more likely to change sides than to stay
+    (0.3, 0.7, (3, 4, 5)),  # independent rounds
+    (0.9, 0.8, (0, 1, 2, 3, 4)),  # more likely to change than to stay
     (0.9, 0.8, (98, 99, 101)),
     (1.0, 0.25, (7, 8, 9, 10)),
 ]
@@ -94,7 +94,7 @@ def test_the_cohort_is_all_who_are_there():
 
 
 def test_some_of_those_there_are_a_fair_subset_of_them():
-    """Two of seven: where four are there, each pair of the four is as likely as any other."""
+    """A cohort of two of seven: if four are present, all pairs of the four are equally likely."""
     num_clients, num_draws, sampler = 7, 20_000, markov(leave=0.3, join=0.3, cohort_size=2)
     keys = jax.random.split(KEY, num_draws)
     index, clients = jnp.int32(11), jnp.arange(num_clients, dtype=jnp.int32)

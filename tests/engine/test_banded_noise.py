@@ -1,4 +1,4 @@
-"""Noise that is correlated across rounds: its matrix, its cost, and the same run after a resume."""
+"""Noise that is correlated across rounds: its matrix, its privacy loss, and resumed runs."""
 
 import functools
 
@@ -40,12 +40,12 @@ def banded(aggregator, cohort=None):
 
 @functools.cache
 def sum_of_targets():
-    """Uploads that do not depend on the model, which is the sum of all releases."""
+    """Return an algorithm with constant uploads, whose model is the sum of all releases."""
     return fed_avg(lambda w, rows: -w * rows["a"])
 
 
 def releases(bands, targets=(0.0, 0.0, 0.0), num_groups=3, num_runs=2000, noise=1.3, key=KEY):
-    """The released means of ``ROUNDS`` rounds of many runs."""
+    """Return the released means of ``ROUNDS`` rounds of many runs."""
     noisy = privacy.gaussian(0.5, noise=noise, bands=bands)
     plan = banded(noisy, fcojax.cyclic(num_groups=num_groups))
     grid = fcojax.grid.product(fed_avg.Hparams, client_lr=[1.0])
@@ -71,20 +71,20 @@ def test_one_band_and_bands_of_zero_are_plain_noise_bit_for_bit():
 
 @pytest.mark.slow
 def test_the_strategy_makes_the_noise_independent_again():
-    """C times the noise of all rounds is white, of the promised scale (chi-square)."""
-    noise = releases(BANDS)  # one client a round, so the denominator is 1
+    """C times the noise of all rounds is white with the promised scale (chi-square)."""
+    noise = releases(BANDS)  # one client per round, so the denominator is 1
     white = noise @ strategy(BANDS).T / (1.3 * 0.5)
     low, high = scipy.stats.chi2.ppf([1e-5, 1 - 1e-5], df=white.size)
     assert low < np.sum(white**2) < high
     apart = white.T @ white / len(white) - np.eye(ROUNDS)
     assert np.max(np.abs(apart)) < 5.5 / np.sqrt(len(white)) * np.sqrt(2)
     plain = np.corrcoef(noise[:, 4], noise[:, 5])[0, 1]
-    assert plain < -0.3  # what a round adds is taken away in the next
+    assert plain < -0.3  # the next round cancels the noise of this one
 
 
 @pytest.mark.slow
 def test_sums_over_rounds_have_less_noise_at_the_same_cost():
-    """Both are what the inverses say; at epsilon's price, the length of the bands."""
+    """Both agree with the inverse matrices; the noise is multiplied by the norm of the bands."""
     prefix, length = np.tril(np.ones((ROUNDS, ROUNDS))), np.linalg.norm(BANDS)
     squares = {}
     for bands, scale in (((1.0,), 1.0), (BANDS, length)):
@@ -96,11 +96,11 @@ def test_sums_over_rounds_have_less_noise_at_the_same_cost():
     assert squares[BANDS] < 0.75 * squares[(1.0,)]
 
 
-@pytest.mark.filterwarnings("ignore:delta is")  # of three clients, for a sharp test
+@pytest.mark.filterwarnings("ignore:delta is")  # with three clients, for a sharp test
 @pytest.mark.slow
 @pytest.mark.parametrize(("num_groups", "holds"), [(3, True), (1, False)])
 def test_neighbours_are_told_apart_as_promised_if_no_client_comes_back_too_soon(num_groups, holds):
-    """The best test looks along what the client moves; a client in every round moves more."""
+    """The best test projects on the client's change, which grows with its participations."""
     noise, epsilon, runs = 3.0, 0.5, 10_000
     plan = banded(privacy.gaussian(0.5, noise=noise, bands=BANDS))
     times = ROUNDS // 3
@@ -109,7 +109,7 @@ def test_neighbours_are_told_apart_as_promised_if_no_client_comes_back_too_soon(
     accountant = dp.rdp.RdpAccountant()
     accountant.compose(dp.GaussianDpEvent(noise / np.linalg.norm(BANDS)), times)
     np.testing.assert_allclose(spent, accountant.get_epsilon(bound), rtol=1e-12)
-    assert spent >= epsilon  # RDP is an upper bound
+    assert spent >= epsilon  # RDP gives an upper bound
     part = 1.0 if num_groups == 1 else (np.arange(ROUNDS) % 3 == 0).astype(float)
     moved = strategy(BANDS) @ (part * np.ones(ROUNDS))
     sides = []

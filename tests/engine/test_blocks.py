@@ -1,4 +1,4 @@
-"""A sweep block by block: the numbers of ``sweep``, states that resume, points left out."""
+"""A sweep block by block: equal to ``sweep``, with states that resume and dropped points."""
 
 import contextlib
 
@@ -76,7 +76,7 @@ def test_points_that_diverged_are_left_out_once_half_of_all_have_and_enough_bloc
         return point > 0 and rounds >= 1
 
     found = blocks(ends=many, is_over=is_over)
-    # The results of block 2 are used for block 3 at the earliest: a resumed run has them too.
+    # Results of block 2 affect block 3 at the earliest, so a resumed run has them too.
     assert [block.points.size for block in found] == [3, 3, 3] + [1] * 10
     assert [rounds for point, rounds in asked if point == 0] == [-1, *range(11)]
     assert [block.points.size for block in blocks(is_over=is_over)] == [3] * 5

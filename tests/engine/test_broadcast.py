@@ -1,7 +1,7 @@
-"""Compressed broadcasts: exact solutions, bytes, special cases, and what does not fit.
+"""Compressed broadcasts: exact solutions, bytes, special cases, and refusals.
 
 The heterogeneous lasso is that of ``test_heterogeneous_lasso``: eight clients in 20 dimensions.
-That sweeps, streams, chunks and parts of runs agree is in ``test_crossed_links``.
+``test_crossed_links`` tests that sweeps, streams, chunks and parts of runs agree.
 """
 
 import functools
@@ -57,7 +57,7 @@ def ended(algorithm, num_steps=1, cohort=None, compressor=TOP, num_rounds=4000, 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["fed_avg", "fed_dual_avg"])
 def test_one_step_of_all_ends_where_the_gradient_vanishes(name):
-    """From 2 of 20 entries; the clients' own solutions are far apart."""
+    """The broadcasts send 2 of 20 entries; the clients' own solutions are far apart."""
     geometry = (euclidean(fcojax.transforms.zero()),) if name == "fed_dual_avg" else ()
     model = ended(getattr(algorithms, name)(factored_loss, *geometry))
     slope = jax.grad(lambda w: population_loss(factored_loss, w, task().data))(model)
@@ -67,7 +67,7 @@ def test_one_step_of_all_ends_where_the_gradient_vanishes(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("cohort", [fcojax.everyone(), HALF_LOST], ids=["everyone", "half, lost"])
 def test_corrected_local_steps_are_exact(cohort):
-    """SCAFFOLD on the smooth part, and a composite method at the solution of the lasso."""
+    """SCAFFOLD for the smooth loss, and a composite method for the lasso."""
     safe = corrected()["client_lr"] / 2
     model = ended(algorithms.scaffold(factored_loss), K, cohort, client_lr=safe)
     slope = jax.grad(lambda w: population_loss(factored_loss, w, task().data))(model)
@@ -93,11 +93,11 @@ def test_all_entries_are_the_plain_run(compressor):
 
 
 def test_bytes_are_those_of_a_broadcast_to_all_clients():
-    """The encoded dual, and the sum of step sizes as it is."""
+    """The message has the encoded dual and the unencoded sum of step sizes."""
     cohort, chosen = fcojax.uniform_cohort(cohort_size=2), federations.algorithm("fed_dual_avg")
     _, plain = advanced(chosen, cohort, 1)
     _, history = advanced(uploads.compressed_broadcast(chosen, TOP), cohort, 1)
-    bias, others = 8, plain["bytes_down"][0] / 2 - 5 * 8  # single numbers travel as they are
+    bias, others = 8, plain["bytes_down"][0] / 2 - 5 * 8  # single numbers are not encoded
     encoded = uploads.facts(TOP, jnp.zeros(federations.DIM)).num_bytes
     assert int(history["bytes_down"][0]) == 5 * (encoded + bias + others)
     assert history["bytes_up"][0] == plain["bytes_up"][0]

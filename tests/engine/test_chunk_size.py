@@ -1,4 +1,4 @@
-"""How many clients work side by side, on the device that is there and on pretended ones."""
+"""The number of clients side by side, on the current device and on simulated ones."""
 
 import jax
 import jax.numpy as jnp
@@ -36,14 +36,14 @@ def test_an_accelerator_takes_all_that_may_fit():
     with pretend("cuda", 16 * GIGABYTE):
         assert (backend(), device_memory(), room()) == ("cuda", 16 * GIGABYTE, 8 * GIGABYTE)
         assert chunk_size.chunk_size(work, data, 1 << 17, 100) == 100
-        # What may not fit and cannot be compiled is taken to need 256 times what it states.
+        # A program that may not fit and cannot be compiled counts as 256 times its arguments.
         assert chunk_size.chunk_size(work, data, 1 << 20, 100) == 32
         assert chunk_size.chunk_size(work, data, 1 << 34, 100) == 1
     assert backend() == "cpu" and device_memory() != 16 * GIGABYTE
 
 
 class OfProblem:
-    """A round on a problem, with memory for a part of its clients."""
+    """A round on a problem, with memory for only a part of its clients."""
 
     def __init__(self, problem, algorithm, work, num_points=1):
         self.data, self.algorithm, self.num_points = problem.train, algorithm, num_points
@@ -122,7 +122,7 @@ QUICK = ("dense network",)
     [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in PROGRAMS],
 )
 def test_the_chosen_sizes_fit_into_memory(name):
-    """As reported by the compiler, where the rule allows at least eight clients together."""
+    """The compiler reports the memory, if the rule allows at least eight clients together."""
     of_problem = PROGRAMS[name]()
     with pretend("cuda", of_problem.memory_of(8)):
         plan = of_problem.sized()

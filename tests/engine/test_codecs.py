@@ -1,4 +1,4 @@
-"""Codecs and aggregators of one's own: feedback, bytes, clipping with noise, and refusals."""
+"""User-defined codecs and aggregators: feedback, bytes, clipping with noise, and refusals."""
 
 import functools
 
@@ -45,7 +45,7 @@ lossless = fcojax.Codec(
 
 
 def largest_with_feedback(hparams, payload, residual, key, round_key):
-    """The largest entry of each leaf and its place; what is not sent is sent later."""
+    """Send the largest entry of each leaf and its index; the rest is sent later."""
     wanted = tree.add(payload, residual)
     flat = [leaf.reshape(-1) for leaf in wanted]
     places = [jnp.argmax(jnp.abs(leaf)).astype(jnp.int32) for leaf in flat]
@@ -66,7 +66,7 @@ def scattered(shapes, encoded):
 
 @functools.cache
 def largest():
-    shapes = ((), (federations.DIM,))  # bias and kernel, as the tree has them
+    shapes = ((), (federations.DIM,))  # bias and kernel, in the order of the tree
     return fcojax.Codec(zeros, largest_with_feedback, functools.partial(scattered, shapes))
 
 
@@ -81,7 +81,7 @@ def test_a_codec_that_does_nothing_changes_nothing(name):
 
 
 def test_what_feedback_keeps_is_what_was_not_sent():
-    """Sum of uploads plus residuals is the sum of what clients wanted to send, loss or no loss."""
+    """Uploads plus residuals sum to the original uploads, also with losses."""
     lossy = fcojax.dropout(fcojax.everyone(), 0.3)
     step = algorithm_of_constant_uploads()
     plan = fcojax.Plan(fcojax.local_steps(1), lossy, largest())
@@ -93,7 +93,7 @@ def test_what_feedback_keeps_is_what_was_not_sent():
     residual = np.concatenate([np.asarray(leaf).reshape(5, -1) for leaf in state.residuals], 1)
     wanted = np.asarray(state.clients)[:, None] * DIRECTION
     sent = wanted - residual
-    # The server divides by the number counted; multiplied back, it has all that was sent.
+    # The server divides by the number counted; multiplied by it, the sum is all that was sent.
     assert float(np.sum(counted)) == np.asarray(state.clients).sum()
     np.testing.assert_allclose(state.server["sum"], sent.sum(axis=0), atol=1e-12)
 
@@ -102,7 +102,7 @@ DIRECTION = np.array([0.5, 1.0, -2.0, 3.0, 0.25])
 
 
 def algorithm_of_constant_uploads():
-    """Clients count how often their upload counted, and always upload the same."""
+    """Clients count how often their upload counted, and always upload the same value."""
 
     def client_update(hparams, message, client, local, key):
         upload = {"bias": jnp.asarray(DIRECTION[0]), "kernel": jnp.asarray(DIRECTION[1:])}
@@ -128,7 +128,7 @@ def test_bytes_are_counted_after_encoding():
     _, _, plain = run("fed_avg", RATES, num_rounds=1)
     _, _, compressed = run("fed_avg", RATES, largest(), num_rounds=1)
     assert plain["bytes_up"][0] == 5 * 8 * (federations.DIM + 1)
-    assert compressed["bytes_up"][0] == 5 * 2 * (8 + 4)  # two leaves: a number and its place
+    assert compressed["bytes_up"][0] == 5 * 2 * (8 + 4)  # two leaves: a number and its index
     assert compressed["bytes_down"][0] == plain["bytes_down"][0]
 
 
@@ -140,7 +140,7 @@ def clip(hparams, payload, memory):
 
 
 def sum_with_noise(expected, hparams, total, weights, memory, key):
-    """The sum over a fixed number of clients, and Gaussian noise; the server always steps."""
+    """Sum over a fixed number of clients and add Gaussian noise; the server always steps."""
     count = weights.cohort_weight / expected
     keys = jax.random.split(key, len(total))
     noisy = [
@@ -158,7 +158,7 @@ def private(expected, noisy=True):
 
 @pytest.mark.slow
 def test_clipped_sums_have_a_fixed_denominator():
-    """One round by hand: every displacement cut to the norm, the sum divided by three."""
+    """One round in numpy: every displacement clipped to the norm, and the sum divided by three."""
     hparams, tight = Private(client_lr=0.05, clip=0.1), federations.as_vector
     once = functools.partial(run, "fed_avg", cohort=fcojax.coin_flips(0.6), num_rounds=1)
     found, _, history = once(hparams, aggregator=private(3.0))
@@ -181,7 +181,7 @@ def test_noise_is_added_also_when_nobody_is_there():
 
 @pytest.mark.slow
 def test_noise_has_its_scale_whoever_takes_part():
-    """Uploads clipped to nothing leave noise of the same variance for each number of clients."""
+    """Uploads clipped to zero leave noise with the same variance for any number of clients."""
     chosen, keys = federations.algorithm("fed_avg"), jax.random.split(KEY, 300)
     grid = fcojax.grid.product(Private, client_lr=[0.05], clip=[1e-12], noise=[0.3])
     plan = fcojax.Plan(fcojax.local_steps(2, 2), fcojax.coin_flips(0.6), aggregator=private(3.0))
@@ -212,7 +212,7 @@ def test_numbers_of_an_aggregator_sweep_like_any_other():
 
 
 def test_public_parts_pass_untouched():
-    """Local SGD's step count is right behind a codec that deletes everything it sees."""
+    """Local SGD's step count is correct with a codec that deletes all it encodes."""
     silence = lossless._replace(decode=zeros)
     chosen = local_sgd(federations.loss)
     plan = fcojax.Plan(fcojax.local_steps(3), codec=silence)
@@ -242,7 +242,7 @@ def test_the_same_codec_on_a_mesh():
 
 
 def spoilt(probability):
-    """Whose uploads are not finite in which round, and the codec that spoils them."""
+    """Return which uploads are not finite in which round, and a codec that makes them so."""
 
     def spoil(hparams, payload, residual, key, round_key):
         bad = jax.random.bernoulli(key, probability)
@@ -260,7 +260,7 @@ def spoilt(probability):
 @pytest.mark.slow
 @pytest.mark.parametrize("probability", [0.3, 0.8])
 def test_clients_that_send_nan_are_as_if_they_had_not_been_there(probability):
-    """One, half or all of them, in random rounds: model, states and counts."""
+    """One, half or all uploads in random rounds: model, states and counts."""
     table, codec = spoilt(probability)
     assert {1, 3} <= set(table.sum(axis=1)) or {3, 5} <= set(table.sum(axis=1))
     chosen = fcojax.algorithms.scaffold(federations.loss, federations.kernel_l1())
@@ -313,7 +313,7 @@ def test_a_mean_of_another_form_is_refused():
 
 
 def test_a_size_may_depend_on_the_round_s_coin():
-    """MARINA's does, and so does the history."""
+    """MARINA's bytes depend on the payload, and so does the history."""
     _, _, history = run("fed_avg", RATES, *uploads.marina(uploads.rand_k(1), 0.5), num_rounds=12)
     whole, compressed = 5 * 8 * (federations.DIM + 1), 5 * 8
     assert set(history["bytes_up"].tolist()) == {whole, compressed}

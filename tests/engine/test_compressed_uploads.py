@@ -1,4 +1,4 @@
-"""Compressed uploads in runs: nothing but the upload changes, on any chunk and any device."""
+"""Compressed uploads in runs: only the upload changes, with any chunks and devices."""
 
 import functools
 import json
@@ -59,7 +59,7 @@ def test_all_entries_are_no_compression_bit_for_bit(name, compressor):
 @pytest.mark.slow
 @pytest.mark.parametrize("compressor", [uploads.rand_k(2), uploads.qsgd(3), uploads.drive()])
 def test_draws_belong_to_the_client_and_the_round(compressor):
-    """So chunks change nothing, and two devices do not either."""
+    """So results do not depend on chunks or on two devices."""
     expected, _ = run(compressor)
     assert np.any(np.abs(expected - run(None)[0]) > 1e-3)
     for chunk in (1, 2):
@@ -73,7 +73,7 @@ def test_bytes_are_the_encoded_ones_and_public_parts():
     chosen, payload = uploads.top_k(2), jnp.zeros(5)
     _, history = run(chosen, "fed_dual_avg", num_rounds=1)
     each = uploads.facts(chosen, payload).num_bytes + 8  # the public sum of step sizes
-    assert uploads.facts(chosen, payload).num_bytes == 2 * 8 + 1  # two places of three bits
+    assert uploads.facts(chosen, payload).num_bytes == 2 * 8 + 1  # two indices of three bits
     assert history["bytes_up"][0] == 4 * each
     _, plain = run(None, "fed_dual_avg", num_rounds=1)
     assert history["bytes_down"][0] == plain["bytes_down"][0]
@@ -89,7 +89,7 @@ def test_bytes_are_the_encoded_ones_and_public_parts():
     ],
 )
 def test_a_sweep_over_strengths_is_one_run_each(swept, fixed, field):
-    """In models and in bytes, which differ from point to point."""
+    """Models and bytes, which differ between points."""
     values = {"share": [0.2, 0.6], "levels": [1.0, 7.0]}[field]
     grid = fcojax.grid.product(Swept, client_lr=[0.05], **{field: values})
     plan = fcojax.Plan(WORK, LOSSY, uploads.compressed(swept))
@@ -111,7 +111,7 @@ def test_a_sweep_over_strengths_is_one_run_each(swept, fixed, field):
 
 @pytest.mark.slow
 def test_unbiased_uploads_are_right_on_average():
-    """One round of many keys: the mean model is that without compression."""
+    """Over one round with many keys the mean model equals that without compression."""
     keys = jax.random.split(KEY, 4000)
     grid = fcojax.grid.product(fed_avg.Hparams, client_lr=[0.05])
     one, start = federations.algorithm("fed_avg"), federations.start()
@@ -131,7 +131,7 @@ def test_unbiased_uploads_are_right_on_average():
 
 @pytest.mark.slow
 def test_one_two_and_four_devices_and_any_chunk_give_the_same_numbers():
-    """Of compressors with feedback, both ways, noise and robust means, with lost uploads."""
+    """Compressors with feedback up and down, noise and robust means, with lost uploads."""
     program = subprocess.run(
         [sys.executable, "-m", "tests.engine.on_four_devices"],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""Where two things meet: whole numbers, shapes of losses, sums and steps that overflow."""
+"""Corner cases: integers, shapes of losses, sums and steps that overflow."""
 
 import re
 from typing import NamedTuple
@@ -21,17 +21,17 @@ KEY = jax.random.key(0)
 ONE_STEP = fcojax.local_steps(1)
 
 
-# Means of whole numbers.
+# Means of integers.
 
 
 class NoNumbers(NamedTuple):
-    """An algorithm of one's own without hyperparameters would be odd; this one has a rate."""
+    """Hyperparameters of this test's algorithm."""
 
     client_lr: Scalar = 1.0
 
 
 def counting(dtype):
-    """Clients send and report how many steps they took, the server adds up what it hears."""
+    """Clients send and report their numbers of steps, and the server adds up the uploads."""
 
     def init(hparams, params):
         return params, ()
@@ -107,11 +107,11 @@ def test_a_loss_is_one_number_an_example(case, where):
             mean_loss(loss)(params, Batch(shaped_rows(), jnp.ones(B)))
 
 
-# Sums and steps that leave the range of their numbers.
+# Sums and steps that overflow.
 
 
 def pull(w, rows):
-    """Its gradient is -a, to the last bit and without an intermediate that is larger."""
+    """Its gradient is exactly -a, without a larger intermediate value."""
     return -rows["a"] * w
 
 
@@ -141,17 +141,17 @@ def test_a_server_step_that_overflows_is_not_taken_and_is_counted():
 @pytest.mark.parametrize("weights", [None, [1e3] * 6, [1e-30] * 6])
 @pytest.mark.parametrize("size", [1e36, 3e38])
 def test_the_mean_of_finite_uploads_is_finite(size, weights):
-    """Also where their sum, or their sum with the weights, is not."""
+    """This holds even if their sum, or their weighted sum, is not finite."""
     hparams = algorithms.fed_avg.Hparams(client_lr=1.0, server_lr=1.0)
     model, history = ran([size] * 6, hparams, 1, weights)
     np.testing.assert_allclose(float(model), size, rtol=1e-6)
     assert history["dropped"].sum() == 0 and history["refused"].sum() == 0
 
 
-# What is said after a run.
+# Warnings after a run.
 
 
-# Places in which nobody is.
+# Empty places.
 
 
 @pytest.mark.slow
@@ -166,7 +166,7 @@ def test_the_mean_of_finite_uploads_is_finite(size, weights):
     ids=str,
 )
 def test_an_empty_place_names_a_client_all_the_same(cohort):
-    """All members are in range and their draws are in bounds."""
+    """All members and their draws are in range."""
     sizes = (1, 4, 2, 3, 1, 5, 2)
     data = fcojax.from_clients([{"a": np.ones(size)} for size in sizes])
     plan = Plan(fcojax.local_steps(2, 2), cohort)

@@ -1,4 +1,4 @@
-"""What happens before the first round."""
+"""Compilation before the first round."""
 
 import jax
 import numpy as np
@@ -7,7 +7,7 @@ import fcojax
 
 
 def test_a_run_compiles_one_program(caplog):
-    """Little programs for the population, the rates and the start point would take 20 ms each."""
+    """Small programs for the population, the rates and the start point would take 20 ms each."""
     rng = np.random.default_rng(0)
     rows = {"x": rng.standard_normal((37, 5)), "y": rng.standard_normal(37)}
     algorithm = fcojax.algorithms.fed_avg(lambda w, rows: (rows["x"] @ w - rows["y"]) ** 2)

@@ -1,4 +1,4 @@
-"""Numbers, vectors, schedules: what a field of hyperparameters may hold."""
+"""Fields of hyperparameters: numbers, vectors and schedules."""
 
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ KEY = jax.random.key(0)
 
 
 class Own(NamedTuple):
-    """A rate for each of two parts, a whole number, and a number that may be negative."""
+    """A rate for each of two parts, an integer, and a number that may be negative."""
 
     paces: Any = (0.1, 0.05)
     power: int = 2
@@ -27,7 +27,7 @@ class Own(NamedTuple):
 
 @takes(Own)
 def tilted(loss):
-    """FedAvg whose kernel and bias have rates of their own, and a server that tilts."""
+    """FedAvg with separate rates for kernel and bias, and a scaled server step."""
     plain = fed_avg(loss)
 
     def client_update(hparams, message, client, local, key):

@@ -1,4 +1,4 @@
-"""Noise that allows a number of rounds: runs end with the last of them, and say so."""
+"""A limited number of rounds with noise: runs stop at the last one and report it."""
 
 import dp_accounting as dp
 import jax
@@ -49,7 +49,7 @@ def test_a_run_ends_with_the_model_of_the_last_round_that_is_allowed(progress):
     with pytest.warns(UserWarning):
         model, history = run(20, eval_every=10, progress=progress)
     np.testing.assert_array_equal((model, history["round"][0]), (expected, 7))
-    within, _ = run(6)  # nothing to say
+    within, _ = run(6)  # no warning
     np.testing.assert_array_equal(within, run(6, MEAN)[0])
 
 

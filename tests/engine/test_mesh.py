@@ -1,4 +1,4 @@
-"""One, four and eight devices, however they are shared, give the same numbers."""
+"""One, four and eight devices give the same numbers on every mesh."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from fcojax.xla import linalg
 
 @pytest.mark.slow
 def test_one_to_eight_devices_give_the_same_numbers():
-    """Also where each of eight decomposes matrices on fewer cores, where none may wait."""
+    """Eight devices decompose matrices on fewer cores without a deadlock."""
     root = pathlib.Path(__file__).parent.parent.parent
     done = subprocess.run(
         [sys.executable, "-m", "tests.engine.on_many_devices"],
@@ -58,7 +58,7 @@ def test_one_to_eight_devices_give_the_same_numbers():
     ],
 )
 def test_programs_that_decompose_batches_of_matrices_are_recognised(function, decomposes):
-    """Several devices of a CPU would wait for each other's threads in them."""
+    """Several CPU devices would wait for each other's threads in batched decompositions."""
     assert decomposes_on_a_cpu(jax.jit(function).trace(jnp.eye(3))) == decomposes
 
 

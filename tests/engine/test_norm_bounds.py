@@ -1,4 +1,4 @@
-"""Uploads beyond a bound, fixed or following the cohorts' quantile, are left out."""
+"""Uploads above a bound, fixed or following a quantile, are left out."""
 
 import functools
 
@@ -16,7 +16,7 @@ KEY = jax.random.key(5)
 
 @functools.cache
 def data():
-    """Five clients, the third of whom has labels beyond belief."""
+    """Return five clients, the third of which has absurd labels."""
     clients = [dict(client) for client in federations.clients()]
     clients[2]["y"] = clients[2]["y"] + 1e6
     return fcojax.from_clients(clients)
@@ -48,7 +48,7 @@ def equal(found, expected):
 
 
 def test_who_is_beyond_the_bound_is_as_if_it_had_not_been_there():
-    """Model, everybody's state, and the fraction that the server counts with."""
+    """The model, all states, and the fraction that the server receives."""
     found, history = run(robust.norm_bound(1e4), client_chunk_size=2)
     assert history["left_out"].tolist() == [1] * 8 and history["dropped"].tolist() == [0] * 8
     there = np.ones((1, 5), bool)
@@ -68,7 +68,7 @@ def test_a_bound_beyond_all_uploads_changes_nothing():
 @pytest.mark.slow
 @pytest.mark.parametrize("start", [1e-3, 1e3])
 def test_a_quantile_is_found_and_kept(start):
-    """The bound follows its recursion exactly, and the share that is dropped goes to 1 - q."""
+    """The bound follows its recursion exactly, and the dropped share tends to 1 - q."""
     lossy = fcojax.dropout(fcojax.coin_flips(0.8), 0.1)
     population = fcojax.from_clients(federations.clients())
     state, history = run(robust.norm_quantile(0.7, start), lossy, 600, population)

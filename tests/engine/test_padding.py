@@ -1,4 +1,4 @@
-"""Clients of 1 to 5,000 examples in one population: right, padded little, compiled once."""
+"""Clients of 1 to 5,000 examples in one population: correct, little padding, one compilation."""
 
 import functools
 from typing import NamedTuple
@@ -20,7 +20,7 @@ START = jnp.array([0.5, -1.0, 2.0])
 
 @functools.cache
 def population(sizes=SIZES, weights="examples"):
-    """Rows of 4 KB, as a page is, so that every row of padding is worth to be avoided."""
+    """Rows of 4 KB, the size of a page, so that every row of padding counts."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((sum(sizes), 3))
     rest = np.zeros((sum(sizes), 512 - 4))
@@ -60,7 +60,7 @@ def observer(of):
 
 
 def counts(w, batch):
-    """Rows that a step computes, and those of them that are real."""
+    """Return the rows that a step computes, and the real rows among them."""
     return {"rows": jnp.asarray(float(batch.weights.size)), "real": jnp.sum(batch.weights)}
 
 
@@ -93,7 +93,7 @@ def test_full_gradients_are_those_of_the_pooled_data(chunk):
 def test_padding_is_reported_as_it_is(work, chunk):
     data = population(SMALL, None)
     found = one_round(counts, data, work, client_chunk_size=chunk)
-    if 9 % chunk == 0 or chunk == 1:  # else places without a client are padding too
+    if 9 % chunk == 0 or chunk == 1:  # otherwise places without a client would also be padding
         reported = fcojax.devices.padded_share(data, work, chunk)
         assert float(found["real"] / found["rows"]) == pytest.approx(1 - reported)
     assert float(found["real"]) * 9 == pytest.approx(2 * sum(SMALL))
@@ -153,7 +153,7 @@ def test_draws_with_replacement_differ_from_step_to_step():
         )[0]
         for k in (1, 65)
     )
-    # If blocks of steps repeated each other's draws the sum would be of few different rows.
+    # If blocks of steps repeated their draws the sum would contain few different rows.
     rows = np.asarray(data.examples["x"])
     last = 2 * np.asarray(many - one)
     assert not any(np.allclose(last / 64, row, atol=1e-6) for row in rows)
@@ -173,7 +173,7 @@ def test_other_cohorts_and_rates_compile_nothing_anew():
 
 @pytest.mark.parametrize("work", [fcojax.local_steps(2), fcojax.local_epochs(2, 4)])
 def test_equal_clients_need_no_branch_and_no_sort(work):
-    """Ragged ones do, so that the words looked for are those that there would be."""
+    """Ragged clients do, which shows that the searched words are the right ones."""
 
     def program(data):
         run = functools.partial(
@@ -217,6 +217,6 @@ def test_a_run_of_ragged_clients_differentiates(work):
         return jnp.sum(model)
 
     value, slope = objective(START)
-    # Steps are affine in the start, so that a difference is the derivative.
+    # Steps are affine in the start, so a difference quotient is the derivative.
     for i in range(3):
         assert slope[i] == pytest.approx(float(objective(START.at[i].add(1.0))[0] - value))

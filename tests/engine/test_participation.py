@@ -1,4 +1,4 @@
-"""Every sampler driven by the engine: which clients work and which uploads count, on any mesh."""
+"""Every sampler in the engine: which clients work and which uploads count, on any mesh."""
 
 import functools
 import inspect
@@ -37,12 +37,12 @@ SAMPLERS = {
     "markov, lossy": fcojax.dropout(fcojax.markov(leave=0.2, join=0.3), 0.4),
 }
 
-# Values by annotation: a sampler that takes numbers alone needs no row.
+# Values by annotation: a sampler that takes only numbers needs no row.
 VALUES = {Count: 2, Share: 0.4, Probability: 0.4}
 
 
 def built(factory):
-    """The sampler with a value for each required argument, or ``None`` if one is no number."""
+    """Return the sampler with values for its arguments, or ``None`` if one is not a number."""
     kinds = typing.get_type_hints(factory, include_extras=True)
     parameters = inspect.signature(factory).parameters.values()
     required = [kinds[p.name] for p in parameters if p.default is p.empty]
@@ -52,7 +52,7 @@ def built(factory):
 
 
 def factories():
-    """The factories of the library that return a sampler, by name."""
+    """Return the library's factories of samplers, by name."""
     for name in fcojax.__all__:
         factory = getattr(fcojax, name)
         if inspect.isfunction(factory) and typing.get_type_hints(factory).get("return") is Sampler:
@@ -66,7 +66,7 @@ SAMPLERS |= {
     if (sampler := built(factory)) is not None and type(sampler) not in TABLED
 }
 
-# Clients side by side, and devices.
+# Chunk sizes, and numbers of devices.
 PLACES = [
     (1, 2),
     *(pytest.param(*place, marks=pytest.mark.slow) for place in ((2, None), (None, 2), (2, 1))),
@@ -74,7 +74,7 @@ PLACES = [
 
 
 class Stamp(NamedTuple):
-    """A number per round, each a power of two, so that a sum of stamps tells its rounds."""
+    """Return a power of two for each round, so that a sum of stamps determines its rounds."""
 
     stamp: fcojax.engine.hparams.Schedule | jax.Array
 
@@ -106,7 +106,7 @@ def data(num_devices=None):
 
 @functools.cache
 def drawn(name):
-    """Whether each client works, and whether its upload counts, [rounds, clients]."""
+    """Return whether each client works, and whether its upload counts, [rounds, clients]."""
     key, sizes = jax.random.fold_in(KEY, COHORT), data().sizes
     draw = jax.jit(lambda index: SAMPLERS[name].draw(key, index, NUM_CLIENTS, sizes))
     works, counted = np.zeros((2, NUM_ROUNDS, NUM_CLIENTS), bool)
@@ -121,7 +121,7 @@ def drawn(name):
 
 
 def ran(name, chunk, num_devices):
-    """The state after all rounds and the metrics of each."""
+    """Return the state after all rounds and the metrics of each round."""
     plan = Plan(fcojax.local_steps(1), SAMPLERS[name], client_chunk_size=chunk)
     state = start(STAMPING, STAMPS, jnp.zeros(()), data(num_devices), KEY, plan)
     state, metrics = fcojax.advance(
@@ -134,9 +134,9 @@ def ran(name, chunk, num_devices):
 @pytest.mark.parametrize(("chunk", "num_devices"), PLACES)
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_the_engine_does_what_the_sampler_says(name, chunk, num_devices):
-    """Counted clients move, all others stay as they were, and the server sums what arrives.
+    """Counted clients change their states, others do not, and the server sums the uploads.
 
-    The sampler is called by itself, so neither chunks nor devices change who takes part.
+    The sampler is called separately, so neither chunks nor devices may change who takes part.
     """
     works, counted = drawn(name)
     assert not (counted & ~works).any()
@@ -153,7 +153,7 @@ def test_the_engine_does_what_the_sampler_says(name, chunk, num_devices):
 
 
 def leaves(kind):
-    """The classes below a class that have none below themselves."""
+    """Return the subclasses of a class without subclasses of their own."""
     below = kind.__subclasses__()
     return {leaf for one in below for leaf in leaves(one)} if below else {kind}
 
@@ -165,7 +165,7 @@ def test_every_sampler_is_in_the_table():
 
 @pytest.mark.slow
 def test_the_samplers_of_this_table_leave_somebody_out():
-    """Else the law above would be empty."""
+    """Otherwise the law above would be empty."""
     for name in set(SAMPLERS) - {"everyone", "everyone, lossy"}:
         works, _ = drawn(name)
         assert works.any(axis=0).sum() > 1 and not works.all(axis=0).any(), name
@@ -176,7 +176,7 @@ def test_the_samplers_of_this_table_leave_somebody_out():
 
 @pytest.mark.slow
 def test_unreliable_clients_against_the_oracle():
-    """Uneven work, chains that come and go, lost uploads: the rounds written out in numpy."""
+    """Uneven work, intermittent clients and lost uploads, against rounds in numpy."""
     name, work = "fed_dual_avg", fcojax.local_epochs(3, 2, fewest=1)
     cohort, rates = SAMPLERS["markov, lossy"], federations.hparams(name)
     found = federations.models(

@@ -1,4 +1,4 @@
-"""Products are in full precision unless the user decides otherwise, and so are means."""
+"""Products and means are in full precision unless the user chooses otherwise."""
 
 import re
 
@@ -66,7 +66,7 @@ def test_all_products_are_in_full_precision_by_default(trace, platform):
 
 
 def test_a_users_choice_wins():
-    """As a context, as an option, inside the loss, and for a single product."""
+    """The choice may be a context, an option, inside the loss, or for a single product."""
     with jax.default_matmul_precision("default"):
         assert precisions(a_round(loss), "cuda") == {("DEFAULT", "DEFAULT")}
     jax.config.update("jax_default_matmul_precision", "tensorfloat32")
@@ -94,7 +94,7 @@ def test_a_run_leaves_the_users_own_programs_alone():
 
 @pytest.mark.parametrize("chunk", [1, 100, 1000])
 def test_the_mean_of_a_thousand_bfloat16_uploads_is_right_to_one_ulp(chunk):
-    """In bfloat16 itself the sum would stand still once it is 256 times an upload."""
+    """A sum in bfloat16 would stop growing at 256 times an upload."""
     rng = np.random.default_rng(0)
     weights = rng.uniform(0.5, 2.0, 1000)
     uploads = jnp.asarray(rng.uniform(0.5, 1.5, (1000, 8)), jnp.bfloat16)

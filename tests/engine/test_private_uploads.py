@@ -1,4 +1,4 @@
-"""Clipping and noise in runs: by hand, at their scale, and the same on any chunk and device."""
+"""Clipping and noise in runs: against numpy, their scale, and on any chunks and devices."""
 
 import functools
 import warnings
@@ -28,7 +28,7 @@ def data():
 
 
 def planned(found, cohort=None, work=None):
-    """A plan with an aggregator, or with both parts."""
+    """Return a plan with an aggregator, or with a codec and an aggregator."""
     plan = fcojax.Plan(work or fcojax.local_steps(1), cohort or fcojax.everyone())
     both = found if isinstance(found, fcojax.extend.Uploads) else fcojax.extend.Uploads(None, found)
     return plan._replace(**both._asdict())
@@ -49,7 +49,7 @@ def run(found, cohort=COINS, data=data, chunk=None, num_rounds=3):
 
 
 def scalars(*targets, weights=None):
-    """One number each; with a rate of 1 a client uploads its target less the model."""
+    """One number each; with a rate of 1 a client uploads its target minus the model."""
     clients = [{"a": np.array([a])} for a in targets]
     return fcojax.from_clients(clients, weights=weights)
 
@@ -84,7 +84,7 @@ def test_no_noise_and_an_infinite_clip_are_the_mean_bit_for_bit():
 
 
 def test_a_weighted_sum_with_a_fixed_denominator_by_hand():
-    """Noise of next to nothing, so that the fixed denominator is in force."""
+    """The noise is negligible, so that only the fixed denominator has an effect."""
     targets, weights = (1.0, -2.0, 9.0, 4.0), np.array([1.0, 2.0, 3.0, 2.0])
     tiny = privacy.gaussian(3.0, noise=1e-9)
     model, history = one_round(targets, tiny, fcojax.coin_flips(0.5), weights)
@@ -100,7 +100,7 @@ def test_a_weighted_sum_with_a_fixed_denominator_by_hand():
 
 @pytest.mark.parametrize("noise", [0.0, 1.0])
 def test_a_round_without_clients_has_no_share_of_clipped_ones(noise):
-    """NaN, as 0 would say that none was clipped; a mean over rounds leaves such rounds out."""
+    """It is NaN, because 0 would mean that none was clipped; means over rounds skip such rounds."""
     cohort = fcojax.from_trace(np.array([[True, True], [False, False]]))
     found = {}
     for every in (1, 2):
@@ -148,7 +148,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("chunk", [None, 1])
 def test_noise_has_the_promised_scale(name, chunk):
-    """A sum of zeros: chi-square with one degree of freedom a run, however many take part."""
+    """For a sum of zeros: chi-square with one degree of freedom per run, for any cohort."""
     cohort, expected = CASES[name]
     plan = planned(privacy.gaussian(0.5, noise=1.3), cohort)._replace(client_chunk_size=chunk)
     keys = jax.random.split(KEY, 4000)
@@ -163,16 +163,16 @@ def test_noise_has_the_promised_scale(name, chunk):
 
 
 def delta_of(epsilon, multiplier):
-    """Of the Gaussian mechanism, exactly (Balle and Wang, ICML 2018, theorem 5)."""
+    """Return the exact delta of the Gaussian mechanism (Balle and Wang, ICML 2018, theorem 5)."""
     cdf = scipy.stats.norm.cdf
     one, other = 0.5 / multiplier, epsilon * multiplier
     return cdf(one - other) - np.exp(epsilon) * cdf(-one - other)
 
 
 def delta_of_poisson(epsilon, multiplier, rate):
-    """The same for a client that takes part with this probability.
+    """Return the delta for a client that takes part with this probability.
 
-    P = (1 - q) Q + q G, so P(E) - e^epsilon Q(E) is q times what G has above another multiple of Q.
+    P = (1 - q) Q + q G, so P(E) - e^epsilon Q(E) is q times the excess of G over a multiple of Q.
     """
     return rate * delta_of(np.log1p(np.expm1(epsilon) / rate), multiplier)
 
@@ -184,7 +184,7 @@ Point = fcojax.extended(fed_avg.Hparams, "Point", index=0.0)
 
 
 def told_apart(cohort, found, neighbours, num_runs=10_000, num_points=1):
-    """How often the mean of all points' releases exceeds each threshold, for both populations."""
+    """Return how often the mean of all releases exceeds each threshold, for both populations."""
     plan = planned(found, cohort)
     keys = jax.random.split(KEY, num_runs)
     grid = fcojax.grid.product(Point, client_lr=[1.0], index=np.arange(float(num_points)))
@@ -203,12 +203,12 @@ def told_apart(cohort, found, neighbours, num_runs=10_000, num_points=1):
 @pytest.mark.parametrize(
     ("cohort", "present", "absent", "sensitivity", "rate", "private"),
     [
-        # Of a client that always sends as much as it may, and one that sends nothing.
+        # A client always sends the clipping norm in one population, and zero in the other.
         (fcojax.everyone(), (50.0, 0.0), (0.0, 0.0), 1.0, 1.0, PLAIN),
         (fcojax.coin_flips(0.5), (50.0, 0.0), (0.0, 0.0), 1.0, 0.5, PLAIN),
-        # Of one that sends it to the one side, and one that replaces it and sends to the other.
+        # A client sends it in one direction; its replacement sends it in the opposite one.
         (fcojax.uniform_cohort(cohort_size=2), (50.0, 0.0), (-50.0, 0.0), 2.0, 1.0, PLAIN),
-        # The same on a grid, whose rounding must not add to what one client may send.
+        # The same on a grid, whose rounding must not increase the contribution of a client.
         (fcojax.everyone(), (50.0, 0.0), (0.0, 0.0), 1.0, 1.0, MODULAR),
     ],
     ids=["add or remove", "Poisson", "replace", "modular"],
@@ -216,7 +216,7 @@ def told_apart(cohort, found, neighbours, num_runs=10_000, num_points=1):
 def test_neighbours_cannot_be_told_apart_more_than_promised(
     cohort, present, absent, sensitivity, rate, private
 ):
-    """A threshold is the likelihood-ratio test; with half the noise it must find too much."""
+    """A threshold is the likelihood-ratio test; with half the noise it must exceed the bound."""
     noise, epsilon, runs = 1.5, 0.5, 10_000
     delta = delta_of_poisson(epsilon, noise / sensitivity, rate)
     excess = {}
@@ -232,7 +232,7 @@ def test_neighbours_cannot_be_told_apart_more_than_promised(
 @pytest.mark.slow
 @pytest.mark.gate
 def test_points_of_a_sweep_cost_as_runs_with_the_same_cohorts():
-    """What they tell is within the bound of that, and beyond the one of independent cohorts."""
+    """The leak is within their joint bound, and exceeds the bound for independent cohorts."""
     rate, noise, points, epsilon, runs = 0.2, 2.0, 8, 0.5, 10_000
     coins, noisy = fcojax.coin_flips(rate), privacy.gaussian(1.0, noise=noise)
     found, falsely = told_apart(coins, noisy, ((50.0, 0.0), (0.0, 0.0)), runs, points)
@@ -253,7 +253,7 @@ def test_points_of_a_sweep_cost_as_runs_with_the_same_cohorts():
 @pytest.mark.parametrize("size", [0.0, 1e-3, 1.0, 1e8])
 @pytest.mark.parametrize("per_leaf", [False, True])
 def test_what_is_sent_to_a_modular_sum_is_within_the_norm(size, per_leaf):
-    """Rounding can only add to a norm that was clipped, so clients clip to less."""
+    """Rounding can increase a clipped norm, so clients clip to a smaller one."""
     step, norm = 0.02, 0.5
     codec, _ = privacy.modular_gaussian(norm, 1.0, step, 24, per_leaf=per_leaf)
     drawn = np.random.default_rng(0).standard_normal((2, 60))
@@ -267,12 +267,12 @@ def test_what_is_sent_to_a_modular_sum_is_within_the_norm(size, per_leaf):
 
     norms = np.asarray(sent(jax.random.split(KEY, 500)))
     assert norms.max() <= norm
-    assert size < 1 or norms.max() > 0.5 * norm  # and by no more than needed
+    assert size < 1 or norms.max() > 0.5 * norm  # and by no more than necessary
 
 
 @pytest.mark.slow
 def test_noise_after_a_modular_sum_is_that_after_a_plain_one_to_the_grid():
-    """In one run the noise is the same; so is the denominator where clients are absent."""
+    """In one run the noise is the same, and so is the denominator if clients are absent."""
     for noise in (0.0, 1.0):
         expected, _ = run(privacy.gaussian(0.3, noise=noise))
         private = FINE(0.3, noise)
@@ -288,15 +288,15 @@ def test_noise_after_a_modular_sum_is_that_after_a_plain_one_to_the_grid():
 
 
 def test_a_noisy_sum_that_wraps_is_refused_and_any_other_is_what_remainders_give():
-    """A server that sees remainders alone adds the noise to them and takes the remainder again."""
-    step, bits, targets = 0.5, 4, (3.0, 3.4)  # about 12 steps, where 8 wrap
+    """A server with only the remainders adds the noise to them and takes the remainder again."""
+    step, bits, targets = 0.5, 4, (3.0, 3.4)  # about 12 steps, while 8 overflow
     private = privacy.modular_gaussian(4.0, 1.0, step, bits)
     plain = privacy.modular_gaussian(4.0, 1.0, step, 24)
     refused = 0
     for seed in range(12):
         key = jax.random.key(seed)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that a round is refused
+            warnings.simplefilter("ignore")  # whether a round is refused
             found, history = one_round(targets, private, key=key)
         noisy = 2 * float(one_round(targets, plain, key=key)[0]) / step
         inside = -8 <= noisy < 8
@@ -309,7 +309,7 @@ def test_a_noisy_sum_that_wraps_is_refused_and_any_other_is_what_remainders_give
 
 @pytest.mark.slow
 def test_the_points_of_a_sweep_and_a_changed_run_have_noise_of_their_own():
-    """The difference of two releases with the same noise has none."""
+    """Otherwise the difference of two releases would have no noise."""
     plan, hparams = planned(privacy.gaussian(1.0, noise=1.0)), fed_avg.Hparams
     grid = fcojax.grid.product(hparams, client_lr=[0.5, 0.25])
     zeros = scalars(0.0, 0.0)
@@ -332,7 +332,7 @@ def test_the_points_of_a_sweep_and_a_changed_run_have_noise_of_their_own():
 
 @pytest.mark.slow
 def test_schedules_that_agree_in_a_round_have_noise_of_their_own_there():
-    """Otherwise the difference of what two points release in round 2 has no noise."""
+    """Otherwise the difference of two points' releases in round 2 would have no noise."""
     rates = [fcojax.schedule([first, 1e-3]) for first in (0.5, 0.1)]
     schedules = fcojax.grid.product(fed_avg.Hparams, client_lr=rates)
     models, history = fcojax.sweep(
@@ -346,14 +346,14 @@ def test_schedules_that_agree_in_a_round_have_noise_of_their_own_there():
         observe=lambda hparams, w, context: {"w": w},
     )
     first, second = np.asarray(history["w"])[:, 0].T
-    steps = second - (1 - 1e-3) * first  # of which the rest is noise
+    steps = second - (1 - 1e-3) * first  # the rest is noise
     assert abs(steps[0] - steps[1]) > 1e-3
 
 
 @pytest.mark.slow
 @pytest.mark.gate
 def test_two_points_do_not_tell_who_took_part_where_their_schedules_agree():
-    """In 2,000 runs at epsilon 0.107; with shared noise the difference of two steps is a count."""
+    """Over 2,000 runs at epsilon 0.107; with shared noise the difference of steps is a count."""
     rate, noise = 1e-3, 20.0
     rates = [fcojax.schedule([first, rate]) for first in (0.5, 0.1)]
     grid = fcojax.grid.product(fed_avg.Hparams, client_lr=rates)
@@ -369,10 +369,11 @@ def test_two_points_do_not_tell_who_took_part_where_their_schedules_agree():
     )
     first, second = np.moveaxis(np.asarray(history["w"]), -1, 0)
     step = second - first
-    # A client moves the sum by rate * (0 - w), so without noise this is how many take part.
+    # A client moves the sum by rate * (0 - w), so without noise this is the number of clients.
     read = np.round(-4 * (step[0] - step[1]) / (rate * (first[0] - first[1])))
     right = np.mean(read == np.asarray(history["participants"])[0, :, 1])
-    assert right <= 0.35  # and 1.0 before; the most frequent of nine counts is right in 0.27
+    # With shared noise it was 1.0; guessing the most frequent of nine counts is right in 0.27.
+    assert right <= 0.35
 
 
 @pytest.mark.slow
@@ -387,9 +388,9 @@ def test_chunks_and_devices_change_nothing():
 
 @pytest.mark.slow
 def test_an_adaptive_norm_finds_the_quantile():
-    """Of uploads of the sizes 1 to 9, without noise; with it the norm is not far off."""
+    """Uploads have the norms 1 to 9; without noise the norm is exact, with noise close."""
     sizes = np.arange(1.0, 10.0)
-    chosen = fed_avg(lambda w, rows: w * rows["a"])  # uploads never change
+    chosen = fed_avg(lambda w, rows: w * rows["a"])  # uploads are constant
     for noise, count_noise, off in ((0.0, 0.0, 0.3), (0.1, 0.9, 1.5)):
         adaptive = privacy.adaptive_clip(0.5, start=0.1, noise=count_noise)
         plan = planned(privacy.gaussian(adaptive, noise=noise))
@@ -413,7 +414,7 @@ def test_an_adaptive_norm_without_noise_by_hand():
 
 @pytest.mark.slow
 def test_the_fraction_is_that_of_the_denominator():
-    """A sum over all clients, as SCAFFOLD's control, is a sum over a fixed number of them too."""
+    """A sum over all clients, such as SCAFFOLD's control, also has a fixed number of them."""
     chosen = scaffold(federations.loss)
     hparams = chosen.hparams_type(client_lr=0.05)
     tiny = privacy.gaussian(1e6, noise=1e-15)
@@ -441,7 +442,7 @@ def test_public_parts_are_constants_also_where_nobody_takes_part():
     nobody, everybody = after(WORK, fcojax.coin_flips(1e-9)), after(WORK, fcojax.everyone())
     np.testing.assert_allclose(nobody.elapsed, everybody.elapsed, rtol=1e-12)
     assert float(nobody.elapsed) > 0
-    # A client that works longer tells that it took part as surely as one whose data say so.
+    # A client that works longer reveals its participation, as data-dependent parts do.
     one_by_one = after(fcojax.local_steps([2] * 5, 2), fcojax.everyone())
     np.testing.assert_allclose(one_by_one.elapsed, everybody.elapsed, rtol=1e-12)
     ragged = fcojax.local_steps(3, fewest=1)
@@ -452,7 +453,7 @@ def test_public_parts_are_constants_also_where_nobody_takes_part():
 
 @pytest.mark.slow
 def test_noise_on_the_dual_leaves_the_optimum_s_support():
-    """And noise on the mean of models leaves no entry zero."""
+    """Noise on the mean of models leaves no entry zero."""
     problem = fcojax.problems.lasso(
         num_clients=200, num_examples=20, dim=64, num_true=8, mean_scale=0.0
     )

@@ -1,4 +1,4 @@
-"""Robust means in runs: on any chunk and any device, with encoders, and within memory."""
+"""Robust means in runs: with any chunks and devices, with codecs, and within memory."""
 
 import functools
 
@@ -86,7 +86,7 @@ def test_without_attackers_a_robust_rule_is_the_weighted_mean():
 
 @pytest.mark.slow
 def test_a_centre_is_kept_between_rounds():
-    """Clipping about the last mean, by hand: everyone takes one full step."""
+    """Clipping around the last mean, in numpy, with one full step of all clients."""
     radius, rate, steps = 0.2, 0.1, 5
     clients = [{"a": np.array([a])} for a in (1.0, 2.0, 9.0)]
     chosen = fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
@@ -112,7 +112,7 @@ def test_a_centre_is_kept_between_rounds():
 
 @pytest.mark.slow
 def test_a_centre_is_kept_where_uploads_are_mixed_before():
-    """Groups of one are the uploads themselves; of all, their mean, moved to at most the radius."""
+    """Groups of one are the uploads; one group of all is their mean, clipped to the radius."""
     rule, first = robust.centred_clipping(0.05), federations.as_vector(federations.start())
     found, _ = run(robust.averaged(rule, before=robust.bucketing(1)))
     np.testing.assert_allclose(found, run(robust.averaged(rule))[0], rtol=1e-11)
@@ -160,7 +160,7 @@ def test_uploads_are_kept_only_for_rules_that_compare_them():
 
 
 def test_memory_counts_the_uploads_that_are_kept():
-    """Points of a sweep: with 2000 clients of 1000 numbers the uploads are the larger part."""
+    """For sweep points with 2000 clients of 1000 numbers the uploads dominate the memory."""
     rows = {"x": np.zeros((2000, 1000), np.float32)}
     clients = fcojax.from_rows(rows, np.ones(2000, int))
     chosen = fed_avg(lambda w, rows: rows["x"] @ w)

@@ -39,7 +39,7 @@ class Scale(NamedTuple):
 
 
 def counting():
-    """Clients count the rounds they took part in; the server counts uploads of its own number."""
+    """Clients count the rounds in which they take part; the server counts the same uploads."""
 
     def client_update(hparams, message, client, local, key):
         return ClientResult(client + 1, jnp.ones(()), {"size": local.num_examples.astype(float)})
@@ -54,7 +54,7 @@ def counting():
 
 
 def poisoned(bad_clients):
-    """FedAvg whose named clients upload NaN and whose state would turn into NaN with it."""
+    """Return FedAvg in which given clients upload NaN and would set their states to NaN."""
     honest = federations.algorithm("fed_avg")
     bad = jnp.asarray(bad_clients, jnp.int32)
 
@@ -174,7 +174,7 @@ def test_only_the_mean_upload_and_scalars_cross_devices():
     model_size = federations.DIM + 1
     assert all(" all-reduce" in line for line in collectives)
     assert max(sizes) <= model_size
-    # One model, its elapsed time and the tally's scalars, not a cohort's worth of anything.
+    # One model, its elapsed time and a few scalars, but no array of the size of a cohort.
     assert sum(sizes) <= model_size + 8
 
 
@@ -182,7 +182,7 @@ COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "
 
 
 def _crossing_sizes(line):
-    """Entries of each array that a collective of the compiled program returns."""
+    """Return the size of each array that a collective of the compiled program returns."""
     shapes = line.split(" = ", 1)[1].split(" all-", 1)[0]
     for dims in re.findall(r"[a-z]+\d+\[([\d,]*)\]", shapes):
         yield math.prod(int(dim) for dim in dims.split(",") if dim)
@@ -219,7 +219,7 @@ def test_client_states_are_written_back_for_members_only():
 
 @pytest.mark.parametrize("chunk", [1, None])
 def test_non_finite_uploads_weigh_nothing_and_are_counted(chunk):
-    """A client that returns NaN is a client that was not there."""
+    """A client that returns NaN has the same effect as an absent one."""
     sizes = np.asarray(ragged().sizes)
     bad = 2
     honest = federations.algorithm("fed_avg")
@@ -247,7 +247,7 @@ def test_a_round_without_a_finite_upload_changes_nothing():
     plan = Plan(fcojax.local_steps(1), fcojax.everyone())
     state = start_state(chosen, rates, federations.start(), data, KEY, plan)
     state, _ = federations.block(chosen, plan, 1, rates, data, state)
-    assert state.clients.tolist() == [0.0] * 5  # a dropped client keeps the state it had
+    assert state.clients.tolist() == [0.0] * 5  # a dropped client keeps its state
 
 
 @pytest.mark.slow
@@ -310,7 +310,7 @@ def test_a_schedule_has_a_value_for_each_round():
 
 @pytest.mark.slow
 def test_a_run_can_be_mapped_and_differentiated():
-    """vmap over rates equals separate runs; the derivative in a rate equals its difference."""
+    """vmap over rates equals separate runs; derivatives in a rate equal difference quotients."""
     chosen = federations.algorithm("fed_dual_avg")
 
     def final(rate):

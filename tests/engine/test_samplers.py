@@ -16,7 +16,7 @@ from fcojax.engine.participation.samplers import (
 
 
 def drawn(sampler, num_clients, num_rounds, sizes=None):
-    """The draws of many rounds."""
+    """Return the draws of many rounds."""
     rounds = jnp.arange(num_rounds, dtype=jnp.int32)
     draw = lambda index: sampler.draw(jax.random.key(0), index, num_clients, sizes)  # noqa: E731
     return jax.jit(jax.vmap(draw))(rounds)
@@ -44,7 +44,7 @@ def test_coin_flips_have_the_law_of_coin_flips():
     rows = np.arange(num_rounds)[:, None]
     np.add.at(present, (rows, np.asarray(cohorts.members)), np.asarray(cohorts.present, int))
     assert present.max() == 1
-    # All 2^7 patterns of heads, against their probabilities.
+    # The frequencies of all 2^7 patterns, against their probabilities.
     observed = np.bincount(present @ 2 ** np.arange(num_clients), minlength=2**num_clients)
     heads = np.array([bin(pattern).count("1") for pattern in range(2**num_clients)])
     expected = probability**heads * (1 - probability) ** (num_clients - heads) * num_rounds
@@ -56,7 +56,7 @@ def test_coin_flips_have_the_law_of_coin_flips():
 
 @pytest.mark.parametrize("power", [0.0, 1.0, -0.5])
 def test_weighted_cohorts_are_drawn_one_after_the_other_by_size(power):
-    """All ordered draws of 3 from 5 clients, summed over orders, against how often they came."""
+    """Probabilities of all draws of 3 from 5 clients, summed over orders, against frequencies."""
     sizes, num_rounds = np.array([1, 2, 3, 5, 8]), 20_000
     cohorts = drawn(weighted_cohort(cohort_size=3, power=power), 5, num_rounds, jnp.asarray(sizes))
     chance = dict.fromkeys(itertools.combinations(range(5), 3), 0.0)
@@ -80,7 +80,7 @@ def test_dropout_loses_uploads_and_leaves_the_cohort_as_it_is(sampler):
     for field in ("members", "present"):
         assert np.array_equal(getattr(plain, field), getattr(lossy, field))
     assert plain.arrives is None
-    # Of every place on its own and of the first two together.
+    # For every place, and for the first two together.
     lost = ~np.asarray(lossy.arrives)
     for place in range(lost.shape[1]):
         assert stats.binomtest(int(lost[:, place].sum()), num_rounds, probability).pvalue > 1e-3
@@ -88,13 +88,13 @@ def test_dropout_loses_uploads_and_leaves_the_cohort_as_it_is(sampler):
     keep = 1 - probability
     expected = [keep * keep, keep * probability, probability * keep, probability**2]
     assert stats.chisquare(pairs, num_rounds * np.array(expected)).pvalue > 1e-3
-    # And of two rounds in a row.
+    # For two successive rounds.
     rounds = np.bincount(lost[1:, 0] * 2 + lost[:-1, 0], minlength=4)
     assert stats.chisquare(rounds, (num_rounds - 1) * np.array(expected)).pvalue > 1e-3
 
 
 def test_the_cost_of_a_cohort_does_not_grow_with_the_population():
-    """Operations and memory of the compiled draw, for a thousand and for a billion clients."""
+    """Operations and memory of the compiled draw, for a thousand and a billion clients."""
 
     def cost(sampler, num_clients):
         compiled = jax.jit(lambda key: sampler.draw(key, jnp.array(0), num_clients)).lower(

@@ -1,4 +1,4 @@
-"""Stopping when solved: the same ends as separate solves, no round too many, every byte counted."""
+"""Stopping when solved: equal to separate solves, with no extra round, and all bytes counted."""
 
 import jax
 import jax.numpy as jnp
@@ -57,8 +57,8 @@ def test_the_model_is_the_optimum_and_a_start_there_costs_no_round():
     again, at_once = solve(rates(), model)
     assert at_once.rounds == 0 and at_once.checks == 1
     np.testing.assert_array_equal(again, model)
-    # Everyone was sent a model of 3 floats for each round and each check, and sent as much back,
-    # with one number more in a round: the length of its steps.
+    # Each client receives a model of 3 floats in each round and each check, and sends as much, with
+    # one more number in a round: the total step size.
     exchanges = outcome.rounds + outcome.checks
     np.testing.assert_array_equal(outcome.bytes_down, np.full(4, 24 * exchanges))
     np.testing.assert_array_equal(outcome.bytes_up, np.full(4, 24 * exchanges + 8 * outcome.rounds))
@@ -67,7 +67,7 @@ def test_the_model_is_the_optimum_and_a_start_there_costs_no_round():
 @pytest.mark.slow
 @pytest.mark.parametrize("key", [KEY, KEY[None]], ids=["run", "sweep"])
 def test_a_certificate_is_an_observer_of_the_start_too(key):
-    """It is given the numbers of the round, and may look at the whole state."""
+    """It receives the hyperparameters of the round, and may read the whole state."""
     hparams = rates(penalty_scale=fcojax.schedule([0.1] * 200))
     if key.ndim:
         hparams = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], hparams)
@@ -79,7 +79,7 @@ def test_a_certificate_is_an_observer_of_the_start_too(key):
 @pytest.mark.slow
 @pytest.mark.parametrize("aggregator", [MEAN, robust.norm_quantile(0.9, 10.0)])
 def test_a_sweep_ends_where_its_points_end_alone(aggregator):
-    """Also where each point has a bound for uploads of its own."""
+    """Each point may have its own bound on uploads."""
     plan = fcojax.Plan(PLAN, aggregator=aggregator)
     points = [(rate, scale) for rate in (0.5, 0.1) for scale in (0.01, 0.5, 5.0)]
     grid = fcojax.grid.product(
@@ -92,13 +92,13 @@ def test_a_sweep_ends_where_its_points_end_alone(aggregator):
         assert alone.rounds == outcome.rounds[point, 0]
         np.testing.assert_allclose(models[point, 0], model, atol=1e-12)
         np.testing.assert_array_equal(alone.bytes_up, outcome.bytes_up[point, 0])
-    # Half of the points have left before the others end.
+    # Half of the points stop before the others.
     assert 2 * np.sum(outcome.rounds < outcome.rounds.max()) > len(points)
 
 
 @pytest.mark.slow
 def test_bytes_of_a_cohort_are_those_of_its_members():
-    """Client by client they add up to what the engine counts."""
+    """Summed over clients they equal the engine's counts."""
     plan = fcojax.Plan(PLAN, fcojax.uniform_cohort(cohort_size=2))
     _, outcome = solve(rates(), plan=plan, max_rounds=20, tolerance=0.0)
     _, history = fcojax.run(FED_MID, rates(), jnp.zeros(3), DATA, KEY, plan, num_rounds=20)

@@ -21,7 +21,7 @@ def loss(w, rows):
 
 @pytest.mark.parametrize("shape", [(2, 1), (1, 2)], ids=["clients", "model"])
 def test_a_sharded_vmap_of_client_updates_is_a_loop_over_clients(shape):
-    """Also where a second axis of the mesh shards the model of every client."""
+    """A second axis of the mesh may shard the model of every client."""
     if jax.device_count() < 2:
         pytest.skip("a mesh needs two devices")
     work = fcojax.local_epochs(2, 2)
@@ -51,7 +51,7 @@ def test_a_sharded_vmap_of_client_updates_is_a_loop_over_clients(shape):
     mesh = jax.make_mesh(shape, ("clients", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
 
     def place(leaf, *before):
-        """Return where a leaf is: its last axis is that of the features, if it has one."""
+        """Return the sharding of a leaf, whose last axis, if any, is that of the features."""
         last = ("model",) if leaf.shape[-1:] == (DIM,) and leaf.ndim > len(before) else ()
         free = (None,) * (leaf.ndim - len(before) - len(last))
         return NamedSharding(mesh, PartitionSpec(*before, *free, *last))

@@ -1,4 +1,4 @@
-"""A run in one's own loop: halves make a whole, states are saved, and foreign ones refused."""
+"""A run in a user's loop: two halves equal a whole, states can be saved, others are refused."""
 
 import functools
 import re
@@ -56,7 +56,7 @@ def advanced(state, num_rounds, hparams=HPARAMS):
 
 
 def assert_equal(a, b):
-    """To the last bit, keys included."""
+    """Equal to the last bit, keys included."""
 
     def plain(leaf):
         is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
@@ -142,7 +142,7 @@ def test_donated_states_are_gone_and_others_are_kept():
 
 @pytest.mark.parametrize("num_points", [5, 7])
 def test_a_sweep_draws_one_cohort_for_each_round_and_seed_whatever_its_grid(num_points):
-    """Random words, from which cohorts and minibatches are made, have no axis of points."""
+    """The random bits of cohorts and minibatches have no axis of points."""
     grid = fcojax.grid.product(
         fcojax.algorithms.fed_dyn.Hparams, client_lr=[0.01 * (1 + i) for i in range(num_points)]
     )
@@ -153,7 +153,7 @@ def test_a_sweep_draws_one_cohort_for_each_round_and_seed_whatever_its_grid(num_
         tuple(map(int, dims[:-1].split("x")))
         for dims in re.findall(r"tensor<((?:\d+x)+)ui32>", lowered.as_text())
     }
-    assert any(2 in shape for shape in shapes)  # the seeds' own words
+    assert any(2 in shape for shape in shapes)  # the random bits of the seeds
     assert not [shape for shape in shapes if num_points in shape]
 
 
@@ -211,7 +211,7 @@ def test_a_schedule_ends_with_its_last_value(sweep):
 @pytest.mark.slow
 @pytest.mark.parametrize("on_a_mesh", [False, True])
 def test_one_program_runs_any_number_of_rounds(on_a_mesh):
-    """Bit for bit as the program of that many; none change nothing but evaluate the state."""
+    """Equal bit for bit to a program of that length; zero rounds only evaluate the state."""
     population = data()
     if on_a_mesh:
         mesh = fcojax.devices.device_mesh(sweep=1, clients=2)

@@ -1,6 +1,6 @@
-"""Populations on disk, read block by block: the numbers of those in memory.
+"""Populations on disk, read block by block, give the same numbers as in memory.
 
-Sums may be compiled in another order, which moves a last bit.
+Sums may be compiled in another order, which changes the last bit.
 """
 
 import functools
@@ -37,7 +37,7 @@ def scaffold():
 
 
 def both(folder, cohort, work, hparams=None, key=KEY, rounds=(6, 3)):
-    """State and history of a population in memory, and of the same on disk."""
+    """Return state and history of a population in memory, and of the same on disk."""
     (chosen, usual), start = scaffold(), federations.start()
     hparams, data = hparams or usual, fcojax.open_clients(folder)
     plan = fcojax.Plan(work, cohort, client_chunk_size=2)
@@ -87,13 +87,13 @@ def test_the_same_numbers_for_every_sampler(folder, cohort, work):
 def test_seeds_and_points_stream_together(folder):
     grid = fcojax.grid.product(type(scaffold()[1]), client_lr=[0.01, 0.02], penalty_scale=[0.1])
     keys = jax.random.split(KEY, 2)
-    # A block of one round, for two rounds of both seeds have room for everyone.
+    # A block has one round, because two rounds of both seeds fill the buffers.
     equal(*both(folder, COHORTS["uniform"], fcojax.local_steps(2, 2), grid, keys, rounds=(4, 1)))
 
 
 @pytest.mark.slow
 def test_streams_in_turn_and_in_small_parts_give_the_same_numbers(folder):
-    """Rooms are used again and again: by blocks of two keys in turn, one block a call."""
+    """Buffers are reused by blocks of two keys in turn, with one block per call."""
     chosen, hparams = scaffold()
     plan = fcojax.Plan(fcojax.local_epochs(1, 3), COHORTS["uniform"])
     keys = [jax.random.key(seed) for seed in range(2)]
@@ -149,7 +149,7 @@ def test_only_the_rows_of_members_are_read_and_a_shorter_file_is_told(folder, tm
         fcojax.open_clients(copied)
 
 
-@pytest.mark.parametrize("width", [1, 400])  # runs that are short, and that are not
+@pytest.mark.parametrize("width", [1, 400])  # short and long runs of rows
 @pytest.mark.parametrize("order", ["ascending", "as drawn", "all"])
 def test_runs_of_rows_are_the_rows_they_name_however_near_they_lie(tmp_path, width, order):
     array = np.arange(3000.0 * width).reshape(3000, width)

@@ -79,7 +79,7 @@ def test_blocks_of_a_sweep_equal_the_whole():
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [{"sweep": 2}, {"clients": 2}])
 def test_the_mesh_changes_no_number(shape):
-    """Points over devices, or clients over devices; three points leave one device one short."""
+    """Points over devices, or clients over devices; three points do not divide evenly."""
     chosen = federations.algorithm("fed_dual_avg")
     data = fcojax.from_clients(federations.clients())
     points = grid(client_lr=[0.01, 0.03, 0.05], penalty_scale=[0.2])
@@ -107,7 +107,7 @@ def test_points_that_do_not_fit_run_in_chunks():
 
 
 def pulled(sweep=False, **options):
-    """FedAvg on 0.5 (w - a)^2; rates that halve the distance, or more, in a round."""
+    """FedAvg on 0.5 (w - a)^2, with rates that at least halve the distance in a round."""
     data = fcojax.from_rows({"a": np.array([1.0, 3.0])}, [1, 1])
     fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
     hparams, key = fed_avg.hparams_type(client_lr=0.5), KEYS[0]
@@ -132,7 +132,7 @@ def pulled(sweep=False, **options):
 @pytest.mark.slow
 @pytest.mark.parametrize(("sweep", "rounds"), [(False, [2, 4, 6]), (True, [1, 2, 3, 4, 5, 6])])
 def test_progress_is_reported_and_changes_nothing(sweep, rounds):
-    """In a sweep of three points, two at a time, rounds are a mean over both parts."""
+    """In a sweep of three points, two at a time, the reported rounds are the mean of both parts."""
     seen = []
     found = pulled(sweep, progress=lambda rounds, history: seen.append((rounds, history)))
     expected = pulled(sweep)

@@ -1,4 +1,4 @@
-"""The fastest chunk size: the least of what was timed, timed once, remembered for the program."""
+"""The fastest chunk size: the minimum of the timings, timed once, stored for the program."""
 
 import json
 
@@ -22,7 +22,7 @@ def fastest(**options):
 
 @pytest.fixture
 def stopwatch(monkeypatch):
-    """Four side by side win; says how often and what was timed."""
+    """Make four side by side the fastest; record what was timed."""
     timed = []
 
     def seconds(lowered, arrays):

@@ -1,4 +1,4 @@
-"""Runs inside a user's own transformations and meshes give the numbers that they give alone."""
+"""Runs inside a user's transformations and meshes give the same numbers as outside."""
 
 import functools
 
@@ -20,7 +20,7 @@ KINDS = [AxisType.Auto, AxisType.Explicit]
 
 
 def kernel(key, data=None, params=None):
-    """The kernel after two rounds."""
+    """Return the kernel after two rounds."""
     algorithm, hparams = federations.algorithm("fed_dual_avg"), federations.hparams("fed_dual_avg")
     model, _ = fcojax.run(
         algorithm,
@@ -74,7 +74,7 @@ def test_a_shard_map_that_keeps_account_of_its_axes_is_refused_in_a_sentence():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_under_a_users_mesh(kind):
-    """With seeds cut along its axis, and with a population that is cut along one of its own."""
+    """With seeds sharded along the mesh, and with a population sharded along another axis."""
     mesh = mesh_of(kind)
     with jax.set_mesh(mesh):
         close(kernel(jax.random.key(0)), alone()[0])

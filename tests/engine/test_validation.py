@@ -1,4 +1,4 @@
-"""What is refused before anything is traced, for run and sweep alike."""
+"""Arguments that run and sweep refuse before tracing."""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ def needing_everyone():
 
 
 def test_a_cohort_of_all_in_another_order_is_everyone():
-    """The mean does not mind the order, so neither does the check."""
+    """The mean does not depend on the order, so neither does the check."""
     data, rates = from_clients(federations.clients()), federations.hparams("fed_avg")
     for size, chosen in ((5, needing_everyone()), (4, federations.algorithm("fed_avg"))):
         plan = Plan(fcojax.local_steps(1), fcojax.uniform_cohort(cohort_size=size))
@@ -30,7 +30,7 @@ def test_a_cohort_of_all_in_another_order_is_everyone():
 
 @jax.tree_util.register_pytree_node_class
 class Line:
-    """A model that is a pytree and a function of its input, as Equinox's modules are."""
+    """A model that is a pytree and a function of its input, like Equinox's modules."""
 
     def __init__(self, slope):
         self.slope = slope

@@ -1,4 +1,4 @@
-"""A run that is killed again and again, and the same run left alone: not a bit may differ.
+"""A run that is killed repeatedly and an undisturbed one must be equal bit for bit.
 
 The run, ``survivor.py``, has client state, sampled cohorts, lost uploads and a codec with
 residuals. It is killed at random moments, from the first import to the last figure, and started

@@ -1,6 +1,6 @@
-"""The run that ``tests.experiments.survival`` kills: client state, sampling, losses and a codec.
+"""The run of ``tests.experiments.survival``: client state, sampling, losses and a codec.
 
-A lasso by FedDyn and FedAvg whose uploads are signs and one size, with error feedback.
+It is a lasso with FedDyn and FedAvg, whose uploads are signs and a scale with error feedback.
 """
 
 import jax
@@ -16,7 +16,7 @@ def _zeros(payload):
 
 
 def _signs(hparams, payload, residual, client_key, round_key):
-    """Signs and the mean size; the next upload makes up for what they miss."""
+    """A codec of signs and the mean magnitude, with error feedback."""
     del hparams, client_key, round_key
     wanted = jax.tree.map(jnp.add, payload, residual)
     encoded = [(jnp.sign(leaf).astype(jnp.int8), jnp.mean(jnp.abs(leaf))) for leaf in wanted]
@@ -32,7 +32,7 @@ EXPERIMENT = lasso.EXPERIMENT._replace(plan=lambda config, plan: plan._replace(c
 
 
 def get_config():
-    """Everything that can be set with --config.KEY=VALUE."""
+    """Return the config; every key can be set with --config.KEY=VALUE."""
     return sweep_config(
         algorithms=("fed_dyn", "fed_avg"),
         client_lr=(0.003, 0.01, 0.03),
@@ -63,6 +63,6 @@ def get_config():
 
 
 def quick(config):
-    """Shrinks the run to a few seconds."""
+    """Shrink the run to a few seconds."""
     config.num_rounds = 300
     config.seeds = (0,)

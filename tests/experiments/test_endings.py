@@ -1,4 +1,4 @@
-"""How commands end: on signals, on a machine in trouble, and where output is odd."""
+"""The ends of commands: signals, faults of the machine, and unusual outputs."""
 
 import errno
 import os
@@ -84,7 +84,7 @@ def test_without_a_signal_handlers_are_as_they_were_and_ignored_ones_stay_ignore
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory):
-    """A run that a batch system ended."""
+    """Return a run that a batch system ended."""
     workdir = tmp_path_factory.mktemp("endings") / "run"
     with subprocess.Popen(
         command(*LONG, f"--workdir={workdir}"),
@@ -121,7 +121,7 @@ def test_a_second_process_is_refused(broken):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A disk of its own, of 400 kB."""
+    """Mount a separate disk of 400 kB."""
     place = tmp_path / "disk"
     place.mkdir()
     mounted = ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", os.fspath(place)]

@@ -1,4 +1,4 @@
-"""What a run finds when it goes on: damaged checkpoints, rows that are gone, other parts."""
+"""Resumed runs with damaged checkpoints, missing rows, or different parts."""
 
 import contextlib
 import functools
@@ -22,13 +22,13 @@ slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 
 @pytest.fixture(scope="module")
 def toy():
-    """Client state, sampled cohorts, lost uploads and a codec with residuals."""
+    """A toy with client state, sampled cohorts, lost uploads and a codec with residuals."""
     return Toy(survivor.EXPERIMENT, dropout_probability=0.2)
 
 
 @pytest.fixture(scope="module")
 def whole(toy, tmp_path_factory):
-    """A finished run, with a checkpoint after each block of five rounds."""
+    """Return a finished run with a checkpoint after each block of five rounds."""
     workdir = tmp_path_factory.mktemp("faults") / "whole"
     return workdir, *toy.run(workdir)
 
@@ -48,7 +48,7 @@ def model(workdir):
 
 
 def same(found, whole):
-    """Bit for bit."""
+    """The results are equal bit for bit."""
     assert found[0] == whole[1] and found[1] == whole[2]
 
 
@@ -112,11 +112,11 @@ def test_damaged_rows_are_made_again(toy, whole, copy, damage):
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(2, 1), (1, 2), (3, 1), (1, 3)])
 def test_a_run_that_is_killed_goes_on_with_other_parts(toy, whole, tmp_path, sizes):
-    """All points are finished, wherever it was and whatever the parts were.
+    """All points are finished, from any round and with any parts.
 
-    The numbers are those of one part but for rounding, which depends on how many run side by side.
+    The numbers equal those of one part up to rounding, which depends on the points side by side.
     """
-    # Two devices have a point each, so that no part is smaller than two.
+    # Two devices have a point each, so a part has at least two.
     for blocks in range(0, 4 * -(-3 // max(sizes[0], 2)), 3):
         workdir = tmp_path / f"{blocks}"
         with pytest.raises(Killed):
@@ -136,9 +136,9 @@ def test_a_run_that_is_killed_goes_on_with_other_parts(toy, whole, tmp_path, siz
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["fed_avg", "fed_dyn"])
 def test_a_block_is_compiled_once_for_each_number_of_points(algorithm, tmp_path, caplog):
-    """All points and those left; when the run goes on, those left alone.
+    """Programs for all points and for the remaining ones; a resumed run has only the latter.
 
-    Blocks of one round and of five are one program, which also evaluates the start point.
+    Blocks of one and of five rounds are one program, which also evaluates the start point.
     """
     changes = {"num_rounds": 70, "eval_all_until": 3, "algorithms": (algorithm,)}
     for blocks, programs in ((6, 2), (9, 1)):
@@ -183,9 +183,9 @@ def test_a_run_that_is_killed_at_random_blocks_is_the_same_bit_for_bit(toy, whol
 @pytest.mark.parametrize("feedback", ["ef21", "ef14"])
 @pytest.mark.parametrize("broadcast", [{}, {"broadcast": "top_k:0.3"}], ids=["up", "both ways"])
 def test_what_links_remember_survives_a_kill_and_the_loss_of_points(broadcast, feedback, tmp_path):
-    """What the server keeps, also of its broadcasts, and the residuals of clients.
+    """The server's state with that of its broadcasts, and the residuals of clients.
 
-    Down go, to all four clients, two of the kernel's six numbers with their places, and the bias.
+    A broadcast to all four clients has two of the kernel's six numbers with indices, and the bias.
     """
     changes = {"client_lr": (0.003, 0.01, 1e9, 1e10), "num_rounds": 70}
     toy = Toy(algorithms=("fed_avg",), codec=f"top_k:0.3,{feedback}", **changes | broadcast)
@@ -199,17 +199,17 @@ def test_what_links_remember_survives_a_kill_and_the_loss_of_points(broadcast, f
         with pytest.raises(Killed):
             toy.run(tmp_path / f"{blocks}", around_block=killed_after(blocks))
         found = toy.run(tmp_path / f"{blocks}")
-        # A support that changes to the end is final from NaN, which ``plain`` makes None.
+        # A support that changes at the end is final from NaN, which ``plain`` turns into None.
         assert tidy.plain(found[0]) == tidy.plain(whole[0]) and found[1:] == whole[1:]
 
 
 @pytest.mark.slow
 def test_clients_left_on_disk_stream_through_the_launcher_and_resume(tmp_path, monkeypatch):
-    """To the rows of those in memory, on one device up to rounding; a shorter file is told.
+    """Streamed rows equal those in memory, up to rounding; a shorter file raises an error.
 
-    Where they take little memory they are read once and kept.
+    Small populations are read once and kept.
     """
-    # More clients than a block has room for.
+    # More clients than fit into a block.
     changes = {"dropout_probability": 0.2, "client_lr": (0.01,), "num_clients": 16}
     resident = Toy(survivor.EXPERIMENT, **changes)
     fcojax.save_clients(resident.problem.train, tmp_path / "clients")

@@ -1,4 +1,4 @@
-"""The command that draws figures: its errors in one line, and its help."""
+"""The command that draws figures: its one-line errors, and its help."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ from tests.experiments.test_run import ROOT, environment, one_line
 
 @pytest.fixture
 def incomplete_run(tmp_path):
-    """A finished run whose rows lack columns that its claims need."""
+    """Return a finished run whose rows lack columns that its claims need."""
     point = {"algorithm": "fed_dual_avg", "seed": 0, "round": 0, "status": "improving"}
     entry = {"best": {}, "criterion": {}}
     named = dict.fromkeys(("fed_dual_avg", "fed_mid"), entry)

@@ -1,4 +1,4 @@
-"""What the values of a config may be: for every key of a study, and checked first."""
+"""Values of a config: every key of a study has a type, which is checked first."""
 
 import importlib
 
@@ -59,7 +59,7 @@ def test_other_values_are_refused_in_one_sentence(name, key, value, sentence):
     ("name", "key"), [("emnist", "algorithms"), ("compare", "methods"), ("kpca", "algorithms")]
 )
 def test_names_may_come_as_one_text(name, key):
-    """As in --config.algorithms=fed_mid,fed_dual_avg, which sweeps have always taken."""
+    """As in --config.algorithms=fed_mid,fed_dual_avg for sweeps."""
     names = config_of(name)[key]
     config = config_of(name, **{key: (", ".join(names),)})
     split_names(MODULES[name].EXPERIMENT, config)

@@ -1,4 +1,4 @@
-"""Many runs: bounded, resumed, gathered. The runs here are tiny scripts that stand for the real."""
+"""Many runs: a few at a time, resumed, collected. The runs are small scripts."""
 
 import csv
 import json
@@ -12,7 +12,7 @@ import pytest
 
 from experiments import launch
 
-# Stands for experiments.run: notes when it ran, dies as often as it is told, then is finished.
+# In place of experiments.run: records its times, fails as often as given, then finishes.
 FAKE = """
 import json, os, pathlib, signal, sys, time
 folder, deaths, code = pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
@@ -36,7 +36,7 @@ entry = {"best": {"client_lr": 0.1}, "score": 1.5, "verdict": "converged", "dive
 
 @pytest.fixture
 def listed(tmp_path, monkeypatch):
-    """Five runs: two die at first, one always, one is refused."""
+    """Five runs: two fail at first, one always, one is refused."""
     (tmp_path / "fake.py").write_text(FAKE)
     plan = {"a": (0, 0), "b": (1, 0), "c": (2, 0), "d": (9, 0), "e": (0, 3)}
 
@@ -82,7 +82,7 @@ def test_a_signal_is_handed_on_and_nothing_is_started_any_more(tmp_path):
     codes = launch.run_all(
         dict.fromkeys("abc", sleeping), lambda name: tmp_path / name, 2, lambda sentence: None
     )
-    assert codes == {"a": -15, "b": -15}  # and 0 had they slept to the end
+    assert codes == {"a": -15, "b": -15}  # and 0 if they had slept to the end
     assert signal.getsignal(signal.SIGTERM) is before
 
 

@@ -1,4 +1,4 @@
-"""``--help`` says what every key means, and where else it could be looked up is nowhere."""
+"""``--help`` explains every key, which is documented nowhere else."""
 
 import pathlib
 
@@ -9,7 +9,7 @@ from experiments.cli.help import documented, manual
 from experiments.config import config_file
 
 CONFIGS = sorted((pathlib.Path(__file__).parent.parent.parent / "configs").glob("*.py"))
-# Sweeps, and the study that is for files of one's own.
+# Sweeps, and the study for users' files.
 SWEEPS = [path for path in CONFIGS if "sweep_config(" in path.read_text("utf-8")]
 TOLD = [*SWEEPS, *(path for path in CONFIGS if path.stem == "select")]
 
@@ -26,7 +26,7 @@ def test_the_manual_shows_values_and_meanings(tmp_path):
     text = CONFIGS[[path.stem for path in CONFIGS].index("theory")].read_text("utf-8")
     path.write_text(text, "utf-8")
     told = manual(str(path), options.__name__).splitlines()
-    assert "  num_draws             of the noise, each with its negative (64)" in told
+    assert "  num_draws             draws of the noise, each with its negative (64)" in told
     said = text.partition('"""')[2].partition('"""')[0].strip().splitlines()
     at = told.index(said[0])
     assert told[at : at + len(said)] == said

@@ -1,4 +1,4 @@
-"""Algorithms and problems of a user's own, through the whole launcher, outside the repository."""
+"""Users' algorithms and problems outside the repository, through the whole launcher."""
 
 import collections
 import json
@@ -18,7 +18,7 @@ from fcojax.algorithms import fed_avg, takes
 from fcojax.transforms import entropy, euclidean, sphere, zero
 from tests.experiments.test_run import ROOT, TOY, environment
 
-# Server momentum; without any it is FedAvg with a server rate of one.
+# Server momentum; with momentum zero it is FedAvg with a server rate of one.
 MINE = """
 from typing import NamedTuple
 
@@ -75,7 +75,7 @@ def broken(loss):
 built, number = heavy_ball(None), 3
 """
 
-# Three clients with one number each, and an algorithm of the file's own.
+# Three clients with one number each, and an algorithm in the config file.
 OWN_CONFIG = (
     '''"""Means of three numbers."""
 
@@ -145,7 +145,7 @@ def folder(tmp_path):
 
 @pytest.mark.slow
 def test_an_algorithm_of_a_module_has_rows_a_best_point_a_model_and_a_line(folder):
-    """Without momentum it is FedAvg, row by row."""
+    """Without momentum its rows equal those of FedAvg."""
     arguments = [argument.replace("configs/", f"{ROOT}/configs/") for argument in TOY]
     arguments += ["--config.algorithms=mine:heavy_ball,fed_avg", "--config.momentum=0.0,0.5"]
     arguments += ["--config.criterion=objective", "--config.criterion_goal=min"]
@@ -156,7 +156,7 @@ def test_an_algorithm_of_a_module_has_rows_a_best_point_a_model_and_a_line(folde
     assert {row["momentum"] for row in theirs} == {0.0, 0.5} and len(theirs) == 2 * 2 * 5
     plain = [row["objective"] for row in theirs if row["momentum"] == 0]
     ours = [row["objective"] for row in rows if row["algorithm"] == "fed_avg"]
-    assert plain == pytest.approx(ours, rel=1e-5)  # in float32, by programs of their own
+    assert plain == pytest.approx(ours, rel=1e-5)  # in float32, by different programs
     summary = json.loads((folder / "run" / "summary.json").read_text())["algorithms"]
     assert summary["heavy_ball"]["best"].keys() == {"client_lr", "momentum", "server_lr"}
     assert summary["heavy_ball"]["best"]["momentum"] == 0.5
@@ -171,7 +171,7 @@ def test_an_algorithm_of_a_module_has_rows_a_best_point_a_model_and_a_line(folde
 
 @pytest.mark.slow
 def test_a_config_file_of_ones_own_brings_problem_algorithm_and_claims(folder):
-    """With equal curvature and one step a round nothing drifts: the end is the mean."""
+    """With equal curvature and one step per round there is no drift: the limit is the mean."""
     (folder / "means.py").write_text(OWN_CONFIG)
     done = launch(folder, "--config=means.py", "--workdir=run", "--quick")
     assert done.returncode == 0, done.stderr
@@ -218,7 +218,8 @@ def test_a_factory_is_called_with_the_geometry_it_names_and_makes_an_algorithm(f
         algorithms.build("needy", mine.needy, None, known)
     with pytest.raises(ValueError, match="returned a function"):
         algorithms.build("maker", mine.maker, None, known)
-    with pytest.raises(TypeError, match="has no len"):  # the user's own mistake keeps its traceback
+    # An error in the user's code keeps its traceback.
+    with pytest.raises(TypeError, match="has no len"):
         algorithms.build("broken", mine.broken, None, known)
     fixed = takes(mine.Rates, "mirror")(mine.needy)
     assert isinstance(algorithms.build("needy", fixed, None, known), fcojax.algorithms.Algorithm)

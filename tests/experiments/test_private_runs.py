@@ -1,4 +1,4 @@
-"""Private runs of the command: epsilon in rows, a ledger, a budget, and no noise twice."""
+"""Private runs of the command: epsilon in rows, a ledger, a budget, and no reused noise."""
 
 import json
 import re
@@ -34,7 +34,7 @@ def spent(num_rounds):
 
 
 def spent_by_all(num_rounds):
-    """Of two algorithms with cohorts of their own, and two points each with the same ones."""
+    """The ledger of two algorithms with different cohorts, and two points each with equal ones."""
     return privacy.total_epsilon([privacy.Releases(COINS, 4.0 / 2**0.5, 2 * num_rounds)], 6, 0.01)
 
 
@@ -49,7 +49,7 @@ def test_rows_say_what_they_cost_and_the_page_what_all_cost_and_other_data_are_r
         np.testing.assert_allclose(row["privacy_epsilon"], spent(row["round"]), rtol=1e-12)
     told = json.loads((tmp_path / "summary.json").read_text())["privacy"]
     everything = "epsilon of all together, with the choice of the best"
-    assert told["runs that were looked at"] == 4 and told["rounds of all of them"] == 80
+    assert told["runs with visible results"] == 4 and told["rounds of all of them"] == 80
     np.testing.assert_allclose(told[everything], spent_by_all(20), rtol=1e-12)
     assert everything in (tmp_path / "index.html").read_text()
 
@@ -64,7 +64,7 @@ def test_rows_say_what_they_cost_and_the_page_what_all_cost_and_other_data_are_r
 
 @pytest.mark.slow
 def test_a_budget_ends_all_runs_with_the_last_round_within_it(tmp_path):
-    budget = (spent_by_all(7) + spent_by_all(8)) / 2  # four runs share it
+    budget = (spent_by_all(7) + spent_by_all(8)) / 2  # four runs share the budget
     done = launch(*PRIVATE, f"--workdir={tmp_path}", f"--config.privacy_budget={budget}")
     assert done.returncode == 0, done.stderr
     assert "stopped after round 7, the last that is allowed" in done.stderr
@@ -94,7 +94,7 @@ def test_a_delta_that_promises_nothing_is_refused(delta):
 
 
 def test_a_large_delta_is_said_in_the_summary_and_on_the_page(tmp_path):
-    """The default for four clients, 0.22, is above a tenth of one over their number."""
+    """The default for four clients, 0.22, exceeds a tenth of 1 / 4."""
     toy = Toy(
         num_rounds=5,
         cohort_size=None,
@@ -120,7 +120,7 @@ def test_one_client_has_no_delta_by_default():
 @pytest.mark.slow
 @pytest.mark.gate
 def test_noise_goes_on_after_a_kill_with_what_it_was(tmp_path):
-    """From the last checkpoint the same rounds are released again, with the same noise."""
+    """After the last checkpoint the same rounds are repeated with the same noise."""
     toy = Toy(
         algorithms=("fed_avg",),
         client_lr=(0.003, 0.01),
@@ -140,7 +140,7 @@ def test_noise_goes_on_after_a_kill_with_what_it_was(tmp_path):
 
 
 def test_runs_that_end_early_are_accounted_beside_those_with_the_same_cohorts():
-    """Three to round 5, two of them to round 7, one of them to round 10."""
+    """Three runs to round 5, two of them to round 7, one of them to round 10."""
     runs = [privacy.Releases(COINS, 2.0, rounds) for rounds in (10, 5, 7)]
     found = {entry.noise: entry.num_rounds for entry in side_by_side(runs)}
     assert found == {together([2.0] * 3): 5, together([2.0] * 2): 2, 2.0: 3}

@@ -1,4 +1,4 @@
-"""Several processes that are one run: on loopback, with gloo, two CPU devices each."""
+"""Several processes of one run: on loopback, with gloo, two CPU devices each."""
 
 import os
 import signal
@@ -41,7 +41,7 @@ jax.distributed.shutdown()
 
 
 def solved():
-    """A population, and what sweeps an algorithm with states over it."""
+    """Return a population, and a function that sweeps an algorithm with states over it."""
     import jax
     import jax.numpy as jnp
 
@@ -60,7 +60,7 @@ def solved():
 
 
 def coordinator():
-    """A free port of this machine."""
+    """Return a free port of this machine."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{free.getsockname()[1]}"
@@ -79,7 +79,7 @@ def begun(arguments, devices=2):
 
 
 def begin(workdir, number, short=SHORT):
-    """``number`` processes of one command."""
+    """Start ``number`` processes of one command."""
     where = f"--coordinator={coordinator()}"
     each = [
         ["--workdir", os.fspath(workdir), where, f"--num_processes={number}", f"--process_id={i}"]
@@ -89,7 +89,7 @@ def begin(workdir, number, short=SHORT):
 
 
 def ended(running, seconds=240):
-    """Exit codes, and what was said."""
+    """Return exit codes and messages."""
     try:
         said = [process.communicate(timeout=seconds)[1] for process in running]
     finally:
@@ -100,7 +100,7 @@ def ended(running, seconds=240):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """What one process with one device leaves behind."""
+    """Return the results of one process with one device."""
     workdir = tmp_path_factory.mktemp("processes") / "one"
     codes, said = ended([begun(command(*SHORT, f"--workdir={workdir}"), devices=1)])
     assert codes == [0], said
@@ -138,7 +138,7 @@ def test_two_processes_give_the_model_of_one(tmp_path, alone):
 
 @pytest.mark.slow
 def test_a_budget_ends_two_processes_with_the_round_and_the_models_of_one(tmp_path):
-    """Also where both are killed on the way, and one process goes on."""
+    """This holds if both are killed during the run, and one process continues."""
 
     def spent(rounds):  # by eight points with the same cohorts
         together = privacy.Releases(fcojax.coin_flips(0.5), 20 / 8**0.5, rounds)
@@ -185,7 +185,7 @@ def test_a_budget_ends_two_processes_with_the_round_and_the_models_of_one(tmp_pa
     ],
 )
 def test_processes_with_other_flags_or_devices_are_refused(tmp_path, flags, devices, messages):
-    """Each says so, and nothing is written; they used to mix their rows, or wait for ever."""
+    """Each reports it, and nothing is written."""
     where = [f"--coordinator={coordinator()}", "--num_processes=2", f"--workdir={tmp_path / 'run'}"]
     first = begun(command(*SHORT, *where, "--process_id=0"))
     second = begun(command(*SHORT, *where, "--process_id=1", *flags), devices)
@@ -195,7 +195,7 @@ def test_processes_with_other_flags_or_devices_are_refused(tmp_path, flags, devi
 
 
 def begun_and_saved(workdir):
-    """Two processes of one command that have a checkpoint and rows."""
+    """Start two processes of one command, and wait for a checkpoint and rows."""
     running = begin(workdir, 2)
     saved = workdir / "checkpoints" / "fed_dyn" / "0-7"
     while all(process.poll() is None for process in running):
@@ -265,7 +265,7 @@ EXPERIMENT = lasso.EXPERIMENT._replace(problem=problem)
 
 @pytest.mark.slow
 def test_each_of_two_processes_reads_its_own_clients_from_disk(tmp_path):
-    """Each of four devices has eight clients; the model is that of one who has all in memory."""
+    """Each of four devices has eight clients; the model equals that with all in memory."""
     from configs import lasso
 
     sizes = ["--config.num_clients=32", "--config.num_examples=128", "--config.dim=256"]

@@ -1,4 +1,4 @@
-"""Where a run comes from: the command as it was typed."""
+"""The provenance of a run: the command as it was typed."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Every sweep through the launcher with --quick, up to the page."""
+"""Every sweep in the launcher with --quick, including the page."""
 
 import ast
 import json

@@ -1,4 +1,4 @@
-"""The pages of results: their sections, their order, and what remains of runs not made again."""
+"""The pages of results: their sections, their order, and sections kept without a new run."""
 
 import pathlib
 import re

@@ -1,4 +1,4 @@
-"""The command, as a user types it: in a process of its own, on a toy."""
+"""The command as a user types it, in a separate process, on a toy problem."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def launch(*arguments):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A finished run of two algorithms, one of which has a diverging point."""
+    """Return a finished run of two algorithms, of which one has a diverging point."""
     workdir = tmp_path_factory.mktemp("runs") / "toy"
     arguments = [
         *(argument for argument in TOY if "client_lr" not in argument and "seeds" not in argument),
@@ -93,7 +93,7 @@ def test_a_finished_run_leaves_rows_models_figures_and_a_page(finished):
 def test_rows_say_all_that_they_must(finished):
     workdir, _, _ = finished
     rows = tidy.load(workdir / "rows.jsonl")
-    # 2 algorithms x 2 seeds x the start and 4 looks; the other rate diverges at the first of them.
+    # 2 algorithms x 2 seeds x the start and 4 evaluations; the other rate diverges at once.
     assert len(rows) == 2 * 2 * (5 + 2)
     wanted = "algorithm client_lr server_lr penalty_scale seed round status objective loss"
     wanted += " suboptimality bytes_up bytes_down density precision recall f1 validation_loss"
@@ -101,7 +101,7 @@ def test_rows_say_all_that_they_must(finished):
         assert set(wanted.split()) <= set(row)
     healthy = [row for row in rows if row["client_lr"] == pytest.approx(0.03)]
     assert all(row["suboptimality"] > -1e-6 for row in healthy)
-    # Three clients a round; down go z (12 + 1 floats) and the elapsed time, up come the same.
+    # Three clients per round; z (12 + 1 floats) and the elapsed time are sent down, and up as well.
     last = next(row for row in reversed(healthy) if row["algorithm"] == "fed_dual_avg")
     assert last["round"] == 20
     assert last["bytes_down"] == last["bytes_up"] == 20 * 3 * (13 + 1) * 4
@@ -151,7 +151,7 @@ def test_another_config_is_not_mixed_into_the_same_workdir(finished):
 
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_rows_and_an_interrupted_run_resumes(tmp_path):
-    """Also where the grid runs in parts: finished parts are not run again."""
+    """Finished parts of a grid that runs in parts are not run again."""
     arguments = [*TOY, "--config.algorithms=fed_mid", "--config.num_rounds=400"]
     arguments += ["--config.point_chunk_size=1"]
     whole = launch(*arguments, f"--workdir={tmp_path / 'whole'}")

@@ -1,4 +1,4 @@
-"""Successive halving: when points are compared, which go on, and that no curve changes."""
+"""Successive halving: the comparisons, the points that continue, and unchanged curves."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def test_rungs_are_looks_that_grow_threefold_and_end_with_the_run(num_points, nu
 
 
 def rows_of(values, rung=20):
-    """Two looks at each point, the second with these objectives; one that is None diverged."""
+    """Two evaluations of each point, the second with these objectives; None for a diverged one."""
     return [
         {"client_lr": float(point), "seed": 0, "round": at, "objective": value, "status": status}
         for point, last in enumerate(values)
@@ -58,7 +58,7 @@ def test_later_rows_and_points_that_were_left_behind_do_not_count():
 
 
 def prepared(workdir, search, **changes):
-    """A toy in this process: two points side by side, so the grid of six runs in three parts."""
+    """A toy in this process; two points side by side, so the grid of six runs in three parts."""
     sweep, config = lasso.EXPERIMENT, lasso.get_config()
     lasso.quick(config)
     toy = {
@@ -92,17 +92,18 @@ def prepared(workdir, search, **changes):
 
 
 def swept(workdir, search, **changes):
-    """Its summary and rows."""
+    """Return its summary and rows."""
     runner, job, shares = prepared(workdir, search, **changes)
     summary = runner.run(job)
     assert not shares or shares[-1] == pytest.approx(1)
-    assert shares == sorted(shares) or changes.get("extend")  # each extension starts over
+    # Each extension starts from the first round.
+    assert shares == sorted(shares) or changes.get("extend")
     return summary, tidy.load(workdir / "rows.jsonl")
 
 
 @pytest.mark.slow
 def test_points_that_are_left_run_in_the_program_of_all(tmp_path, monkeypatch):
-    """A grid runs in two halves; when half has diverged, one half, at the same size, is left."""
+    """A grid runs in two halves; after half has diverged, one part of the same size is left."""
     calls = []
 
     def counted(placed, grid, *arguments):
@@ -120,7 +121,7 @@ def test_points_that_are_left_run_in_the_program_of_all(tmp_path, monkeypatch):
     assert [rounds for rounds, _ in calls] == [0] * 2 + [5] * 4 + [5] * 10
     calls.clear()
     _, whole, _ = toy.run(tmp_path / "whole", size=len(rates))
-    assert len({size for _, size in calls}) == 2  # all points, then those that are left
+    assert len({size for _, size in calls}) == 2  # all points, then the remaining ones
     columns = ("client_lr", "seed", "round", "status")
     assert [[row[c] for c in columns] for row in rows] == [
         [row[c] for c in columns] for row in whole
@@ -137,7 +138,7 @@ def test_points_that_are_left_run_in_the_program_of_all(tmp_path, monkeypatch):
 def test_devices_share_the_seeds_of_one_point_and_a_killed_run_goes_on_with_one(
     tmp_path, monkeypatch
 ):
-    """Three seeds on two devices are four, of which the last has no rows and no checkpoint."""
+    """Three seeds on two devices are padded to four; the last has no rows or checkpoint."""
     toy = Toy(client_lr=(0.01,), seeds=(0, 1, 2))
     seen = []
 
@@ -169,7 +170,7 @@ def test_devices_share_the_seeds_of_one_point_and_a_killed_run_goes_on_with_one(
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", [None, 7, 10])
 def test_early_rounds_are_evaluated_one_by_one_and_change_nothing(tmp_path, killed):
-    """Also of a run that is killed, before or after the last of them, and resumed."""
+    """This holds for a run that is killed, before or after the last one, and resumed."""
     few = Toy(eval_all_until=0).run(tmp_path / "few")[1]
     toy, folder = Toy(eval_all_until=8), tmp_path / "many"
     if killed is not None:
@@ -187,7 +188,7 @@ def test_early_rounds_are_evaluated_one_by_one_and_change_nothing(tmp_path, kill
 
 @pytest.mark.slow
 def test_rows_have_the_kkt_violation_of_the_model(tmp_path):
-    """By hand: with l1, each entry's distance of minus the slope to the subdifferential."""
+    """In numpy: for l1, each entry's distance of minus the gradient from the subdifferential."""
     toy = Toy(certificate=True, algorithms=("fed_mid_osp",), client_lr=(0.01,))
     rows = toy.run(tmp_path)[1]
     with np.load(tmp_path / "models" / "fed_mid_osp.npz") as arrays:
@@ -209,7 +210,7 @@ def test_halving_finds_the_best_point_and_does_not_change_its_curve(tmp_path):
     (tmp_path / "halving").mkdir()
     whole, every_row = swept(tmp_path / "grid", "grid")
     found, some_rows = swept(tmp_path / "halving", "halving")
-    # The point that diverges has no rows after that.
+    # The diverged point has no rows afterwards.
     assert whole["finished"] == 5 and len(whole["diverged"]) == 1
     # Six points to round 15, two of them to the end.
     assert found["finished"] == 2

@@ -103,7 +103,7 @@ def test_every_compressor_and_feedback_has_a_text():
 
 
 def test_every_algorithm_of_the_library_can_be_launched():
-    """With the geometry that its factory names, for which a sweep has defaults."""
+    """With the geometry that its factory declares, for which a sweep has defaults."""
     tiny = config(
         algorithms=tuple(library()),
         cohort_size=None,

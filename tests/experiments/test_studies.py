@@ -88,7 +88,7 @@ def test_a_study_leaves_rows_a_summary_with_claims_a_figure_and_a_page(tmp_path)
     assert "data:image/png;base64," in page and "--quick" in page
     again = subprocess.run(command, check=False, **options)
     assert again.returncode == 0 and "nothing to do" in again.stdout
-    # Changed claims are judged on the same rows.
+    # Changed claims are decided on the same rows.
     claims = summary.pop("claims")
     (workdir / "summary.json").write_text(json.dumps(summary | {"claims": []}))
     drawn = subprocess.run(

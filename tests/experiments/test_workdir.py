@@ -1,4 +1,4 @@
-"""Whose a workdir is, and what a command finds there when it comes back."""
+"""Ownership of a workdir, and its state when a command is repeated."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def workdir(path, said=None, overwrite=False, resume="yes"):
 
 
 def begun(path, ours=OURS):
-    """A folder in which this run has a row."""
+    """Return a folder in which this run has a row."""
     with workdir(path).claimed(ours, True):
         (path / "rows.jsonl").write_text('{"round": 0}\n')
     return path

@@ -16,7 +16,7 @@ ROWS = [
         "seed": seed,
         "round": number,
         "objective": 1 / number,
-        "support": number,  # which names a support: no measure, so no writer has it
+        "support": number,  # it identifies a support, so writers do not receive it
     }
     for lr in (0.1, 0.2)
     for seed in (0, 1)
@@ -29,7 +29,7 @@ BY_OBJECTIVE = Criterion("objective", "min", 10)
 
 
 class Remembered:
-    """A writer that remembers what it is sent, and which curves were closed."""
+    """A writer that records its evaluations, and which curves were closed."""
 
     def __init__(self):
         self.curves, self.closed = {}, []
@@ -73,7 +73,7 @@ def test_over_a_grid_the_best_point_of_each_round_is_live(tmp_path):
     first = [row(0.1, 0, 10, 1.0), row(0.1, 1, 10, 3.0), row(0.2, 0, 10, 0.5), row(0.2, 1, 10, 4.0)]
     second = [row(0.1, 0, 20, 1.0), row(0.2, 0, 20, None), row(0.2, 1, 20, 0.5)]
     curves.grow("fed_avg", "", points, first)
-    curves.grow("fed_avg", "", points, first)  # as after a resume
+    curves.grow("fed_avg", "", points, first)  # like after a resume
     assert writer.curves == {"fed_avg_live": [(10, {"client_lr": 0.1, "objective": 2.0})]}
     curves.grow("fed_avg", "", points, second)
     assert writer.curves["fed_avg_live"][1:] == [(20, {"client_lr": 0.2, "objective": 0.5})]
@@ -88,7 +88,7 @@ def test_a_writer_that_fails_is_named_once_and_left_out(tmp_path):
     writers = {"mine:failing": failing, "own": kept}
     exporters.Curves(writers, tmp_path, say=said.append).finish(ROWS, SUMMARY)
     (sentence,) = said
-    assert "the writer mine:failing failed, and the run goes on without it" in sentence
+    assert "the writer mine:failing failed, and the run continues without it" in sentence
     assert [len(curve) for curve in kept.curves.values()] == [2, 2]
 
 

@@ -33,7 +33,7 @@ TOY = {
 
 
 class Toy:
-    """One job of a sweep, which several runners of a test may run."""
+    """Return one job of a sweep, for several runners of a test."""
 
     def __init__(self, sweep=lasso.EXPERIMENT, **changes):
         config = lasso.get_config()
@@ -41,14 +41,14 @@ class Toy:
             config.update(TOY | changes)
         self.settings = resolve(config, sweep)
         self.problem, self.penalty = sweep.problem(config), sweep.penalty(config)
-        # One for all runners, so that they share their compiled programs.
+        # Shared by all runners, so that they share compiled programs.
         self.observe = observer(
             self.problem, self.penalty, self.settings.penalty_scales[0], self.settings.certificate
         )
         (self.job,) = build(sweep, config, self.settings, self.problem, self.penalty)
 
     def run(self, workdir, size=None, around_block=contextlib.nullcontext, grow=None):
-        """Runs or resumes; returns the summary without its seconds, the rows, and what was said."""
+        """Run or resume; return the summary without its seconds, the rows, and the messages."""
         workdir.mkdir(exist_ok=True)
         said = []
         progress = Progress(said.append)
@@ -71,11 +71,11 @@ class Toy:
 
 
 class Killed(Exception):
-    """Stands for the end of the process: nothing is tidied up by the launcher."""
+    """Raised to simulate the end of the process, without any cleanup."""
 
 
 def killed_after(blocks):
-    """A job that ends before ``blocks`` blocks, as ``around_block``."""
+    """Return an ``around_block`` that stops the job before ``blocks`` blocks."""
     left = iter(range(blocks))
 
     def around(block):

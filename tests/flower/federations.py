@@ -9,10 +9,10 @@ from tests.flower.three_sites import NAMES, rows_of
 
 @dataclasses.dataclass
 class Sites:
-    """Sites in this process, of which one is dead for a while, one late and one cut off.
+    """Sites in this process, of which one is down for some rounds, one late and one disconnected.
 
-    A dead site has no answer and does not work; what it kept is on its disk. The answer of a late
-    one comes in the next round. The answer of the third is lost on the way.
+    A site that is down does not work or reply; its state is on its disk. The reply of the late site
+    comes in the next round. The reply of the third is lost.
     """
 
     federation: flower.Federation

@@ -27,7 +27,7 @@ from tests.flower import bad_peers
 from tests.flower.three_sites import NAMES, federation_of, loss, rows_of
 
 KEY = jax.random.key(5)
-# (round, client): one answers too late, one is dead, the line of one is cut.
+# (round, client): one reply is too late, one site is down, one connection is cut.
 LATE, DEAD, CUT = (1, 0), (3, 1), (2, 2)
 
 
@@ -73,7 +73,7 @@ insecure = true
 
 
 def federation() -> flower.Federation:
-    """The federation, or that of a peer with another algorithm, version or penalty."""
+    """Return the federation, or that of a peer with another algorithm, version or penalty."""
     wrong, name = TOLD.get("wrong"), TOLD["algorithm"]
     if wrong == "version":
         fcojax.__version__ = "0.1"
@@ -87,7 +87,7 @@ def federation() -> flower.Federation:
 
 
 def server_app():
-    """The server, which waits while a SuperNode is killed or started."""
+    """Run the server, which waits while a SuperNode is killed or started."""
 
     def progress(row):
         index = int(row["round"])
@@ -110,8 +110,8 @@ def server_app():
 
 
 def client_app():
-    """A client some of whose answers come late or never, after its work is done."""
-    from flwr.clientapp import ClientApp  # only Flower's processes have it for certain
+    """A client, some of whose replies come late or never, after its work is done."""
+    from flwr.clientapp import ClientApp  # only Flower's processes certainly have it
 
     inner = flower.client_app(federation(), lambda node: dict(np.load(node["file"])))
     outer = ClientApp()
@@ -151,7 +151,7 @@ def spoiled(reply, message, facts):
 
 
 class Processes:
-    """The processes of one run, in a folder of their own; ended on leaving the context."""
+    """The processes of one run, in their own folder, ended when the context is left."""
 
     def __init__(self, folder: pathlib.Path, **told):
         self.folder, self._started, self._link = folder, [], _free_port()
@@ -195,7 +195,7 @@ class Processes:
             kill(process)
 
     def start_site(self, name: str, **told) -> subprocess.Popen:
-        """Start a SuperNode and wait until the SuperLink knows it."""
+        """Start a SuperNode and wait until it has registered with the SuperLink."""
         node = {"site": name, "file": f"{self.folder / name}.npz", "folder": f"{self.folder}/kept"}
         process = self._start(
             "flower-supernode",
@@ -216,7 +216,7 @@ class Processes:
         return self._start("flwr", "run", os.fspath(self.folder / "app"), "local", "--stream")
 
     def log_of(self, process: subprocess.Popen) -> str:
-        """What a process has printed."""
+        """Return the output of a process."""
         (log,) = [log for one, log in self._started if one is process]
         return log.read_text("utf-8", "replace")
 
@@ -232,7 +232,7 @@ class Processes:
 
 
 def kill(process: subprocess.Popen) -> None:
-    """Kill a process and all that it has started."""
+    """Kill a process and all processes that it has started."""
     below = [] if process.poll() is not None else _children(process.pid)
     for identity in [process.pid] * (process.poll() is None) + below:
         with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Flower's two apps, called as Flower calls them, without a network."""
+"""Flower's two apps, called in the same way as by Flower, without a network."""
 
 import functools
 import json
@@ -20,7 +20,7 @@ KEY, NUM_ROUNDS = jax.random.key(5), 6
 
 @pytest.fixture(autouse=True)
 def task():
-    """Who sends messages; Flower sets it in the processes that it starts."""
+    """The sender of messages, which Flower sets in its processes."""
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 7, 1, 1
 
 
@@ -63,7 +63,7 @@ class Grid:
         return [f"{index}" for index in range(first, self.sent)]
 
     def pull_messages(self, message_ids):
-        """Return one answer in each call, as if they came one after another."""
+        """Return one reply in each call, as if they arrived in turn."""
         found, self.waiting = self.waiting[:1], self.waiting[1:]
         assert {reply.metadata.reply_to_message_id for reply in found} <= set(message_ids)
         return found
@@ -94,7 +94,7 @@ def test_the_apps_compute_the_simulation(tmp_path):
     model, rows = run(grid, tmp_path)
     np.testing.assert_allclose(model, expected(), rtol=0, atol=1e-12)
     assert [row["round"] for row in rows] == list(range(1, NUM_ROUNDS + 1))
-    # What a site keeps is in the context of its node, and only there.
+    # The state of a site is only in the context of its node.
     assert all(context.state for context in grid.contexts.values())
 
 

@@ -1,4 +1,4 @@
-"""Real processes of Flower on this machine end where the simulation does."""
+"""Real processes of Flower on this machine end with the simulation's model."""
 
 import json
 
@@ -22,7 +22,7 @@ def test_sites_on_loopback_end_where_their_simulation_does(algorithm, tmp_path):
     with Processes(tmp_path, **told) as processes:
         sites = {name: processes.start_site(name) for name in NAMES}
         run = processes.start_run()
-        # One SuperNode is dead for a round: the server waits until it is killed, and started.
+        # One SuperNode is down for a round: the server waits until it is killed, and started.
         index, client = DEAD
         for change in (
             lambda: kill(sites[NAMES[client]]),

@@ -1,4 +1,4 @@
-"""A federation of sites is the simulation: the same model, through faults and restarts."""
+"""A federation of sites equals the simulation: the same model, with faults and restarts."""
 
 import dataclasses
 import shutil
@@ -92,7 +92,7 @@ def test_a_server_that_was_killed_goes_on_from_its_last_round(tmp_path):
     def killed(messages):
         replies = sites.exchange(messages)
         if safetensors.loads(messages["Cork"])[1]["round"] == "9":
-            raise Killed  # the sites have answered, and nothing of it is kept
+            raise Killed  # the sites have replied, and no reply is kept
         return replies
 
     given = {"num_rounds": NUM_ROUNDS, "checkpoints": tmp_path / "run"}
@@ -260,7 +260,7 @@ def test_a_peer_of_another_version_is_refused_in_a_sentence(monkeypatch):
         assert old.description["fcojax"] == "0.1"
     with pytest.raises(ValueError, match=r"site Antwerp .*: fcojax is '0.1' there and '0.3"):
         flower.coordinate(federation, flower.in_process(old, rows_of()), KEY, num_rounds=1)
-    # A site that was exchanged during the run refuses to work.
+    # A site that was replaced during the run refuses to work.
     sites = Sites(federation)
 
     def exchange(row):

@@ -1,4 +1,4 @@
-"""Paths and choices over sites are those of the simulation: the same models in the same rounds."""
+"""Paths and selections over sites equal the simulation: the same models in the same rounds."""
 
 import dataclasses
 
@@ -24,7 +24,7 @@ LIMITS = {"strengths": 3, "least": 0.3, "tolerance": 1e-2, "eval_every": 5, "max
 
 
 def parts(name, **other):
-    """The federation of a method, and the same as arguments of ``fcojax.path``."""
+    """Return the federation of a method, and the same arguments for ``fcojax.path``."""
     method, client_lr = METHODS[name]
     plan = fcojax.local_steps(1 if name == "fed_mid_osp" else 2)
     algorithm = method(loss)
@@ -126,7 +126,7 @@ def test_a_search_over_sites_without_an_answer_gives_the_neighbours_and_chooses_
 
 
 class Unsteady(Sites):
-    """Sites of which one is silent in every other exchange of gradients."""
+    """Sites, of which one does not reply in every other exchange of gradients."""
 
     count = 0
 

@@ -20,7 +20,7 @@ def loss(w, rows):
 
 
 def rows_of(dtype="float64"):
-    """Return the rows of each site, by its name."""
+    """Return the rows of each site by name."""
     generator = np.random.default_rng(3)
     truth = np.array([1.0, -2.0, 0.0, 0.0, 0.5, 0.0])
     found = {}
@@ -73,7 +73,7 @@ def federation_of(name, dtype="float64", **other):
 
 @dataclasses.dataclass(frozen=True)
 class Faulty(fcojax.Sampler):
-    """The cohorts of another sampler, with losses by (round, client)."""
+    """The cohorts of another sampler, with uploads lost by (round, client)."""
 
     sampler: fcojax.Sampler
     lost: frozenset

@@ -31,7 +31,7 @@ def compiled_jacobians(row):
 
 
 def jacobian(row, v, step, scale):
-    """The derivative, after checking that both modes agree and are finite."""
+    """Return the derivative, after checking that both modes agree and are finite."""
     forward, reverse = map(np.asarray, compiled_jacobians(row)(v, float(step), float(scale)))
     assert np.all(np.isfinite(forward)), (v, step, scale)
     np.testing.assert_allclose(forward, reverse, atol=1e-9, rtol=1e-9)
@@ -73,7 +73,7 @@ def a_ball_of_radius_zero_has_derivative_zero(row):
 
 
 def derivatives_are_difference_quotients(row):
-    """Wherever the quotients agree from both sides and are additive in the direction."""
+    """Where difference quotients agree from both sides and are additive in the direction."""
     strengths = [(0.5, row.scale)] + [(0.0, row.scale)] * row.free * (not row.indicator)
     smooth = 0
     for v in edge_cases(row).values():
@@ -96,7 +96,7 @@ def derivatives_are_difference_quotients(row):
 
 
 def derivatives_in_step_and_scale_are_right_quotients(row):
-    """From the right, also at step 0 and scale 0."""
+    """One-sided derivatives from the right, also at step 0 and scale 0."""
     pairs = [(0.5, row.scale)] + [(0.5, 0.0), (0.0, row.scale)] * (not row.nested)
     for v in edge_cases(row).values():
         for step, scale in pairs:
@@ -138,7 +138,7 @@ SIZES = {
 
 
 def results_of_any_size_agree_with_float64(row, dtype):
-    """For scales proportional to the point, and for a fixed one."""
+    """For scales proportional to the point, and for a fixed scale."""
     narrow = jnp.finfo(dtype)
     for size in SIZES[dtype]:
         v = jax.tree.map(
@@ -158,7 +158,7 @@ def results_of_any_size_agree_with_float64(row, dtype):
 
 
 def projections_are_feasible_in_their_own_dtype(row, dtype):
-    """At any distance from the set, for numbers of any size."""
+    """At any distance from the set, for numbers of any magnitude."""
     for size in SIZES[dtype]:
         for scale in (row.scale * size, row.scale):
             v = row.to_tree(jnp.asarray(size * row.normal(24)))

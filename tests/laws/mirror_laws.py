@@ -35,7 +35,7 @@ class Row:
       inside: ``(flat point, scale) -> flat point`` in the interior of the domain of h.
       feasible: ``(flat point, scale) -> flat point`` where psi is finite too.
       dual: ``(flat point) -> flat dual point`` where P_t is defined.
-      finite_psi: whether psi is finite wherever h is, so that a step of zero changes nothing.
+      finite_psi: whether psi is finite wherever h is, so that a step of zero has no effect.
     """
 
     mirror: transforms.Mirror
@@ -102,7 +102,7 @@ def to_dual_is_the_gradient_of_the_potential(row, u, v, w, step, scale):
 
 
 def to_primal_beats_every_other_point(row, u, v, w, step, scale):
-    """By at least the divergence from it, as proofs of mirror descent use."""
+    """Other points are worse by at least the divergence, as proofs of mirror descent need."""
     z = row.dual(u)
     best = row("to_primal", z, step, scale)
     least = row.objective(best, z, step, scale)

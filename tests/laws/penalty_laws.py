@@ -1,8 +1,8 @@
-"""Laws of penalties, and the rows to test them with.
+"""Laws of penalties, and the rows on which they are tested.
 
-A row has a penalty, a point that fixes the shapes, and the traits that decide which laws apply.
-Laws are functions of flat float64 vectors; a row caches its compiled functions, so that a law runs
-on many examples with one compilation. ``test_penalty_laws`` runs every law on every row.
+A row has a penalty, a point that fixes the shapes, and traits that decide which laws apply. Laws
+are functions of flat float64 vectors; a row caches its compiled functions, so that a law runs on
+many examples with one compilation. ``test_penalty_laws`` runs every law on every row.
 """
 
 import dataclasses
@@ -28,8 +28,8 @@ class Row:
       penalty: the penalty under test.
       point: a float64 point of the space; only its structure and shapes matter.
       indicator: whether psi is 0 on a set and infinite outside, so that the prox is a projection.
-      member: ``(flat point, scale) -> flat point of the domain``, any map onto (part of) the domain
-        that does not use the prox. ``None``: psi is finite everywhere.
+      member: ``(flat point, scale) -> flat point of the domain``, any map into the domain that does
+      not use the prox. ``None``: psi is finite everywhere.
       ball: whether the set is a ball with the scale as its radius.
       free: whether step 0 and scale 0 both mean no penalty.
       nested: whether the prox composes two maps with kinks, where the chain rule may fail.
@@ -117,14 +117,14 @@ def examples(row: Row):
 
 
 def pairs(laws: dict, rows: dict) -> list:
-    """Every law with every row to which it applies, for ``pytest.mark.parametrize``."""
+    """Return all laws with all rows to which they apply, for ``pytest.mark.parametrize``."""
     return [
         (law, name) for law, applies in laws.items() for name, row in rows.items() if applies(row)
     ]
 
 
 def close(x, y, tolerance, *sizes):
-    """Whether ``x`` and ``y`` agree up to rounding errors of terms as large as ``sizes``."""
+    """Return whether ``x`` and ``y`` agree up to rounding errors of terms of size ``sizes``."""
     allowed = tolerance * (1.0 + max((np.max(np.abs(s), initial=0.0) for s in sizes), default=0.0))
     return np.max(np.abs(np.asarray(x) - np.asarray(y)), initial=0.0) <= allowed
 
@@ -156,7 +156,7 @@ def prox_residual_is_a_subgradient(row, v, w, step, scale):
 
 
 def moreau_decomposition(row, v, w, step, scale):
-    """The prox of the conjugate's conjugate, both computed from the prox, equals the prox."""
+    """The prox of the biconjugate, computed twice from the prox, equals the prox."""
     del w
 
     def conjugate_prox(z, s):
@@ -203,7 +203,7 @@ def projection_ignores_the_step(row, v, w, step, scale):
 
 
 def zero_step_is_the_identity(row, v, w, step, scale):
-    """On the domain."""
+    """The law holds on the domain."""
     del w, step
     inside = row.in_domain(v, scale)
     assert close(row.prox(inside, 0.0, scale), inside, row.tolerance, v)
@@ -226,7 +226,7 @@ def zero_is_optimal_if_and_only_if_above_scale_max(row, v, w, step, scale):
 
 
 def steps_for_each_entry_are_a_metric(row, v, w, step, scale):
-    """It minimises psi + sum (x_i - v_i)^2 / 2 t_i, and equal steps are as one step."""
+    """It minimises psi + sum (x_i - v_i)^2 / 2 t_i; equal steps give the ordinary prox."""
     steps = step * np.array([0.5, 1.0, 3.0, 0.25])[np.arange(row.size) % 4]
     best = np.asarray(row.compiled_prox_in_metric(v, steps, float(scale)))
     other = row.in_domain(w, scale)
@@ -313,7 +313,7 @@ def structure_shapes_and_dtypes_are_kept(row):
 
 
 def vmap_equals_a_loop(row):
-    """Over a batch of points, and over scales and steps at once."""
+    """Over a batch of points, and over scales and steps together."""
     batch = row.normal(4, 3)
     steps = np.array([0.2, 1.5])
     scales = row.scale * np.array([0.5, 2.0])
@@ -324,7 +324,7 @@ def vmap_equals_a_loop(row):
 
 
 def gradients_match_finite_differences(row):
-    """In the point, the step and the scale, at generic points."""
+    """With respect to the point, the step and the scale, at generic points."""
     width = 1e-6
 
     def rise(weights, v, step=0.0, scale=0.0, *, at):

@@ -1,4 +1,4 @@
-"""Epsilon: that of dp-accounting driven by hand, and closed forms."""
+"""Epsilon, against direct calls of dp-accounting and closed forms."""
 
 import dp_accounting as dp
 import numpy as np
@@ -29,7 +29,7 @@ def settings(seed, number=50):
 
 
 def by_hand(name, given):
-    """The accountant, the event and the sensitivity, written out."""
+    """Direct use of the accountant, the event and the sensitivity."""
     rate, clients = given["share"], given["num_clients"]
     if name == "poisson":
         relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -47,7 +47,7 @@ def by_hand(name, given):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:delta is")  # some are large
+@pytest.mark.filterwarnings("ignore:delta is")  # some cohorts are large
 @pytest.mark.parametrize("name", ["poisson", "fixed", "everyone"])
 def test_epsilon_is_that_of_the_package(name):
     for given in settings(0):
@@ -62,7 +62,7 @@ def test_epsilon_is_that_of_the_package(name):
 
 
 def test_a_setting_that_others_have_computed():
-    """Fixed cohorts of 50 of 1,000 with noise of 1.1 of the sensitivity, which is 2 C."""
+    """Fixed cohorts of 50 of 1,000, with noise of 1.1 times the sensitivity 2 C."""
     found = privacy.epsilon(
         plan(fcojax.uniform_cohort(cohort_size=50), 2.2), 1000, num_rounds=100, delta=1e-5
     )
@@ -89,7 +89,7 @@ def test_noise_for_a_target_and_rounds_within_it():
 
 @pytest.mark.slow
 def test_runs_with_the_same_cohorts_spend_more_than_that_many_rounds():
-    """Their releases of a round are composed within the sampling, and not around it."""
+    """Their releases of a round are composed before the sampling, not after it."""
     coins, everyone = fcojax.coin_flips(0.05), fcojax.everyone()
     accountant = dp.rdp.RdpAccountant()
     for _ in range(20):
@@ -97,7 +97,7 @@ def test_runs_with_the_same_cohorts_spend_more_than_that_many_rounds():
         accountant.compose(dp.PoissonSampledDpEvent(0.05, together))
     found = privacy.epsilon(plan(coins, 2.0), 1000, 20, 1e-5, num_runs=6)
     np.testing.assert_allclose(found, accountant.get_epsilon(1e-5), rtol=1e-9)
-    apart = [privacy.releases(plan(coins, 2.0), 20)] * 6  # with keys of their own
+    apart = [privacy.releases(plan(coins, 2.0), 20)] * 6  # with different keys
     assert privacy.total_epsilon(apart, 1000, 1e-5) < 0.6 * found
     runs = privacy.epsilon(plan(everyone, 2.0), 1000, 20, 1e-5, num_runs=6)
     np.testing.assert_allclose(runs, privacy.epsilon(plan(everyone, 2.0), 1000, 120, 1e-5))
@@ -144,13 +144,13 @@ def test_a_delta_of_a_tenth_of_one_over_the_clients_is_warned_of():
 
 
 def test_the_accountant_says_nothing(caplog):
-    """It logged 233 lines over orders that it leaves out."""
+    """Otherwise it logs 233 lines on orders that it skips."""
     privacy.noise_for(2.0, 1e-5, fcojax.coin_flips(0.2), 1000, 10)
     assert not caplog.records
 
 
 def test_noise_on_uploads_and_counts_together_cost_what_was_asked():
-    """Two Gaussian releases of z1 and z2 are one of (z1^-2 + z2^-2)^(-1/2)."""
+    """Two Gaussian releases with noise z1 and z2 equal one with (z1^-2 + z2^-2)^(-1/2)."""
     from fcojax.privacy.mechanism import noise_on_uploads
 
     for noise, count in ((1.0, 2.0), (0.5, 5.0)):

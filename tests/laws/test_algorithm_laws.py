@@ -1,4 +1,4 @@
-"""One table of all algorithms, and the laws that each of them obeys; a new algorithm adds a row.
+"""A table of all algorithms, and the laws that each of them obeys; a new algorithm adds a row.
 
 The laws are those of ``fcojax.check``, the public contract test.
 """
@@ -42,14 +42,14 @@ ROWS = {
     "fed_mid_osp": Row(euclidean(l1())),
     "fed_dual_avg": Row(euclidean(l1())),
     "fed_dual_avg_osp": Row(euclidean(l1())),
-    # These weigh their steps, or look one step ahead.
+    # These weight their steps, or extrapolate by one step.
     "fast_fed_dual_avg": Row(euclidean(l1()), descends=False),
     "mc_fed_dual_avg": Row(euclidean(l1()), descends=False),
     "fe_dual_ex": Row(euclidean(l1()), descends=False),
     "fed_mip": Row(euclidean(l1()), descends=False),
     "fed_gd": Row(),
     "local_sgd": Row(),
-    # These have an augmented Lagrangian in place of the step; their limits are elsewhere.
+    # These minimise an augmented Lagrangian instead of a step; other tests have their limits.
     "fed_pd": Row(l1(), descends=False),
     "fed_dyn": Row(l1(), descends=False),
     "fed_opt": Row(),
@@ -121,7 +121,7 @@ REPRESENTATIVES = (
 
 
 def mark(law, name):
-    """How often a law is tested on an algorithm."""
+    """Return the marks that decide when a law is tested on an algorithm."""
     if name in REPRESENTATIVES:
         return [] if law in QUICK else [pytest.mark.slow, pytest.mark.gate]
     return pytest.mark.slow
@@ -139,7 +139,7 @@ def test_laws(law, name):
 
 
 def applies(law, name):
-    """Whether a law has to hold; others may find that they do not apply."""
+    """Return whether a law has to hold; other laws may not apply."""
     if law == "rates near zero":
         return name != "fed_fw"  # it has no client rate
     if law == "absent clients":
@@ -147,14 +147,14 @@ def applies(law, name):
     has_state = bool(jax.tree.leaves(build(name).init(rates(name), point(name))[1]))
     if law == "kept states":
         return has_state
-    discounts = name == "fed_fw"  # its server keeps discounted means, which are no sums
+    discounts = name == "fed_fw"  # its server stores discounted means, which are not sums
     return law != "fraction" or (has_state and not build(name).needs_everyone and not discounts)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in ROWS if ROWS[name].descends])
 def test_one_step_without_penalty_or_constraint_is_gradient_descent(name):
-    """K = 1, psi = 0, full batches, everyone: whatever the algorithm, w - eta grad F(w)."""
+    """K = 1, psi = 0, full batches and participation: every algorithm gives w - eta grad F(w)."""
     given = ROWS[name].geometry
     geometry = () if given is None else (flat() if isinstance(given, Manifold) else given,)
     hparams = rates(name)

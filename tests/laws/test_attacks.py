@@ -1,4 +1,4 @@
-"""Attacks: what is sent, in which rounds and by whom, and how far they move each mean."""
+"""Attacks: their uploads, rounds and clients, and how far they move each mean."""
 
 import functools
 
@@ -57,7 +57,7 @@ CLIPPED = robust.averaged(robust.centred_clipping(2.0))
 
 @pytest.mark.slow
 def test_those_that_see_all_send_what_they_say_behind_any_codec_and_aggregator():
-    """The mean of the honest is 2, its deviation 1; a median and a compressor behind it."""
+    """The honest mean is 2 and the deviation 1; a median and a compressor follow."""
     targets, bad = (1.0, 3.0, 5.0, 5.0), (2, 3)
     attack = attacks.little_is_enough(1.5)
     sent = 2.0 - 1.5
@@ -72,7 +72,7 @@ def test_those_that_see_all_send_what_they_say_behind_any_codec_and_aggregator()
     cohort = fcojax.from_trace(np.array([[True, False, True, False]]))
     seen = attacks.seeing_all(attack, fcojax.Plan(WORK, cohort))
     found, history = one_round(attack, bad, targets, seen)
-    np.testing.assert_allclose(found, 1.0)  # of one honest client there is no deviation
+    np.testing.assert_allclose(found, 1.0)  # one honest client has no deviation
     assert history["bytes_up"][0] == 2 * 8
 
 
@@ -100,7 +100,7 @@ MEANS = {
 
 @functools.cache
 def curve(name, attack):
-    """How far the mean of the honest a rule ends, at each share of bad clients by weight."""
+    """Return the distance of a rule from the honest mean, for each weight of bad clients."""
     points, weights = cloud()
     found = []
     for number in (0, 2, 4, 6, 8):
@@ -118,7 +118,7 @@ def curve(name, attack):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MEANS)
 def test_breakdown_curves(name):
-    """A thousandfold flipped mean: the mean is lost at once, a rule up to forty per cent."""
+    """With minus a thousand times the mean the mean breaks at once, a rule at forty per cent."""
     far = attacks.inner_product(1000.0).together
     found = curve(name, far)
     assert found[0] < 0.35
@@ -170,7 +170,7 @@ def test_what_cannot_be_attacked_is_refused():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["fed_dual_avg", "fed_mid"])
 def test_composite_methods_with_public_parts_are_attacked(name):
-    """A thousandfold of one client: the median keeps the model near, the mean does not."""
+    """One client sends a thousandfold: the model stays near with the median, not with the mean."""
     found = {}
     data = fcojax.from_clients(federations.clients(federations.EQUAL))
     for bad in ((), (3,)):

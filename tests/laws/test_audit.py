@@ -1,4 +1,4 @@
-"""Audits of epsilon: no bound above the promise, and a planted fault that is found."""
+"""Audits of epsilon: no bound above the promised one, and detection of a planted fault."""
 
 import functools
 
@@ -90,21 +90,21 @@ def test_no_bound_is_above_what_is_promised(name):
 
 
 def test_no_bound_is_above_what_is_promised_for_modular_sums():
-    """Nor where the attacker sees which sums would have wrapped."""
+    """No bound is above it either if the attacker sees which sums would have overflowed."""
     codec, aggregator = privacy.modular_gaussian(1.0, 1.0, step=0.01, bits=11)
     found = audited(AVG, RATE, aggregator, codec=codec, released=("refused",))
     assert found.lower <= found.promised < 10
 
 
 def test_a_bound_is_a_good_part_of_the_promise_where_everyone_takes_part():
-    """So a bound near zero elsewhere says that sampling hides the client."""
+    """So a bound near zero in other cases shows that sampling hides the client."""
     found = audited(*CASES["fed_avg"])
     assert found.lower > 0.3 * found.promised
 
 
 @pytest.mark.gate
 def test_half_of_the_noise_is_found():
-    """An aggregator that claims twice the noise that it adds."""
+    """Return an aggregator that claims twice its noise."""
     half = NOISE._replace(noisy=Noise(2.0))
     found = audited(AVG, RATE, half, num_runs=2000)
     promised = privacy.Releases(fcojax.everyone(), 2.0, 2)

@@ -1,4 +1,4 @@
-"""Penalties made from other penalties: rows for ``test_penalty_laws``, and identities of each."""
+"""Penalties built from other penalties: rows for ``test_penalty_laws``, and identities."""
 
 import hypothesis.extra.numpy as hypothesis_numpy
 import hypothesis.strategies as st
@@ -21,7 +21,7 @@ ROTATION = jnp.linalg.qr(jax.random.normal(jax.random.key(0), (4, 4)))[0]
 
 def fold(x):
     """Sums and differences of neighbours over sqrt(2): orthogonal, one level of a Haar wavelet."""
-    even, odd = x[0::2] / 2**0.5, x[1::2] / 2**0.5  # first, for float16 ends at 65,504
+    even, odd = x[0::2] / 2**0.5, x[1::2] / 2**0.5  # first, because the largest float16 is 65,504
     return {"sum": even + odd, "difference": even - odd}
 
 
@@ -167,7 +167,7 @@ def test_derivatives_of_the_envelope_are_those_of_huber(v, step, scale):
     far = np.abs(v) > step * scale
     assert close(by_v, np.where(far, scale * np.sign(v), v / step), 1e-12, v / step)
     assert close(by_step, -0.5 * np.sum(np.where(far, scale, v / step) ** 2), 1e-12, 64 / step**2)
-    if not np.any(np.abs(v) == step * scale):  # this derivative is that of the prox
+    if not np.any(np.abs(v) == step * scale):  # this is the derivative of the prox
         assert close(by_scale, np.sum(np.where(far, np.abs(v) - step * scale, 0.0)), 1e-12, v, 16)
 
 

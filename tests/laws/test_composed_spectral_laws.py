@@ -1,4 +1,4 @@
-"""Two conditions on singular values cost one decomposition, and zeros stay zeros in float32."""
+"""Two penalties of singular values take one decomposition, and zeros are exact in float32."""
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ def inside(penalty):
     return on_singular_values(with_box(penalty, -BOUND, BOUND))
 
 
-# The joint penalty, and its map of singular values in numpy: first the penalty, then the ball.
+# The joint penalty, and its map of singular values in numpy: the penalty, then the ball.
 PAIRS = {
     "nuclear norm in a spectral ball": (inside(transforms.l1()), lambda s: cut(soft(s))),
     "elastic net in a spectral ball": (
@@ -65,12 +65,12 @@ def matrix(values, shape=(60, 20), seed=0):
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_composed_prox_is_one_decomposition_and_zeros_stay_zeros(name):
-    """Ten values of up to 11,900 against a ball of 0.05, and ten that the penalty removes."""
+    """Ten values of up to 11,900 with a ball of 0.05, and ten that the penalty removes."""
     penalty, expected = PAIRS[name]
     v, left, right = matrix(VALUES)
     new = expected(VALUES)
     found = np.asarray(penalty.prox(jnp.asarray(v, jnp.float32), STEP, SCALE), np.float64)
-    # A rounding error of v moves each value by at most this, and turns vectors by this over values.
+    # A rounding error of v changes each value by at most this, and rotates vectors by its ratio.
     error = EPS * VALUES[0]
     moved = np.abs(expected(VALUES + error) - new).max()
     room = 16 * EPS * BOUND + 4 * moved

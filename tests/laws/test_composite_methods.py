@@ -1,4 +1,4 @@
-"""The exact composite methods: as printed, in special cases, what they keep, where they stay."""
+"""The exact composite methods: printed forms, special cases, invariants and fixed points."""
 
 import functools
 from collections.abc import Callable
@@ -45,11 +45,11 @@ def problem():
 
 
 class Method(NamedTuple):
-    """A row: an algorithm with its options, how it is printed, and what it keeps.
+    """A row: an algorithm with its options, its printed form, and its invariants.
 
     Attributes:
-      name: of the factory.
-      options: of the factory.
+      name: the name of the factory.
+      options: the factory's options.
       printed: its oracle.
       kept: ``(server, clients, delta) -> (left, right)``, which agree after every round.
       at_solution: ``(w, gradients, mean gradient) -> (server's fields, clients' fields)``.
@@ -63,7 +63,7 @@ class Method(NamedTuple):
 
 
 def mean(rows):
-    """Of one row a client, over all of them, after every round."""
+    """Return the weighted mean over clients after every round, of one row per client."""
     return np.einsum("m,rmi->ri", WEIGHTS / WEIGHTS.sum(), rows)
 
 
@@ -144,7 +144,7 @@ plain_l1 = l1()
 
 
 def table(only=tuple(METHODS)):
-    """Methods as parameters, slow but for a few."""
+    """Return methods as test parameters, with all but a few marked slow."""
     return [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in only]
 
 
@@ -173,7 +173,7 @@ def hparams(method, by=BY):
 
 
 def trajectory(method, by=BY, cohort=None, change=None, wrap=None) -> tuple[Any, np.ndarray]:
-    """The states after every round and the models, from the start or from a change of it."""
+    """Return states after every round and models, from the start or from a modified start."""
     algorithm, rates = build(method), hparams(method, by)
     algorithm = wrap(algorithm) if wrap else algorithm
     plan = Plan(fcojax.local_steps(by.num_steps), cohort or fcojax.everyone())
@@ -206,7 +206,7 @@ def test_every_round_is_the_printed_one(method):
 @pytest.mark.slow
 @pytest.mark.parametrize("method", table([m for m in METHODS if METHODS[m].kept]))
 def test_the_server_control_is_the_mean_of_the_client_controls(method):
-    """Over all clients by their weights, with absent ones and lost uploads, in every round."""
+    """In every round, weighted over all clients, with absent clients and lost uploads."""
     states, _ = trajectory(method, cohort=LOSSY)
     left, right = METHODS[method].kept(states.server, states.clients)
     assert np.ptp(right, axis=0).max() > 1e-2
@@ -215,7 +215,7 @@ def test_the_server_control_is_the_mean_of_the_client_controls(method):
 
 @functools.cache
 def solution():
-    """By many steps of proximal gradient, to its optimality condition."""
+    """Return the solution by many proximal gradient steps, checked by its optimality."""
     by = BY._replace(num_rounds=2000)
     w = list(oracles.prox_gd(problem(), by, 0.6))[-1]
     step = w - problem().weights @ problem().gradients(w)
@@ -226,7 +226,7 @@ def solution():
 
 @pytest.mark.parametrize("method", table([m for m in METHODS if METHODS[m].at_solution]))
 def test_at_the_solution_with_the_right_memories_the_model_stays(method):
-    """For every cohort and whatever is lost."""
+    """This holds for every cohort and all lost uploads."""
     w, gradients = solution(), problem().gradients(solution())
     fields, rows = METHODS[method].at_solution(w, gradients, problem().weights @ gradients)
 
@@ -256,7 +256,7 @@ AS_PROX_GD = (
 
 @pytest.mark.parametrize("method", table(AS_PROX_GD))
 def test_one_local_step_is_proximal_gradient(method):
-    """The normal map's if eta_s eta_c = gamma, from the z whose gradient step the model is."""
+    """The normal map equals it from the prox of its start, if eta_s eta_c = gamma."""
     by = ONE_STEP._replace(server_lr=1.0) if method == "prox_skip" else ONE_STEP
     models = trajectory(method, by)[1]
     if method == "fed_normal_map":
@@ -270,7 +270,7 @@ def test_one_local_step_is_proximal_gradient(method):
 
 @pytest.mark.slow
 def test_mime_is_the_printed_one_in_every_second_round():
-    """And stays where it is in those that collect gradients."""
+    """The server's state does not change in rounds that collect gradients."""
     models = trajectory("mime", BY._replace(num_rounds=2 * BY.num_rounds))[1]
     assert_same(models[1::2], list(oracles.mime(problem(), BY)))
     assert (models[0] == problem().start).all() and (models[2::2] == models[1:-1:2]).all()
@@ -304,7 +304,7 @@ def test_two_methods_are_one(pair):
 
 
 def test_without_a_penalty_the_controls_of_scaffnew_cancel():
-    """h_i = (w - b_i) / delta, and the mean of the b_i is w itself after every exchange."""
+    """h_i = (w - b_i) / delta, and the mean of the b_i is w after every exchange."""
     states, models = trajectory("prox_skip", UNPENALISED)
     controls = states.server.center[:, None] - states.clients
     assert np.abs(controls).max() > 0.1
@@ -314,7 +314,7 @@ def test_without_a_penalty_the_controls_of_scaffnew_cancel():
 
 @pytest.mark.slow
 def test_random_numbers_of_steps_follow_the_printed_method():
-    """The numbers drawn, put into the printed method."""
+    """The printed method with the same random numbers of steps."""
     by = BY._replace(num_rounds=60, num_steps=40)
     states, models = trajectory("prox_skip, geometric", by)
     numbers = np.array([2, *states.server.num_steps[:-1]])
@@ -324,7 +324,7 @@ def test_random_numbers_of_steps_follow_the_printed_method():
 
 @pytest.mark.slow
 def test_both_kinds_of_chance_have_the_same_law():
-    """P(K = k) = p (1 - p)^{k - 1}: the mean number, and how often it is one."""
+    """P(K = k) = p (1 - p)^{k - 1}: the mean, and the frequency of one."""
     by = BY._replace(num_rounds=4000, num_steps=40)
     numbers = trajectory("prox_skip, geometric", by)[0].server.num_steps
     spread = 5 / np.sqrt(len(numbers))
@@ -334,7 +334,7 @@ def test_both_kinds_of_chance_have_the_same_law():
 
 @pytest.mark.slow
 def test_late_clients_see_one_of_the_last_models():
-    """And which one is drawn anew for each event."""
+    """The delay is drawn again for each event."""
     by = BY._replace(num_rounds=200)
     states, _ = trajectory(
         "fed_dr",

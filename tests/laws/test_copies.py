@@ -1,4 +1,4 @@
-"""No sweep copies the population: a branch on a mapped condition would, for each seed and point."""
+"""Sweeps do not copy the population, as branches on mapped conditions would for each point."""
 
 import re
 
@@ -15,7 +15,7 @@ from tests.laws.test_rows_without_weight import NAMES, SOME, build
 
 DATA = fcojax.from_clients([CLIENTS[m % len(CLIENTS)] for m in range(101)])
 NUM_ROWS = len(jax.tree.leaves(DATA.examples)[0])
-# Who takes part, and how many of them side by side.
+# Samplers and chunk sizes.
 COHORTS = {
     "a chunk that is not full": (fcojax.uniform_cohort(cohort_size=7), 4),
     "coins": (fcojax.coin_flips(0.1), 1),
@@ -30,7 +30,7 @@ PAIRS = [
 
 
 def arrays_of_everybody(text):
-    """The arrays that have all rows and something more than rows, as a program calls them."""
+    """Return arrays of a program with all rows and a further axis."""
     return set(re.findall(rf"\w+\[(?:\d+,)+{NUM_ROWS}\b[\d,]*\]", text))
 
 

@@ -1,8 +1,8 @@
-"""Codecs crossed with compressed broadcasts and cohorts: one run, however it is driven.
+"""Codecs with compressed broadcasts and cohorts: equal results of all ways to run.
 
-A sweep, a stream, clients one by one and a run in two parts end in the state of a plain run of one
-point: the server's, the aggregator's memory, and the clients' residuals. FedAvg, with five
-clients and five numbers.
+A sweep, a stream, clients one by one and a run in two parts end in the state of a plain run: the
+server's state, the aggregator's memory, and the clients' residuals. The algorithm is FedAvg, with
+five clients and five numbers.
 """
 
 import functools
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 KEYS = jax.random.split(jax.random.key(5), 2)
 TOP = uploads.top_k(2)
 Swept = fcojax.extended(fed_avg.Hparams, "Swept", share=0.4)
-# Two of five entries, and four.
+# Two of five entries, or four.
 GRID = fcojax.grid.zipped(Swept, client_lr=[0.01, 0.02], share=[0.4, 0.8])
 
 UPLOADS = {
@@ -42,7 +42,7 @@ GATE = {("ef21 of top_k", "top_k", "half, lost"), ("swept rand_k", "top_k", "eve
 ROWS = [
     pytest.param(*row, marks=[pytest.mark.gate] if row in GATE else [], id=", ".join(row))
     for row in itertools.product(UPLOADS, BROADCASTS, COHORTS)
-    if row[:2] != ("whole", "whole")  # the engine's tests have these
+    if row[:2] != ("whole", "whole")  # tested in tests/engine
 ]
 
 
@@ -72,7 +72,7 @@ def parts(found):
 
 
 def same(found, expected):
-    """States to rounding; bytes and counts as they are."""
+    """Require equal states up to rounding, and equal bytes and counts."""
     (state, counts), (wanted, counted) = found, expected
     jax.tree.map(np.testing.assert_array_equal, counts, counted)
     jax.tree.map(

@@ -1,4 +1,4 @@
-"""Forward mode, reverse mode and differences agree through runs in which uploads fail to count."""
+"""Forward mode, reverse mode and differences agree through runs with uncounted uploads."""
 
 import functools
 
@@ -15,7 +15,7 @@ from tests.support import federations
 
 WORK = fcojax.local_steps(2)
 ROUNDS = 3
-# What happens to some uploads: the clients, and who takes part.
+# Cases of uncounted uploads: the clients, and the sampler.
 CASES = {
     "dropped": fcojax.everyone(),
     "dropped and absent": fcojax.coin_flips(0.6),
@@ -28,14 +28,14 @@ MORE = ("fed_avg", "fed_dyn")
 
 @functools.cache
 def population():
-    """One client's gradients overflow in the second step."""
+    """Return clients, of which one has gradients that overflow in the second step."""
     clients = [dict(client) for client in federations.quadratic_clients()]
     clients[2]["A"] = clients[2]["A"] * 1e200
     return fcojax.from_clients(clients)
 
 
 def validation(name, case, data, theta):
-    """A function of the end of a run, of its start along a line, a rate and a strength."""
+    """Return the end of a run as a function of its start along a line, a rate and a strength."""
     hparams = rates(name)._replace(client_lr=theta[0])
     if "penalty_scale" in hparams._fields:
         hparams = hparams._replace(penalty_scale=theta[1])
@@ -46,7 +46,7 @@ def validation(name, case, data, theta):
 
 
 def agree(function, theta, moving):
-    """Reverse mode, forward mode along each coordinate, and central differences."""
+    """Return derivatives by reverse mode, forward mode and central differences."""
     found, history = jax.jit(jax.grad(function, has_aux=True))(theta)
     forward = jax.jit(lambda at, along: jax.jvp(lambda x: function(x)[0], (at,), (along,))[1])
     value = jax.jit(lambda at: function(at)[0])
@@ -80,7 +80,7 @@ def test_derivatives_pass_by_what_did_not_count(name, case):
 
 @pytest.mark.slow
 def test_the_derivative_with_a_dropped_client_is_that_without_it():
-    """The others' closed form: a run on a population that never had the client."""
+    """A reference run on the population without the client."""
     clients = federations.quadratic_clients()
     without = fcojax.from_clients([client for index, client in enumerate(clients) if index != 2])
 
@@ -96,7 +96,7 @@ def test_the_derivative_with_a_dropped_client_is_that_without_it():
 
 
 def test_a_server_step_that_is_not_taken_has_no_derivative():
-    """The model stays where it was, so its derivative in the start is one, in the rate zero."""
+    """The model does not change, so its derivative in the start is one, in the rate zero."""
     data = fcojax.from_clients([{"a": np.full(1, 1e30)}] * 2)
     algorithm = algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
 

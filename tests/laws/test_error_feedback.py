@@ -1,4 +1,4 @@
-"""Error feedback: what both sides keep, special cases, and exact solutions from a tenth of entries.
+"""Error feedback: states of both sides, special cases, and exact solutions from a tenth of entries.
 
 The heterogeneous lasso is that of ``test_heterogeneous_lasso``: eight clients in 20 dimensions.
 """
@@ -27,7 +27,7 @@ UNEVEN = (1.0, 2.0, 0.5, 3.0, 1.5)
 plain_l1 = l1()
 
 
-# What both sides keep.
+# States of both sides.
 
 
 @functools.cache
@@ -36,7 +36,7 @@ def data():
 
 
 def planned(found, cohort=None, work=WORK):
-    """A plan with a codec, or with both parts."""
+    """Return a plan with a codec, or with a codec and an aggregator."""
     plan = fcojax.Plan(work, cohort or fcojax.everyone())
     both = found if isinstance(found, fcojax.extend.Uploads) else fcojax.extend.Uploads(found)
     return plan._replace(**both._asdict())
@@ -54,7 +54,7 @@ def model_of(state):
 
 
 def mean_over_clients(rows):
-    """The weighted mean of arrays with one row per client."""
+    """Return the weighted mean of arrays with one row per client."""
     share = np.array(UNEVEN) / np.sum(UNEVEN)
     return jax.tree.map(lambda leaf: np.tensordot(share, leaf, 1), rows)
 
@@ -73,7 +73,7 @@ MIRRORED = {
     ["ef21", *(pytest.param(name, marks=pytest.mark.slow) for name in MIRRORED if name != "ef21")],
 )
 def test_the_server_has_the_mean_of_what_all_clients_keep(name):
-    """At all times, with weights, through absence and lost uploads."""
+    """In every round, with weights, absent clients and lost uploads."""
     both, of_client = MIRRORED[name]
     state, history = advanced(both)
     assert int(np.sum(history["lost"])) > 0 and 0 < np.sum(history["participants"]) < 30
@@ -127,7 +127,7 @@ def test_a_run_in_two_parts_a_sweep_and_a_stream_are_the_run(tmp_path):
 
 
 def test_sent_and_missing_are_what_clients_wanted():
-    """Sums over rounds, one client: of ``ef14``, and of ``econtrol``'s estimates."""
+    """Sums over rounds for one client: of ``ef14``, and of ``econtrol``'s estimates."""
     wanted = np.random.default_rng(1).standard_normal((30, 6))
 
     def over_rounds(codec):
@@ -199,7 +199,7 @@ MARINA = uploads.marina(uploads.rand_k(2), 0.3)
 
 @pytest.mark.slow
 def test_marina_is_its_loop_and_counts_what_it_sends():
-    """Of one client after another, with the coins that the run's bytes tell."""
+    """A loop over clients, with the coins inferred from the bytes of the run."""
     states, whole = [], []
     for num_rounds in range(1, 8):
         state, history = advanced(MARINA, num_rounds, fcojax.everyone())
@@ -228,10 +228,10 @@ def test_marina_is_its_loop_and_counts_what_it_sends():
 
 
 class Row(NamedTuple):
-    """A method of one prox gradient step a round, and its codec or both parts."""
+    """Return a method with one proximal gradient step per round, and its codec or both parts."""
 
     found: Any
-    share: float = 1.0  # of the step 1 / L
+    share: float = 1.0  # multiples of the step 1 / L
     exact: bool = True
 
 
@@ -270,7 +270,7 @@ def ended(algorithm, hparams, found, cohort, num_steps, num_rounds=3000):
 @pytest.mark.parametrize("cohort", [fcojax.everyone(), HALF_LOST], ids=["everyone", "half, lost"])
 @pytest.mark.parametrize("name", WITH_ESTIMATES)
 def test_prox_gradient_steps_with_estimates_are_exact(name, cohort):
-    """Where plain compression is stuck; also with half of the clients and 30 per cent lost."""
+    """Plain compression fails here; also with half of the clients and 30 per cent lost."""
     row = WITH_ESTIMATES[name]
     factory = algorithms.fed_mid_osp
     rates = factory.Hparams(client_lr=row.share / task().smoothness, penalty_scale=task().scale)
@@ -301,7 +301,7 @@ COMPOSITE = {
 @pytest.mark.parametrize("cohort", [fcojax.everyone(), HALF_LOST], ids=["everyone", "half, lost"])
 @pytest.mark.parametrize("name", COMPOSITE)
 def test_composite_methods_with_ef14_are_exact_after_ten_local_steps(name, cohort):
-    """At the step sizes without compression; plain top-k ends 0.5 away."""
+    """With the step sizes without compression; plain top-k ends at a distance of 0.5."""
     factory, options, numbers = COMPOSITE[name]
     known = numbers() | {"penalty_scale": task().scale}
     rates = factory.Hparams(**{k: v for k, v in known.items() if k in factory.Hparams._fields})
@@ -312,7 +312,7 @@ def test_composite_methods_with_ef14_are_exact_after_ten_local_steps(name, cohor
 
 @pytest.mark.slow
 def test_a_part_of_the_upload_that_does_not_vanish_stays_wrong_with_ef14():
-    """That of SCAFFOLD with a prox in each local step, as the documentation says."""
+    """SCAFFOLD with a prox in each local step is such a method, as documented."""
     rates = algorithms.scaffold.Hparams(
         client_lr=corrected()["client_lr"], penalty_scale=task().scale
     )

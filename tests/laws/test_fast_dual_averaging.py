@@ -1,4 +1,4 @@
-"""Fast-FedDualAvg and C-/MC-FedDualAvg: the published form, identities, and where they end up."""
+"""Fast-FedDualAvg and C-/MC-FedDualAvg: the published form, identities, and limits."""
 
 import functools
 
@@ -59,7 +59,7 @@ def drawn(setting, num_rounds):
 
 
 def fast_as_published(setting, mu, gamma, weight, end_points=False, num_rounds=8):
-    """Sums of gradients G and of points W apart, and w the minimiser of all they say."""
+    """Separate sums of gradients G and of points W, and w the minimiser of the model."""
 
     def argmin(gradients, points, total):
         b = mu / 2 * total + gamma
@@ -106,7 +106,7 @@ def test_one_sum_equals_the_two_published_sums(setting, power, shift):
 
 
 def into_l1_ball(v, radius):
-    """By halving the interval of thresholds."""
+    """Return the projection by bisection of the threshold."""
     low, high = 0.0, np.abs(v).max()
     for _ in range(100):
         middle = (low + high) / 2
@@ -192,7 +192,7 @@ def test_with_one_local_step_there_is_one_way_to_weigh_a_round():
 
 @pytest.mark.slow
 def test_identical_clients_do_as_one_machine_does():
-    """R rounds of K steps are R K rounds of one step."""
+    """R rounds of K steps equal R K rounds of one step."""
     only = fcojax.from_clients(quadratic_clients()[:1] * 3, [1.0, 2.0, 0.5])
     rates = {"client_lr": 0.2, "strong_convexity": 0.3, "data": only}
     several = models("fast_fed_dual_avg", (fcojax.local_steps(3),), 6, **rates)

@@ -1,4 +1,4 @@
-"""Where the algorithms end up, and how far that is from the minimiser of F + psi.
+"""The limits of the algorithms, and their distance from the minimiser of F + psi.
 
 F is the mean of heterogeneous quadratics with curvatures between 0.4 and 1.6, clients compute
 exact gradients, and the reference is coordinate descent on F + lambda |w|_1, certified by its
@@ -90,7 +90,7 @@ def last_model(chosen, rates, num_steps, num_rounds, start=None, data=None):
 
 
 def distance(name, client_lr, num_steps, target, server_lr=1.0, **options):
-    """From where the algorithm settles, started at the minimiser of F + psi, to ``target``."""
+    """Return the distance to ``target`` of the limit, started at the minimiser of F + psi."""
     rates = federations.hparams(name, client_lr, server_lr, SCALE)
     model = last_model(build(name, **options), rates, num_steps, 30_000, solution())
     return np.linalg.norm(model - target)
@@ -99,10 +99,10 @@ def distance(name, client_lr, num_steps, target, server_lr=1.0, **options):
 @pytest.mark.slow
 @pytest.mark.parametrize("num_steps", [1, 4])
 def test_mirror_descent_as_printed_solves_the_problem_with_twice_the_penalty(num_steps):
-    """Each round applies psi on the clients and once more on the server.
+    """Each round applies psi on the clients and again on the server.
 
-    Started at the right answer, FedMiD walks to within O(eta_c) of argmin F + 2 psi: half the
-    rate, half the distance.
+    Started at the minimiser, FedMiD moves to within O(eta_c) of argmin F + 2 psi: half the rate
+    gives half the distance.
     """
     right, twice = solution(), solution(2 * SCALE)
     assert np.linalg.norm(right - twice) > 0.1
@@ -116,7 +116,7 @@ def test_mirror_descent_as_printed_solves_the_problem_with_twice_the_penalty(num
 
 
 def test_without_the_server_prox_mirror_descent_solves_the_problem_itself():
-    """Applied once a round, psi has its own weight, up to a distance of order eta_c."""
+    """If applied once per round, psi has the right weight, up to a distance of order eta_c."""
     far, near = (
         distance("fed_mid", client_lr, 4, solution(), server_prox=False)
         for client_lr in (0.001, 0.0005)
@@ -126,7 +126,7 @@ def test_without_the_server_prox_mirror_descent_solves_the_problem_itself():
 
 
 def test_the_doubled_ridge_has_a_closed_form():
-    r"""For psi = lambda |w|^2 and M = K = eta_s = 1 the two shrinkages multiply.
+    r"""For psi = lambda |w|^2 and M = K = eta_s = 1 the two shrinkage factors multiply.
 
     A fixed point of w -> (w - eta F'(w)) / (1 + 2 eta lambda)^2 minimises F + c |w|^2 / 2 with
     c = ((1 + 2 eta lambda)^2 - 1) / eta, which tends to 4 lambda and not to 2 lambda.
@@ -147,7 +147,7 @@ def test_the_doubled_ridge_has_a_closed_form():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["fed_mid_osp", "fed_dual_avg"])
 def test_local_steps_cost_a_distance_in_proportion_to_rate_times_extra_steps(name):
-    """The limit is off by about a constant times eta_c (K - 1), and for K = 1 not at all."""
+    """The error of the limit is about a constant times eta_c (K - 1), and zero for K = 1."""
     at = {
         (num_steps, lr): distance(name, lr, num_steps, solution())
         for num_steps in (2, 4)
@@ -160,7 +160,7 @@ def test_local_steps_cost_a_distance_in_proportion_to_rate_times_extra_steps(nam
 
 @pytest.mark.parametrize("name", ["fed_mid_osp", "fed_dual_avg"])
 def test_one_local_step_ends_at_the_solution_to_machine_precision(name):
-    """K = 1, exact gradients, eta_s eta_c below 1/L: optimality holds, and so does the support."""
+    """K = 1, exact gradients, eta_s eta_c below 1/L: optimality and the support are right."""
     rates = federations.hparams(name, 0.25, 2.0, SCALE)
     model = last_model(build(name), rates, 1, 400)
     assert optimality_residual(model) < 1e-12
@@ -170,7 +170,7 @@ def test_one_local_step_ends_at_the_solution_to_machine_precision(name):
 
 
 def test_dual_averaging_with_server_prox_only_ends_at_zero():
-    """Its dual settles where FedAvg does while the threshold T lambda grows without limit.
+    """Its dual converges to FedAvg's limit while the threshold T lambda grows without bound.
 
     The model is exactly zero from the first round with T_r lambda >= max_i |z_i| on, and its
     support is {i: |z_i| > T_r lambda} before; z_r is FedAvg's model.
@@ -197,9 +197,9 @@ def test_dual_averaging_with_server_prox_only_ends_at_zero():
 
 
 def test_averaging_sparse_models_fills_them_in_and_averaging_duals_does_not():
-    """The mean of the clients' sparse models has the union of their supports, or less.
+    """The support of the mean of the clients' models is within the union of their supports.
 
-    It is denser than any of them and than the solution, whose support FedDualAvg finds.
+    It is denser than each of them and than the solution, whose support FedDualAvg finds.
     """
     name, work, scale = "fed_mid", fcojax.local_steps(20), 0.5
     chosen = build(name, server_prox=False)
@@ -255,7 +255,7 @@ def test_averaging_points_of_a_sphere_leaves_it_and_averaging_duals_does_not():
 def test_the_averaged_iterate_has_the_guarantee_and_the_last_one_has_the_zeros():
     """K = 1, exact gradients: F + psi at the mean of w_1..w_R is within |w* - w_0|^2 / (2 gamma R).
 
-    gamma = eta_s eta_c <= 1/(4L). The mean keeps a trace of every support the model went through.
+    gamma = eta_s eta_c <= 1/(4L). The mean contains the supports of all models.
     """
     name, client_lr, server_lr = "fed_dual_avg", 0.1, 1.5
     gamma = client_lr * server_lr

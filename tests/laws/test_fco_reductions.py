@@ -1,4 +1,4 @@
-"""Exact identities between the algorithms, and between them and their classical ancestors.
+"""Exact identities between the algorithms, and with their classical versions.
 
 Clients hold quadratics, so gradients are one line of numpy: f(w) = w'Aw/2 - c'w for each example.
 """
@@ -39,7 +39,7 @@ def population(weights="examples"):
 
 
 def pooled_gradient(w):
-    """Of the population that weighs clients by their examples."""
+    """Return results for the population with clients weighted by their examples."""
     rows = quadratic_clients()
     curvature = np.concatenate([client["A"] for client in rows]).mean(axis=0)
     return curvature @ w - np.concatenate([client["c"] for client in rows]).mean(axis=0)
@@ -57,13 +57,13 @@ def servers(name, rates, data, setting, start=START, **options):
 
 
 def points(name, *args, **kwargs):
-    """What the server adds uploads to, after every round: the model, or the dual point."""
+    """Return the model or the dual point to which the server adds uploads, after every round."""
     server = servers(name, *args, **kwargs)
     return server.dual if name in DUAL else server
 
 
 def models(chosen, rates, server):
-    """The models that go with a sequence of server states."""
+    """Return the models of a sequence of server states."""
     return np.asarray(jax.vmap(lambda now: chosen.model(rates, now))(server))
 
 
@@ -94,7 +94,7 @@ def test_without_a_penalty_all_six_are_fed_avg(name):
 
 @pytest.mark.slow
 def test_dual_averaging_with_server_prox_only_is_fed_avg_read_through_the_mirror():
-    """z_r is FedAvg's w_r whatever the penalty, and the model is P_T(z_r), T the elapsed time."""
+    """z_r is FedAvg's w_r for any penalty, and the model is P_T(z_r), T the elapsed time."""
     name, scale = "fed_dual_avg_osp", 0.05
     rates = federations.hparams(name, client_lr=0.2, server_lr=1.3, penalty_scale=scale)
     server = servers(name, rates, population(), SAMPLED)
@@ -129,7 +129,7 @@ def test_one_local_step_with_server_prox_only_is_proximal_gradient(client_lr, se
 
 
 def test_identical_clients_do_centralised_dual_averaging():
-    """With eta_s = 1 the R rounds of K steps are R K steps of one machine."""
+    """With eta_s = 1 the R rounds of K steps equal R K centralised steps."""
     name, client_lr, scale = "fed_dual_avg", 0.2, 0.3
     only = quadratic_clients()[0]
     rates = federations.hparams(name, client_lr, 1.0, scale)
@@ -161,15 +161,15 @@ ball = l2_ball()
 
 
 def pulled_outward():
-    """The clients with a common pull, strong enough to hold the optimum on the sphere."""
+    """Return the clients with a common linear term that moves the optimum to the sphere."""
     return [client | {"c": client["c"] + 1.0} for client in quadratic_clients()]
 
 
 def test_on_a_convex_set_small_server_steps_need_no_server_projection():
     """For 0 < eta_s <= 1 the server moves inside the set, where the projection does nothing.
 
-    With eta_s = 1 that is projected gradient descent on every client, averaged every K steps;
-    with a longer server step the projection matters.
+    With eta_s = 1 this is projected gradient descent on every client, averaged every K steps;
+    with a longer server step the projection has an effect.
     """
     start = np.array([0.3, -0.1, 0.0, 0.2])
     data = fcojax.from_clients(pulled_outward(), "examples")
@@ -244,7 +244,7 @@ def test_with_constant_gradients_the_server_adds_up_rates_times_gradients():
     """z_r = w_0 - eta_s eta_c sum of p-weighted gradients, T_r = eta_s sum of p_m eta_c K_m.
 
     Client m takes K_m = ceil(2 n_m / 3) steps. FedMiD-OSP subtracts the same, and its prox of a
-    round weighs what that round added to T.
+    round has the weight that this round added to T.
     """
     rng = np.random.default_rng(2)
     clients = [{"a": rng.standard_normal((n, DIM))} for n in federations.RAGGED]
@@ -442,7 +442,7 @@ stiff = quadratic_mirror(
 def test_mirror_descent_under_a_stiffer_mirror_takes_shorter_steps(server_prox, power):
     """Under h = q|w|^2/2 both rates are divided by q, for the server adds w's to grad h(w) = q w.
 
-    A prox of time t becomes one of t/q. On the clients that is what a rate of eta_c/q has anyway;
+    A prox of time t becomes one of t/q. On the clients a rate of eta_c/q has this effect already;
     on the server, where the product of the rates has lost q twice, the strength makes up for one.
     """
     rates, short = (
@@ -465,7 +465,7 @@ entropic = Mirror(
 
 
 def test_on_the_simplex_dual_averaging_is_exponentiated_gradient():
-    """w_{r+1} is proportional to w_r exp(-gamma grad F(w_r)); a constant added to z is not seen.
+    """w_{r+1} is proportional to w_r exp(-gamma grad F(w_r)); adding a constant to z has no effect.
 
     Since z_0 = 1 + log w_0, the constant is a factor of w_0.
     """
@@ -489,7 +489,7 @@ def test_on_the_simplex_dual_averaging_is_exponentiated_gradient():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["fed_avg", "fed_mid", "fed_dual_avg"])
 def test_a_client_may_be_split_into_two_of_half_the_weight(name):
-    """Two clients with the same data and exact gradients are one with their joint weight."""
+    """Two clients with the same data and exact gradients equal one with their joint weight."""
     clients, weights = quadratic_clients(), np.array([0.5, 2.0, 1.0, 0.7, 1.3])
     rates = federations.hparams(name, 0.2, 1.3, 0.2)
     whole = fcojax.from_clients(clients, weights)
@@ -510,7 +510,7 @@ def test_zero_stays_put_if_the_penalty_outweighs_every_client(name):
         server = servers(name, rates, population(), THREE_STEPS, zeros)
         return models(build(name), rates, server)
 
-    # The sums behind z and T round differently, hence the margin.
+    # The sums of z and T have different rounding errors, hence the margin.
     assert np.all(visited(strongest * (1 + 1e-9)) == 0)
     assert np.any(visited(0.1 * strongest) != 0)
 
@@ -535,7 +535,7 @@ def fenced(w, rows):
     [("fed_mid", True), ("fed_dual_avg", True), ("fed_dual_avg_osp", False)],
 )
 def test_clients_with_a_projection_take_no_gradient_outside_the_set(name, stays_inside):
-    """All client points are feasible, and so are all models; without the client prox, they stray.
+    """All client points and models are feasible; without the client prox they leave the set.
 
     A gradient outside the set is NaN here, and a client whose upload is NaN is counted.
     """
@@ -564,7 +564,7 @@ def test_clients_with_a_projection_take_no_gradient_outside_the_set(name, stays_
 
 
 def test_parameters_without_a_penalty_are_their_own_dual_point():
-    """With psi on the kernel alone, the model's bias is that of z and its kernel is thresholded."""
+    """With psi on the kernel only, the model's bias is that of z and its kernel is thresholded."""
     name, scale = "fed_dual_avg", 0.6
     chosen = federations.algorithm(name)
     rates = federations.hparams(name, 0.02, 1.3, scale)

@@ -26,7 +26,7 @@ def clients():
 
 
 def largest(x):
-    """x with its tau entries of largest size."""
+    """Return x with only its tau entries of largest magnitude."""
     return np.where(np.argsort(np.argsort(-np.abs(x))) < TAU, x, 0)
 
 

@@ -1,7 +1,7 @@
-"""Where the composite methods end on one heterogeneous lasso, in float64 and in float32.
+"""The limits of the composite methods on one heterogeneous lasso, in float64 and float32.
 
-Eight clients with Hessians and truths of their own in 20 dimensions, K = 10 exact local steps, as
-in the launcher's comparison. Distances are relative to the size of the solution.
+Eight clients have different Hessians and true weights in 20 dimensions, with K = 10 exact local
+steps, as in the launcher's comparison. Distances are relative to the norm of the solution.
 """
 
 import functools
@@ -38,7 +38,7 @@ def task():
 
 
 def corrected(share=1.0):
-    """1 / (K L), the safe step of K local steps; gamma for the one that has it."""
+    """Return 1 / (K L), the safe step of K local steps; gamma for the method that has one."""
     return {"client_lr": share / (K * task().smoothness), "prox_step": 4 / task().smoothness}
 
 
@@ -55,11 +55,11 @@ class Row(NamedTuple):
     """A method.
 
     Attributes:
-      name: of the factory.
-      options: of the factory.
-      numbers: its steps.
-      num_steps: of a client in a round, at most.
-      lossy: a cohort for which it is exact as well, or ``None``.
+      name: the name of the factory.
+      options: the factory's options.
+      numbers: its step sizes.
+      num_steps: the largest number of local steps in a round.
+      lossy: a cohort for which it is also exact, or ``None``.
       floor: ten times the listed floor in float32 after 20,000 rounds, or ``None``.
     """
 
@@ -87,7 +87,7 @@ EXACT = {
     "fed_admm": Row("fed_admm", {}, splitting, floor=1e-6),
 }
 NEAR = {
-    # At the safe step and half of it the ratio is 1.787: the sign of an entry near zero is coarse.
+    # At the safe step and half of it the ratio is 1.787, because of the sign of an entry near zero.
     "fed_avg_subgradient": Row("fed_avg_subgradient", {}, lambda share=1.0: corrected(0.5 * share)),
     "fed_mid, client prox": Row("fed_mid", {"server_prox": False}, corrected),
     "fed_mid_osp": Row("fed_mid_osp", {}, corrected),
@@ -150,7 +150,7 @@ def test_exact_methods_end_at_the_solution_with_everyone(method):
 
 @pytest.mark.parametrize("method", [name for name in EXACT if EXACT[name].lossy])
 def test_exact_methods_end_at_the_solution_with_few_clients_and_lost_uploads(method):
-    """Half of the clients, of whose uploads 30 per cent are lost; or one client a round."""
+    """Half of the clients, with 30 per cent of the uploads lost; or one client per round."""
     row = EXACT[method]
     model = last(build(row), hparams(row), 3000, row.num_steps, row.lossy)
     assert distance(model) < 1e-10
@@ -176,7 +176,7 @@ def test_inexact_methods_are_off_in_proportion_to_their_step(method):
 
 
 def test_fed_split_with_a_penalty_in_the_clients_problems_ends_at_a_wrong_point():
-    """At 0.0066, for rough solves of 40 steps; relaxed by 1.8 instead of 2 it is right."""
+    """At 0.0066, with inexact solves of 40 steps; with relaxation 1.8 instead of 2 it is exact."""
     split = algorithms.fed_split(factored_loss, solver=proxgd(plain_l1))
     relaxed = algorithms.fed_dr(factored_loss, solver=proxgd(plain_l1))
     numbers = splitting(1.8) | {"penalty_scale": task().scale}
@@ -188,7 +188,7 @@ def test_fed_split_with_a_penalty_in_the_clients_problems_ends_at_a_wrong_point(
 
 
 def test_frank_wolfe_ends_at_the_solution_in_its_own_time():
-    """On the ball whose radius is the solution's norm: the distance falls about as 1 / sqrt(t)."""
+    """On the ball with the solution's norm as radius the distance falls about as 1 / sqrt(t)."""
     numbers = {"penalty_scale": np.abs(task().optimum).sum(), "pull_scale": 1.0}
     rates = algorithms.fed_fw.Hparams(**numbers)
     chosen = algorithms.fed_fw(factored_loss)

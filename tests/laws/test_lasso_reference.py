@@ -1,4 +1,4 @@
-"""The planted LASSO at full size: what the paper reports of its Figure 3, within tolerances."""
+"""The planted LASSO at full size: the results of the paper's Figure 3, within tolerances."""
 
 import functools
 
@@ -18,7 +18,7 @@ RATES = {"client_lr": [0.001, 0.003, 0.01], "server_lr": [0.3, 1.0], "penalty_sc
 
 @functools.cache
 def curves(name):
-    """F1 and density every ten rounds, by (client_lr, server_lr)."""
+    """Return F1 and density every ten rounds, by (client_lr, server_lr)."""
     problem = lasso()
     algorithm = getattr(fcojax.algorithms, name)(
         problem.loss, fcojax.transforms.euclidean(federations.kernel_l1())
@@ -44,7 +44,7 @@ def curves(name):
 
 
 def final(curve):
-    """Averaged over the last hundred rounds."""
+    """Return the mean over the last hundred rounds."""
     return curve[-10:].mean()
 
 

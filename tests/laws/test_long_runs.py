@@ -1,4 +1,4 @@
-"""Sums that grow for as long as a run lasts, in float32."""
+"""Sums that grow during a whole run, in float32."""
 
 import dataclasses
 import functools
@@ -61,7 +61,7 @@ def model(kind, num_rounds):
 
 @pytest.mark.parametrize("num_rounds", [20_000, 200_000])
 def test_dual_averaging_in_float32_does_not_degrade_with_rounds(num_rounds):
-    """Plain sums of dual and elapsed time are off by 7e-5 and 7e-4 here."""
+    """Plain sums of dual and elapsed time have errors of 7e-5 and 7e-4 here."""
     single, double = (model(kind, num_rounds) for kind in ("float32", "float64"))
     assert max(abs(a - b) for a, b in zip(single, double, strict=True)) < 5e-6
 
@@ -80,7 +80,7 @@ def after_20000_rounds(row, cohort=None):
 
 @pytest.mark.parametrize("method", [name for name in lasso.EXACT if lasso.EXACT[name].floor])
 def test_exact_methods_in_float32_do_not_drift_in_20000_rounds(method):
-    """Half the clients: what the server adds up is never summed afresh."""
+    """With half of the clients the server never recomputes its sums."""
     row = lasso.EXACT[method]
     half = fcojax.uniform_cohort(cohort_size=4)
     model = lasso.last(
@@ -91,7 +91,7 @@ def test_exact_methods_in_float32_do_not_drift_in_20000_rounds(method):
 
 
 def test_composite_fl_as_published_drifts_in_single_precision():
-    """By 2e-4 with everyone, where the form with the server's mean is off by 7e-7."""
+    """By 2e-4 with full participation; the form with the server's mean has an error of 7e-7."""
     published, held = (
         lasso.distance(
             lasso.last(

@@ -1,4 +1,4 @@
-"""Lost uploads: a client that gets no answer takes its state back, so what is exact stays exact."""
+"""Lost uploads: a client without a reply restores its state, so exact methods stay exact."""
 
 import functools
 
@@ -89,7 +89,7 @@ def test_methods_exact_without_losses_are_exact_with_lost_uploads(name, cohort):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["fed_dyn, exact", "fed_manifold"])
 def test_lossy_rounds_leave_nothing_behind(name):
-    """Fifty lossy rounds and then clean ones."""
+    """Fifty rounds with losses, then rounds without."""
     _, state = distance(name, LOSSY, 50)
     assert distance(name, fcojax.everyone(), None, state)[0] < 1e-12
 

@@ -82,7 +82,7 @@ laws = settings(max_examples=25, deadline=None, derandomize=True)
 
 @functools.cache
 def lifted(name):
-    """The manifold of the row with every map jitted over a batch."""
+    """Return the row's manifold with every map jitted over a batch."""
     row = ROWS[name]
     maps = {
         field: jax.jit(jax.vmap(getattr(row.manifold, field)))
@@ -95,7 +95,7 @@ def lifted(name):
 
 @functools.cache
 def slope(name, field):
-    """The directional derivative of the last argument of a map, jitted over a batch."""
+    """Return a map's directional derivative in its last argument, jitted over a batch."""
     function = getattr(ROWS[name].manifold, field)
 
     def along(*arguments):
@@ -110,7 +110,7 @@ def add(x, factor, y):
 
 
 def inner(x, y):
-    """The inner products of two batches, one number an example."""
+    """Return the inner products of two batches, one number per example."""
     parts = jax.tree.map(lambda a, b: np.sum(np.reshape(a * b, (BATCH, -1)), axis=1), x, y)
     return sum(jax.tree.leaves(parts))
 
@@ -124,7 +124,7 @@ def gap(x, y):
 
 
 def scaled(x, factor):
-    """Every example times its own factor."""
+    """Multiply every example by its own factor."""
 
     def one(leaf):
         return np.asarray(leaf) * np.reshape(factor, (BATCH,) + (1,) * (np.ndim(leaf) - 1))
@@ -133,7 +133,7 @@ def scaled(x, factor):
 
 
 def draw(name, seed):
-    """Points, tangents of norm ``size``, ambient vectors of norm 1, and the lifted manifold."""
+    """Return points, tangents of norm ``size``, unit ambient vectors, and the lifted manifold."""
     m, row = lifted(name), ROWS[name]
     rng = np.random.default_rng(seed)
 
@@ -168,7 +168,7 @@ def test_differential_of_project_is_the_tangent_projection(name, seed):
     m, _, x, _, v, _ = draw(name, seed)
     differential = slope(name, "project")(x, v)
     tangent = m.to_tangent(x, v)
-    if name == "grassmann":  # as matrices, the points are those of Stiefel
+    if name == "grassmann":  # as matrices, the points are on the Stiefel manifold
         assert gap(differential, lifted("stiefel").to_tangent(x, v)) <= 1e-10
         differential = m.to_tangent(x, differential)
     assert gap(differential, tangent) <= 1e-10
@@ -216,7 +216,7 @@ def test_project_is_two_lipschitz_in_the_half_tube(name, seed):
 
 
 def assert_order(distances, order):
-    """Check that distances(t) is of order t^order, where it is above rounding errors."""
+    """Check that distances(t) is of order t^order above rounding errors."""
     far, near = distances(2.0**-6), distances(2.0**-7)
     accurate = near > 1e-11
     np.testing.assert_allclose(np.log2(far[accurate] / near[accurate]), order, atol=0.2)
@@ -292,7 +292,7 @@ def test_log_inverts_exp(name, seed):
 
 @law(LOGARITHMIC)
 def test_inverses_can_be_differentiated_at_coinciding_points(name, seed):
-    """There all angles are equal, so singular vectors have no derivative."""
+    """All angles are equal there, so singular vectors have no derivative."""
     _, _, x, u, _, _ = draw(name, seed)
     assert gap(slope(name, "inverse_retract")(x, x, u), u) <= 1e-11
     assert gap(slope(name, "log")(x, x, u), u) <= 1e-11

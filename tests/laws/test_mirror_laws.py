@@ -1,4 +1,4 @@
-"""Every mirror map against the laws of mirror maps, and identities of each."""
+"""Laws of mirror maps for every mirror map, and identities of each."""
 
 import functools
 

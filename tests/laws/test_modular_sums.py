@@ -1,4 +1,4 @@
-"""Sums modulo a power of two: against whole numbers that wrap, the grid's error, refusals."""
+"""Sums modulo a power of two: against integers that overflow, the grid's error, refusals."""
 
 import functools
 
@@ -20,7 +20,7 @@ GRID = uploads.modular_sum(STEP, BITS)
 
 def mean_of(vectors):
     codec, aggregator = GRID
-    """What the server receives of clients of equal weight, and the whole numbers they sent."""
+    """Return the server's result for clients of equal weight, and the integers they sent."""
     codes = [
         codec.encode(None, [jnp.asarray(x)], (), jax.random.fold_in(KEY, index), KEY)[0][0]
         for index, x in enumerate(vectors)
@@ -35,7 +35,7 @@ def mean_of(vectors):
 
 
 def test_the_mean_is_that_of_sums_that_wrap():
-    """Of a server that adds remainders, each summand wrapped by itself; and so is each of these."""
+    """A server adds remainders, so each summand is reduced separately, as here."""
     vectors = np.random.default_rng(0).uniform(-40, 40, (6, 50))  # 320 steps, of a range of 128
     vectors[-1] = -vectors[:-1].sum(axis=0) + np.linspace(-10, 10, 50)
     found, codes = mean_of(vectors)
@@ -47,7 +47,7 @@ def test_the_mean_is_that_of_sums_that_wrap():
 
 
 def test_one_sum_beyond_the_range_spoils_the_round():
-    """At -128 it is in the range, at 128 it is not."""
+    """-128 is in the range, 128 is not."""
     low, high = np.full((4, 3), -4.0), np.full((4, 3), 4.0)
     np.testing.assert_array_equal(mean_of(low)[0], low[0])
     assert np.isnan(mean_of(high)[0]).all()
@@ -95,7 +95,7 @@ def run(both, data=data, cohort=None, chunk=None, num_rounds=5):
 
 @pytest.mark.slow
 def test_runs_are_the_same_bit_for_bit_on_any_chunk_and_two_devices():
-    """Whole numbers add up exactly, in any order; also with absent clients and lost uploads."""
+    """Integers add up exactly in any order, also with absent clients and lost uploads."""
     lossy = fcojax.dropout(fcojax.uniform_cohort(cohort_size=4), 0.3)
     grid = uploads.modular_sum(1e-3, 24)
     expected, history = run(grid, cohort=lossy)

@@ -1,4 +1,4 @@
-"""Every penalty and constraint against every law that applies to it."""
+"""All laws for all penalties and constraints to which they apply."""
 
 import hypothesis.strategies as st
 import jax
@@ -156,7 +156,7 @@ REPRESENTATIVES = {
 
 
 def quick_and_slow(laws):
-    """Every law with every row it applies to, marked as slow but for the representatives."""
+    """Return all laws with their rows, marked slow except for the representatives."""
     return [
         pytest.param(law, name, marks=[] if name in REPRESENTATIVES else pytest.mark.slow)
         for law, name in pairs(laws, ALL)

@@ -1,7 +1,7 @@
-"""When FedPD and FedDyn are the same method, and what becomes of the ways to get it wrong.
+"""When FedPD and FedDyn are the same method, and the effects of mistakes.
 
-With everyone, no skipping, the same solver from the same start, and a drift that is the mean of
-the duals, they coincide, whatever the duals are and however roughly clients solve.
+With full participation, no skipping, the same solver from the same start, and a drift that is the
+mean of the duals, they coincide for all duals and also for inexact solvers.
 """
 
 import numpy as np
@@ -64,7 +64,7 @@ def test_another_start_of_the_local_steps_is_another_method_with_the_same_limit(
 
 
 def literal_fed_dyn(duals, drift, solve, duals_after, num_rounds=60, drift_after=None):
-    """FedDyn of everyone; ``duals_after`` says how duals follow from the clients' new models."""
+    """FedDyn with full participation; ``duals_after`` computes duals from the new models."""
     center, models, centers = first_point(), np.tile(first_point(), (NUM_CLIENTS, 1)), []
     for _ in range(num_rounds):
         models = solve(models, center, duals)
@@ -93,7 +93,7 @@ START = DUALS["minus the gradients"]
 
 
 def test_duals_may_be_evaluated_afresh_only_if_clients_solve_exactly():
-    """An exact answer has lambda_i = -grad f_i(x_i), a rough one has not."""
+    """An exact solution has lambda_i = -grad f_i(x_i), an inexact one does not."""
     settings = (START, START.mean(axis=0))
     ours = trajectory("fed_dyn", duals=START).server.center
     afresh = literal_fed_dyn(*settings, solve_exactly, reevaluated)
@@ -102,7 +102,7 @@ def test_duals_may_be_evaluated_afresh_only_if_clients_solve_exactly():
     afresh = literal_fed_dyn(*settings, solve_roughly, reevaluated, num_rounds=2000)
     assert largest_gap(ours, afresh[:60]) > 0.01
     assert relative_error(afresh[-1]) > 0.01
-    assert largest_gap(afresh[-1], afresh[-100]) < 1e-12  # it has stopped there
+    assert largest_gap(afresh[-1], afresh[-100]) < 1e-12  # it has converged
     both = literal_fed_dyn(
         *settings,
         solve_roughly,
@@ -114,7 +114,7 @@ def test_duals_may_be_evaluated_afresh_only_if_clients_solve_exactly():
 
 
 def test_a_gradient_with_the_wrong_sign_never_converges():
-    """The linear term of the local problem is minus the client's gradient and not plus."""
+    """The linear term of the local problem is minus the client's gradient, not plus."""
     right = trajectory("fed_dyn", duals=DUALS["plus the gradients"]).server.center
     wrong = literal_fed_dyn(
         DUALS["plus the gradients"],
@@ -149,7 +149,7 @@ def test_a_drift_that_is_not_the_mean_dual_is_a_bias_for_ever(cohort, num_rounds
     curvatures, _ = curvatures_and_slopes()
     predicted = optimum() + np.linalg.solve(curvatures.mean(axis=0), offset)
     assert relative_error(predicted) > 0.5
-    # It is not where the run starts: there the test could not fail.
+    # It is not the start point, at which the test could not fail.
     assert largest_gap(primal_dual.first_point(), predicted) > 0.1
     np.testing.assert_allclose(states.server.center[-1], predicted, rtol=0, atol=1e-12)
     unbiased = trajectory("fed_dyn", duals=duals, cohort=cohort, rounds_between=between)

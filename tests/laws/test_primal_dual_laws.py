@@ -1,4 +1,4 @@
-"""What FedPD and FedDyn keep in every round, and what they are in special cases."""
+"""Invariants of FedPD and FedDyn in every round, and their special cases."""
 
 import functools
 
@@ -35,7 +35,7 @@ FIRST = np.random.default_rng(3).standard_normal((NUM_CLIENTS, DIM))
 
 @functools.cache
 def sampled(cohort):
-    """FedDyn with rough solves, weights, a penalty and duals that start anywhere."""
+    """FedDyn with inexact solves, weights, a penalty and arbitrary first duals."""
     return trajectory(
         "fed_dyn",
         "gd",
@@ -50,7 +50,7 @@ def sampled(cohort):
     "cohort", ["everyone", "half", "coin flips", pytest.param("one", marks=pytest.mark.slow)]
 )
 def test_the_drift_is_the_mean_dual_after_every_round(cohort):
-    """Over all clients by their weights, the absent ones included."""
+    """Weighted over all clients, absent ones included."""
     states = sampled(cohort)
     mean = np.einsum("m,rmi->ri", np.array(WEIGHTS) / np.sum(WEIGHTS), states.clients.dual)
     assert np.ptp(mean, axis=0).max() > 0.1
@@ -58,7 +58,7 @@ def test_the_drift_is_the_mean_dual_after_every_round(cohort):
 
 
 def test_an_exact_solve_makes_the_dual_minus_the_gradient():
-    """For any dual before it and any cohort, once a client has taken part."""
+    """For any previous dual and any cohort, after a client has taken part."""
     for name, cohort in (("fed_pd", "everyone"), ("fed_dyn", "half")):
         states = trajectory(name, cohort=COHORTS[cohort], duals=FIRST)
         moved = (states.clients.dual != FIRST).any(axis=-1)
@@ -87,7 +87,7 @@ def skipping():
 
 
 def test_a_skipped_round_is_a_proximal_point_step_on_the_clients_own_loss():
-    """After an exact solve the anchor is x_i - eta grad f_i(x_i), and so the next answer is
+    """After an exact solve the anchor is x_i - eta grad f_i(x_i), and so the next solution is
     prox_{eta f_i}(x_i)."""
     states = skipping()
     skipped = ~states.server.synced
@@ -106,7 +106,7 @@ def test_the_model_changes_in_rounds_with_an_exchange_and_in_no_others():
 
 
 def test_the_coin_falls_with_its_probability_in_every_round_anew():
-    """Of 4000 coins, five standard deviations either way; a schedule has each round its own."""
+    """4000 coins within five standard deviations; a schedule gives each round its probability."""
     num_rounds, skip = 4000, 0.3
     synced = coins(np.full(num_rounds, skip))
     deviation = np.sqrt(num_rounds * skip * (1 - skip))
@@ -120,7 +120,7 @@ def test_the_coin_falls_with_its_probability_in_every_round_anew():
 
 
 def coins(skip_probability):
-    """Whether each round ends with an exchange, for one client with nothing to do."""
+    """Return whether each round ends with an exchange, for one client without work."""
     chosen = primal_dual.algorithm("fed_pd")
     data = jax.tree.map(lambda leaf: leaf[:1], primal_dual.population().examples)
     rates = hparams("fed_pd")._replace(skip_probability=fcojax.schedule(skip_probability))
@@ -138,7 +138,7 @@ def coins(skip_probability):
 
 
 def fed_dr(y, scale, num_rounds):
-    """Federated Douglas-Rachford splitting with alpha = 1 and everyone, its centers."""
+    """Return the centers of federated Douglas-Rachford splitting, alpha = 1, all clients."""
     centers = []
     models = prox(y, ETA)
     reflected = 2 * models - y
@@ -156,8 +156,8 @@ def fed_dr(y, scale, num_rounds):
 def test_with_a_server_prox_they_are_douglas_rachford_splitting(name):
     r"""FedDR with alpha = 1, where :math:`y_i = x_0 - \eta \lambda_i`.
 
-    The two meet once the first center is the same: FedDR starts from y_i^0, whose duals are
-    lambda_i = (x_i - y_i^0) / eta, and takes its mean before it solves.
+    The two agree if the first center is the same: FedDR starts from y_i^0, whose duals are
+    lambda_i = (x_i - y_i^0) / eta, and averages before it solves.
     """
     scale, y = 0.2, first_point() + FIRST
     models = prox(y, ETA)
@@ -173,7 +173,7 @@ def test_with_a_server_prox_they_are_douglas_rachford_splitting(name):
 
 
 def test_variance_reduction_on_full_batches_is_gradient_descent():
-    """The corrections then add up to the gradient itself, however rarely it is refreshed."""
+    """The corrections then add up to the gradient, however rarely it is refreshed."""
     options = {"rates": hparams("fed_pd", skip_probability=0.3)}
     plain = trajectory("fed_pd", "gd", **options)
     reduced = trajectory("fed_pd", variance_reduced(refresh_every=100), **options)

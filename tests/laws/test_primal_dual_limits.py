@@ -1,6 +1,6 @@
-"""Where FedPD and FedDyn end up, with and without psi, and how near in single precision.
+"""The limits of FedPD and FedDyn, with and without psi, and in single precision.
 
-Heterogeneous strongly convex quadratics; errors are relative to the size of the minimiser.
+The losses are heterogeneous strongly convex quadratics; errors are relative to the solution.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ client_l1 = proxgd(plain_l1)
     [("exact", 3), ("gd", 1), pytest.param("gd", 10, marks=pytest.mark.slow)],
 )
 def test_every_prox_step_and_every_solver_ends_at_the_minimiser(solver, num_steps, eta):
-    """A single local step a round is enough, and so is a prox step of any size."""
+    """One local step per round is enough, and any prox step is allowed."""
     state = last_state(
         "fed_pd", solver, rates=hparams("fed_pd", eta), num_steps=num_steps, num_rounds=4000
     )
@@ -61,7 +61,7 @@ def test_fed_dyn_needs_no_more_than_one_client_a_round(eta, cohort_size):
 
 
 def mean_error(eta, skip_probability):
-    """Of the server's model, over the second half of 6000 rounds."""
+    """The error of the server's model, over the second half of 6000 rounds."""
     rates = hparams("fed_pd", eta, skip_probability=skip_probability)
     centers = trajectory("fed_pd", rates=rates, rounds_between=100).server.center
     return np.mean([relative_error(center) for center in centers[len(centers) // 2 :]])
@@ -89,7 +89,7 @@ def test_skipping_less_and_less_often_removes_the_floor():
 
 @functools.cache
 def sparse_optimum():
-    """The minimiser of the mean quadratic plus psi, by coordinate descent."""
+    """Return the minimiser of the mean quadratic plus psi, by coordinate descent."""
     curvatures, slopes = (array.mean(axis=0) for array in curvatures_and_slopes())
     x = np.zeros(DIM)
     for _ in range(500):
@@ -114,7 +114,7 @@ SLOW = [pytest.param(case, marks=pytest.mark.slow) for case in list(COMPOSITE)[3
 def test_a_server_prox_ends_at_the_composite_minimiser(case):
     r"""There x_i = x_0 = x*, lambda_i = -grad f_i(x*), and x* = prox(x* + eta mean lambda).
 
-    Zeros are exact, because the model comes out of the prox.
+    Zeros are exact, because the model is the result of a prox.
     """
     name, solver, cohort = COMPOSITE[case]
     rates = hparams(name, penalty_scale=SCALE)
@@ -155,7 +155,7 @@ def test_a_client_prox_ends_there_too_and_its_duals_hold_a_subgradient(name, coh
 
 @pytest.mark.slow
 def test_in_single_precision_twenty_thousand_rounds_do_not_drift():
-    """The drift is added up round by round and never summed afresh."""
+    """The drift accumulates over rounds and is never recomputed."""
     wide = primal_dual.population()
     rows = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), wide.examples)
     narrow = dataclasses.replace(wide, examples=rows)

@@ -1,7 +1,7 @@
-"""FedPD and FedDyn on losses that are not convex: stationary points, at the rate of the source.
+"""FedPD and FedDyn on nonconvex losses: stationary points, at the rate of the source.
 
-Robust regression with r^2 / (2 (1 + r^2)), whose curvature lies between -1/4 and 1. Clients differ
-in their rows and in what is true of them, and the mean loss is concave along some direction.
+The loss is robust regression with r^2 / (2 (1 + r^2)), whose curvature is between -1/4 and 1.
+Clients differ in their rows and true weights, and the mean loss is concave along some direction.
 """
 
 import functools
@@ -41,13 +41,13 @@ def mean_loss(x):
 
 
 def smoothness():
-    """The largest L of a client, since the curvature of the loss of a row is at most |a|^2."""
+    """Return the largest L of a client; the curvature of a row's loss is at most |a|^2."""
     return max(np.linalg.eigvalsh(r["a"].T @ r["a"] / NUM_ROWS)[-1] for r in population())
 
 
 @functools.cache
 def squared_gradients(name, cohort_size=NUM_CLIENTS, skip_probability=0.0):
-    """|grad f|^2 of the model after each round, with eta just below (sqrt(5) - 1) / (4 L)."""
+    """Return |grad f|^2 after each round, with eta just below (sqrt(5) - 1) / (4 L)."""
     eta = 0.99 * (5**0.5 - 1) / (4 * smoothness())
     factory = getattr(algorithms, name)
     algorithm = factory(loss) if name == "fed_avg" else factory(loss, zero())
@@ -78,7 +78,7 @@ def test_the_mean_loss_is_not_convex_where_the_runs_begin():
 
 @pytest.mark.parametrize(("name", "cohort_size"), [("fed_pd", 8), ("fed_dyn", 8), ("fed_dyn", 4)])
 def test_the_mean_squared_gradient_falls_as_one_over_the_rounds(name, cohort_size):
-    """The squares have a finite sum: three times as many rounds again add hardly anything."""
+    """The squares have a finite sum: three times as many further rounds add very little."""
     squares = squared_gradients(name, cohort_size)
     assert squares[1000:].sum() < 0.01 * squares[:1000].sum()
     assert squares[-1] < 1e-16

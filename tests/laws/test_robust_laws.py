@@ -26,7 +26,7 @@ RULES = {
     "one_step": robust.centred_clipping(2.0),
     "centred_clipping": robust.centred_clipping(1.0, steps=3),
 }
-# Their weighted mean, with nobody bad or no radius.
+# With a share of zero or an infinite radius they equal the weighted mean.
 LIMITS = {
     "trimmed_mean": robust.trimmed_mean(0.0),
     "mean_around_median": robust.mean_around_median(0.0),
@@ -108,7 +108,7 @@ def test_medians_are_those_of_numpy_and_of_the_definition():
 
 
 def test_ten_equal_shares_have_the_median_of_ten():
-    """In float32 five tenths do not add up to one half."""
+    """In float32 five times a tenth does not sum to one half."""
     points = np.arange(10, dtype=np.float32)[:, None] ** 2
     assert mean(robust.median(), points, np.full(10, 0.1, np.float32)) == [20.5]
 
@@ -163,7 +163,7 @@ BREAKING = ("median", "trimmed_mean", "mean_around_median", "geometric_median", 
 
 @pytest.mark.parametrize("name", BREAKING)
 def test_breakdown_is_just_under_half_of_the_weight(name):
-    """Of the weight and not of the number: one heavy point against eight light ones."""
+    """Breakdown depends on weight, not number: one heavy point against eight light ones."""
     points, _ = cloud(10, n=9)
     points[0] = 1e6
     rules = {
@@ -183,7 +183,7 @@ SMALL = 0.0055  # 0.6 per cent of the weight, rounded
 
 
 def site_with_little_data(seed=11):
-    """Forty clients that agree to a fifth; a small one sends minus a thousand times their mean."""
+    """Return forty similar clients; a small one sends minus a thousand times their mean."""
     rng = np.random.default_rng(seed)
     honest = np.zeros(50)
     honest[0] = 1.0
@@ -196,7 +196,7 @@ def site_with_little_data(seed=11):
 
 
 def test_a_site_with_little_data_that_sends_a_thousandfold():
-    """The mean moves by 5.5 times its norm: the site's share times the way to what it sends."""
+    """The mean moves by 5.5 times its norm: the site's weight times the distance to its upload."""
     points, weights, honest = site_with_little_data()
     size = np.linalg.norm(honest)
 
@@ -208,7 +208,7 @@ def test_a_site_with_little_data_that_sends_a_thousandfold():
     clipping = {"one_step": robust.centred_clipping(1.5 * size)}
     clipping["centred_clipping"] = robust.centred_clipping(1.5 * size, steps=3)
     found = {name: mean(rule, points, weights) for name, rule in {**RULES, **clipping}.items()}
-    # Krum picks one honest upload, and none is as near as the others' mean or median.
+    # Krum returns one honest upload, and none is as near as the mean or median of the others.
     picked = found.pop("krum")
     apart = np.linalg.norm(points[:-1] - picked, axis=1)
     assert apart.min() < 1e-12
@@ -230,7 +230,7 @@ BAD_OF_THREE = {
 @pytest.mark.parametrize("factor", [1e10, 1e20, 3e37, -1e20])
 @pytest.mark.parametrize("name", [*BAD_OF_THREE, "nearest_neighbour_mixing"])
 def test_exactly_the_share_that_a_rule_bears_is_borne_in_float32(name, factor):
-    """Three sites of equal weight: 1 - 1/3 exceeds the sum of two thirds by 1.8e-7."""
+    """With three sites of equal weight 1 - 1/3 exceeds the sum of two thirds by 1.8e-7."""
     honest = np.array([[1.0, -2.0], [3.0, 2.0]], np.float32)
     sent = np.float32(factor) * np.array([[2.0, 1.0]], np.float32)
     for order in itertools.permutations(range(3)):
@@ -259,7 +259,7 @@ def test_points_as_far_from_the_median_share_what_is_cut(order):
 
 @st.composite
 def tied_clouds(draw):
-    """Few points on a small grid, so that distances, medians and scores are often equal."""
+    """Draw few points on a small grid, so that distances, medians and scores often tie."""
     n = draw(st.integers(1, 6))
     entries = st.lists(st.integers(-2, 2), min_size=2, max_size=2)
     points = np.array(draw(st.lists(entries, min_size=n, max_size=n)), float)
@@ -268,7 +268,7 @@ def tied_clouds(draw):
 
 
 def padded(points, weights, size=18):
-    """To one shape, for one compilation; points without weight have no effect."""
+    """Pad to one shape, for one compilation; points without weight have no effect."""
     fill = size - len(points)
     return np.vstack([points, np.full((fill, 2), 7.0)]), np.append(weights, np.zeros(fill))
 

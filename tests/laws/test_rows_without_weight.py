@@ -16,15 +16,15 @@ from fcojax.engine.stepper import start
 from tests.laws.test_algorithm_laws import ROWS, point, rates
 from tests.support import federations
 
-# Clients 1 and 3 have weight zero; their rows lie between those of the others.
+# Clients 1 and 3 have weight zero; their rows are between those of the others.
 WEIGHTS = (1.0, 0.0, 2.0, 0.0, 1.5)
 WEIGHTLESS = (1, 3)
 WORKS = {"full": fcojax.local_steps(2), "minibatches": fcojax.local_steps(2, 3)}
 BAD = (np.nan, np.inf, 1e300, -1e300)
 SOME = ("fed_dual_avg", "fed_dyn", "r_fed_svrg")
 NAMES = (*ROWS, "variance_reduced")
-# The engine masks these rows, so that one kind of work will do for most algorithms; FedGD takes
-# full gradients only.
+# The engine masks these rows, so one kind of work is enough for most algorithms; FedGD takes only
+# full gradients.
 PAIRS = [(name, "full" if name == "fed_gd" else "minibatches") for name in NAMES]
 PAIRS += [(name, "full") for name in SOME]
 
@@ -41,7 +41,7 @@ def build(name):
 
 @functools.cache
 def population(bad=None):
-    """The clients, with ``bad`` in all rows of those of weight zero."""
+    """Return the clients, with ``bad`` in all rows of clients with weight zero."""
     data = fcojax.from_clients(federations.quadratic_clients(), WEIGHTS)
     if bad is None:
         return data
@@ -56,7 +56,7 @@ def population(bad=None):
 
 
 def after(name, work, data):
-    """The whole state after two rounds, and what was counted."""
+    """Return the whole state after two rounds, and the counts."""
     row = "fed_pd" if name == "variance_reduced" else name
     given, plan, key = (build(name), rates(row)), Plan(WORKS[work]), jax.random.key(1)
     first = start(*given, point(row), data, key, plan)
@@ -88,7 +88,7 @@ def test_rows_of_weight_zero_on_two_devices(name, work):
 
 @pytest.mark.parametrize("name", ["fed_avg", "fed_dual_avg", "fed_pd"])
 def test_a_dropped_client_leaves_no_trace_of_its_numbers(name):
-    """One that counts and is dropped leaves no trace of its numbers, only of its absence."""
+    """A dropped client has the same effect as an absent one, for any numbers."""
     data, found = population(), []
     for bad in (np.nan, np.inf, -np.inf):
         spoilt = population(bad)
@@ -116,7 +116,7 @@ def exponential_loss(w, rows):
 
 @functools.cache
 def ragged(largest=1.0):
-    """Clients of 9, 8, 2 and 3 rows; those of the second are ``largest`` times as large."""
+    """Return clients of 9, 8, 2 and 3 rows; the second's rows are multiplied by ``largest``."""
     rng = np.random.default_rng(3)
     clients = [
         {"x": rng.standard_normal((size, 2)), "y": rng.standard_normal(size)}
@@ -149,7 +149,7 @@ def by_hand(loss, clients, weights, num_rounds=3):
 @pytest.mark.slow
 @pytest.mark.parametrize("num_devices", [1, 2])
 def test_full_batches_are_padded_with_the_clients_own_rows(num_devices):
-    """No client is dropped on account of rows that are not its own."""
+    """No client is dropped because of rows of other clients."""
     data = fcojax.from_clients(ragged())
     data = (
         fcojax.devices.shard_clients(data, fcojax.devices.client_mesh(2))
@@ -171,7 +171,7 @@ def test_full_batches_are_padded_with_the_clients_own_rows(num_devices):
 @pytest.mark.slow
 @pytest.mark.parametrize("num_devices", [1, 2])
 def test_a_huge_neighbour_drops_nobody_else(num_devices):
-    """exp overflows at the second client's rows, which lie where the others' padding would."""
+    """exp overflows at the second client's rows, which are in place of the others' padding."""
     data = fcojax.from_clients(ragged(1e5))
     data = (
         fcojax.devices.shard_clients(data, fcojax.devices.client_mesh(2))

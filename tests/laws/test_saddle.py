@@ -1,4 +1,4 @@
-"""Saddle points: the operator, the extra step against numpy, the theorems, the structure."""
+"""Saddle points: the operator, extragradient steps against numpy, theorems and structure."""
 
 import functools
 
@@ -24,7 +24,7 @@ START = {"x": np.array([1.0, -0.5]), "y": np.array([0.3, 0.8, -0.2])}
 
 @functools.cache
 def players():
-    """f(x, y) = x'Px/2 + (Ax - b)'y - y'Qy/2, clients with their own numbers."""
+    """f(x, y) = x'Px/2 + (Ax - b)'y - y'Qy/2, with different numbers for each client."""
     rng = np.random.default_rng(1)
     return [
         {
@@ -78,7 +78,7 @@ def move(w, client):
 
 
 def dual_extrapolation(num_steps, num_rounds=6, server_lr=1.0, scale=0.1):
-    """The algorithm as printed, client after client; the models, and the averages as printed."""
+    """Return the models and averages of the printed algorithm, in a loop over clients."""
     dual, elapsed, found, ahead, averages = np.concatenate([*START.values()]), 0.0, [], [], []
     for _ in range(num_rounds):
         ends, halves = [], []
@@ -170,17 +170,17 @@ def gaps(problem, factory, num_steps, num_rounds, client_lr, batch_size=None):
 
 
 def lipschitz():
-    """The largest singular value of A, which bilinear draws first."""
+    """Return the largest singular value of A, which bilinear draws first."""
     drawn = np.random.default_rng(0).uniform(-1, 1, (4, 5)).astype(np.float32)
     return np.linalg.norm(drawn, 2)
 
 
 @pytest.mark.slow
 def test_with_exact_gradients_the_gap_of_the_average_is_below_its_bound():
-    """And the descent-ascent of FedDualAvg is not, at the same rate."""
+    """Descent-ascent of FedDualAvg does not satisfy it at the same rate."""
     problem, rate = small(0.0, num_clients=1), 1 / lipschitz()
     found = gaps(problem, extrapolated_average, 1, 400, rate, batch_size=1)
-    # No point of the box is further than 3 from the start at its centre: |z|^2 / 2 <= 9 / 2.
+    # All points of the box are within 3 of the start at its centre: |z|^2 / 2 <= 9 / 2.
     bounds = np.array([exact_gap_bound(4.5, rate, steps) for steps in range(1, 401)])
     assert (found <= bounds).all()
     plain = gaps(problem, algorithms.fed_dual_avg, 1, 400, rate, batch_size=1)
@@ -202,7 +202,7 @@ def test_with_noise_and_local_steps_the_gap_of_the_average_is_below_its_bound():
 
 
 def test_the_gap_is_what_the_players_best_answers_win():
-    """They are at corners: each entry is -D, 0 or D."""
+    """They are corners: each entry is -D, 0 or D."""
     problem = small(0.0)
     rng = np.random.default_rng(0)
     matrix, target = (rng.uniform(-1, 1, shape).astype(np.float32) for shape in ((4, 5), (4,)))
@@ -219,7 +219,7 @@ def test_the_gap_is_what_the_players_best_answers_win():
 
 @pytest.mark.slow
 def test_the_gap_of_zero_is_what_is_won_of_a_target_of_rank_one():
-    """Half of the two columns is a multiple of the other, so there is one singular value."""
+    """The second half of the columns is a multiple of the first, so there is one singular value."""
     problem = small(0.0, num_columns=2)
     found = problem.measures({"x": jnp.zeros((5, 2)), "y": jnp.zeros((4, 2))})
     rng = np.random.default_rng(0)

@@ -23,7 +23,7 @@ NUCLEAR_IN_BALL = transforms.on_singular_values(transforms.with_box(transforms.l
 
 
 def into_nuclear_ball(shape):
-    """Divide by the nuclear norm if that is too large, which is not the projection."""
+    """Divide by the nuclear norm if it is too large; this is not the projection."""
 
     def member(x, scale):
         matrices = x.reshape(shape)
@@ -34,7 +34,7 @@ def into_nuclear_ball(shape):
 
 
 def into_spectral_ball(shape):
-    """Divide by the Frobenius norm, which is larger."""
+    """Divide by the Frobenius norm, which is an upper bound."""
 
     def member(x, scale):
         matrices = x.reshape(shape)
@@ -187,7 +187,7 @@ def directional(function, v, along, width=1e-6):
 
 @functools.cache
 def derivatives(name):
-    """``(v, along, weights) ->`` the slope of the prox along a direction, forward and reverse."""
+    """Return ``(v, along, weights) -> `` the prox's directional derivative, in both modes."""
 
     def both(v, along, weights):
         def read(v):

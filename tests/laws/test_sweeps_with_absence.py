@@ -1,4 +1,4 @@
-"""A sweep over seeds is its runs, also where chunks are empty for one seed and not for another."""
+"""A sweep over seeds equals its runs, also if chunks are empty for only some seeds."""
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +44,7 @@ def test_a_sweep_is_its_runs_with_states_losses_and_empty_chunks(name, cohort):
 
 @pytest.mark.slow
 def test_a_point_without_finite_uploads_takes_no_branch_of_its_neighbours():
-    """Its server waits for steps, while theirs asks for slopes and steps in turn."""
+    """Its server uses steps only, while the others' use gradients and steps in turn."""
     who, size = COHORTS["everyone"]
     grid = fcojax.grid.product(fcojax.algorithms.mime.Hparams, client_lr=[1e308, 0.05])
     state, history = after("mime", grid, who, size, KEYS)

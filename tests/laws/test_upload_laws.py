@@ -31,7 +31,7 @@ def normal(seed, *shape):
 
 
 def grid_error(unit):
-    """Exact squared error of rounding at random to multiples of ``unit(x)``."""
+    """Return the exact squared error of random rounding to multiples of ``unit(x)``."""
 
     def error(x):
         step = unit(x)
@@ -69,9 +69,9 @@ class Row(NamedTuple):
 
     Attributes:
       compressor: the compressor under test.
-      num_bytes: of 16 numbers in float64.
-      error: ``x -> E |C(x) - x|^2``; ``None`` if it has no short form.
-      worst: where the stated bound is attained; ``None`` if nowhere.
+      num_bytes: the bytes of 16 numbers in float64.
+      error: ``x -> E |C(x) - x|^2``; ``None`` without a simple formula.
+      worst: a vector that attains the stated bound; ``None`` if none does.
       homogeneous: whether C(2 x) = 2 C(x).
     """
 
@@ -162,7 +162,7 @@ def test_the_error_has_its_closed_form(name):
 
 
 def bound_of(row):
-    """The stated bound on E |C(x) - x|^2 / |x|^2, for 16 numbers."""
+    """Return the stated bound on E |C(x) - x|^2 / |x|^2, for 16 numbers."""
     like = jnp.zeros(SIZE)
     found = []
     if row.compressor.variance is not None:
@@ -206,7 +206,7 @@ def test_zero_stays_zero_and_twice_the_vector_is_twice_the_result(name):
 @each_row
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.float32])
 def test_payloads_keep_their_form(name, dtype):
-    """Scalars, matrices, empty arrays, integers and two dtypes in one payload."""
+    """A payload with scalars, matrices, empty arrays, integers and two dtypes."""
     compressor = ROWS[name].compressor
     payload = {
         "count": jnp.arange(3),
@@ -217,7 +217,7 @@ def test_payloads_keep_their_form(name, dtype):
     for chosen in (compressor, uploads.leafwise(compressor)):
         counted = name.split(",")[0] in ("top_k", "rand_k") or " and " in name
         if chosen.leafwise and counted:
-            continue  # k is more than the one number
+            continue  # k exceeds the size of one
         encoded = jax.jit(functools.partial(coding.encode, chosen, None))(payload, KEY)
         found = coding.decode(chosen, encoded)
         assert jax.tree.map(jnp.shape, found) == jax.tree.map(jnp.shape, payload)
@@ -228,7 +228,7 @@ def test_payloads_keep_their_form(name, dtype):
 
 @each_row
 def test_what_is_not_finite_stays_so(name):
-    """Also where the bad entry is not among those sent: the engine then drops the client."""
+    """Even if the bad entry is not sent; the engine then drops the client."""
     for bad in (np.nan, np.inf):
         payload = [jnp.where(jnp.arange(SIZE) == 5, bad, 0.1)]
         encoded = coding.encode(ROWS[name].compressor, None, payload, KEY)
@@ -293,7 +293,7 @@ SWEPT = {
 
 @pytest.mark.parametrize("name", SWEPT)
 def test_a_swept_strength_is_the_fixed_one(name):
-    """In values, in bytes and in constants."""
+    """Values, bytes and constants are the same."""
     make, function, number = SWEPT[name]
     swept, fixed, payload = make(function), make(number), [jnp.asarray(normal(12, 40))]
     same(swept, fixed, payload, Strengths())
@@ -319,7 +319,7 @@ def test_the_hartley_transform_is_orthogonal_and_its_own_inverse(size):
 
 
 def test_no_column_is_less_flat_than_the_constant_of_the_contraction():
-    """The mean of |cos + sin| over the g-th parts of the circle, least for g = 8."""
+    """The mean of |cos + sin| over g parts of the circle is smallest for g = 8."""
     angles = [2 * np.pi * np.arange(parts) / parts for parts in range(1, 500)]
     means = [np.mean(np.abs(np.cos(angle) + np.sin(angle))) for angle in angles]
     assert 1 + np.argmin(means) == 8
@@ -337,8 +337,8 @@ def test_the_decoded_vector_has_the_scalar_product_of_the_vector_itself(compress
             np.testing.assert_allclose(found @ x, x @ x, rtol=1e-12)
 
 
-# Distortion D of the best levels for a normal variable, Max 1960, table I; with the scale that
-# keeps the product, the error is D / (1 - D).
+# Distortion D of the optimal levels for a normal variable (Max 1960, table I); with the unbiased
+# scale the error is D / (1 - D).
 DISTORTION = {1: 1 - 2 / np.pi, 2: 0.1175, 3: 0.03454, 4: 0.009497}
 
 
@@ -347,7 +347,7 @@ NEAR_POWERS_OF_TWO = (1023, 1024, 1025, 1536, 2047)
 
 @functools.cache
 def shapes_of(size):
-    """Dense vectors, flat ones and ones with large entries, half of one, and ten entries."""
+    """Dense vectors, constant ones, some with large entries, half a constant, and ten entries."""
     dense, ten = normal(14, size), np.zeros(size)
     ten[np.random.default_rng(21).choice(size, 10, replace=False)] = dense[:10]
     return dense, dense**3, np.where(np.arange(size) < size // 2, dense, 0), ten
@@ -369,7 +369,7 @@ def rotated_error(chosen):
 @pytest.mark.parametrize("scale", ["unbiased", "least error"])
 @pytest.mark.parametrize("bits", DISTORTION)
 def test_errors_of_rotated_vectors_in_high_dimension(bits, scale):
-    """For any size, no more bits than entries times bits."""
+    """For any size the bits are at most entries times bits."""
     chosen, least = uploads.eden(bits, scale), DISTORTION[bits]
     expected = least / (1 - least) if scale == "unbiased" else least
     for size in NEAR_POWERS_OF_TWO:
@@ -380,7 +380,7 @@ def test_errors_of_rotated_vectors_in_high_dimension(bits, scale):
 
 @pytest.mark.parametrize("bits", DISTORTION)
 def test_rotated_sparse_vectors_have_no_larger_errors(bits):
-    """Of ten entries, and of one, wherever it is."""
+    """For ten entries, and for one at any position."""
     chosen, least = uploads.eden(bits, "least error"), DISTORTION[bits]
     for size in NEAR_POWERS_OF_TWO:
         sparse = [
@@ -392,7 +392,7 @@ def test_rotated_sparse_vectors_have_no_larger_errors(bits):
 
 
 def test_the_mean_of_many_draws_is_nearly_the_vector_in_high_dimension():
-    """Of sizes that are no powers of two; the bias is a hundredth of one draw's error of 0.57."""
+    """For sizes that are not powers of two; the bias is a hundredth of one draw's error of 0.57."""
     for chosen in (uploads.drive(), uploads.eden(2)):
         for size in (1023, 1025):
             x = normal(15, size)
@@ -408,7 +408,7 @@ def test_the_mean_of_many_draws_is_nearly_the_vector_in_high_dimension():
 
 
 def test_a_sparse_vector_stays_biased_as_the_docstring_says():
-    """Of (2, 1) only the first entry arrives, in any rotation by signs."""
+    """For (2, 1) only the first entry is sent, with any random signs."""
     found = [
         through(uploads.drive("unbiased"), [jnp.array([2.0, 1.0])], key=key)[0]
         for key in jax.random.split(KEY, 20)
@@ -438,7 +438,7 @@ def test_matrices_of_that_rank_arrive_and_others_are_projected():
 
 
 def test_low_rank_is_contractive_and_attains_its_bound():
-    """At a matrix whose singular values are equal; others are closer to their projection."""
+    """The bound is attained for equal singular values; other matrices have smaller errors."""
     chosen = uploads.power(2)
     flat = jnp.eye(8, 20)
     for matrix, attained in ((flat, True), (jnp.asarray(normal(19, 8, 20)), False)):

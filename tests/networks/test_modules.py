@@ -1,4 +1,4 @@
-"""Flax modules as functions: custom ones, with dropout, or with state that is refused."""
+"""Flax modules as functions: custom modules, with dropout, or with refused state."""
 
 import functools
 
@@ -42,7 +42,7 @@ def test_linen_and_nnx_modules_give_the_same_problem():
 
 
 class LinenMasks(linen.Module):
-    """Weights of each client, half of them dropped; with an argument ``deterministic``."""
+    """A module with dropout of half of its weights, and an argument ``deterministic``."""
 
     @linen.compact
     def __call__(self, x, deterministic):
@@ -51,7 +51,7 @@ class LinenMasks(linen.Module):
 
 
 class LinenTrain(linen.Module):
-    """The same, with an argument ``train``."""
+    """The same module with an argument ``train``."""
 
     @linen.compact
     def __call__(self, x, train):
@@ -60,7 +60,7 @@ class LinenTrain(linen.Module):
 
 
 class NnxMasks(nnx.Module):
-    """The same in NNX, whose mode decides."""
+    """The same module in NNX, with dropout by its mode."""
 
     def __init__(self, rngs):
         self.dense = nnx.Linear(NUM_CLIENTS, NUM_UNITS, use_bias=False, rngs=rngs)
@@ -75,7 +75,7 @@ MASKS = {"deterministic": LinenMasks(), "train": LinenTrain(), "nnx": lambda rng
 
 @functools.cache
 def masked(kind):
-    """A loss whose slope is the mask, of clients with one example and weights of their own."""
+    """Return a loss whose gradient is the dropout mask, for clients with one example each."""
     x = jax.ShapeDtypeStruct((1, NUM_CLIENTS), jnp.float32)
     functions = functions_of(MASKS[kind], x, (1, NUM_UNITS))
     return loss_of(functions, lambda outputs, rows: jnp.sum(outputs, axis=1)), functions
@@ -86,7 +86,7 @@ def clients():
 
 
 def masks_used(kind, key, num_steps, num_rounds):
-    """The sum of each client's masks over its steps and rounds; FedAvg adds up what it drew."""
+    """Return the sum of each client's masks over its steps and rounds, from FedAvg's model."""
     loss, functions = masked(kind)
     start = jax.tree.map(jnp.zeros_like, functions.init(jax.random.key(9)))
     hparams = fed_avg.Hparams(client_lr=1.0, server_lr=float(NUM_CLIENTS))
@@ -111,7 +111,7 @@ def test_dropout_differs_between_clients_steps_and_rounds_and_repeats_with_the_k
     second_step = masks_used(kind, key, 2, 1) - first
     second_round = masks_used(kind, key, 1, 2) - first
     masks = np.concatenate([first, second_step, second_round]).round(4)
-    assert set(np.unique(masks)) == {0.0, 2.0}  # dropped, or twice as large
+    assert set(np.unique(masks)) == {0.0, 2.0}  # an entry is dropped or doubled
     assert len(np.unique(masks, axis=0)) == 3 * NUM_CLIENTS
     np.testing.assert_array_equal(masks_used(kind, key, 1, 1), first)
     assert (masks_used(kind, jax.random.key(1), 1, 1) != first).any(axis=1).all()
@@ -182,7 +182,7 @@ def test_modules_that_no_round_can_keep_are_refused(model, message):
 
 
 class Table(linen.Module):
-    """The logits of the next token, whatever came before."""
+    """A model whose logits do not depend on earlier tokens."""
 
     @linen.compact
     def __call__(self, tokens):

@@ -1,4 +1,4 @@
-"""Flax networks as dicts of arrays: each against a formula, and properties of all."""
+"""Flax networks as dicts of arrays: each against a formula, and properties of all networks."""
 
 import functools
 
@@ -85,7 +85,7 @@ def test_start_points_are_glorot_uniform_and_differ():
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_outputs_of_an_example_do_not_depend_on_the_batch(name):
-    """A mask over padding relies on it."""
+    """The mask over padding relies on this."""
     apply, params, x = evaluated(name)
     before, after = apply(params, x), apply(params, x[[2, 1, 1]])
     np.testing.assert_allclose(before[1], after[1], rtol=1e-4, atol=1e-5)

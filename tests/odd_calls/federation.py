@@ -1,4 +1,4 @@
-"""A small federation and calls on it, which the tables of odd calls change in one argument."""
+"""A small federation and calls on it, of which the tables of odd calls change one argument."""
 
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ GRID = fcojax.grid.product(RATES, client_lr=[0.25, 0.5])
 
 
 class Custom(NamedTuple):
-    """Hyperparameters of a user's algorithm: a vector, a count, and a signed number."""
+    """Hyperparameters of a user's algorithm: a vector, a count, and a number of any sign."""
 
     client_lr: Scalar = 0.5
     shift: Any = 0.0
@@ -50,57 +50,57 @@ def custom(**metrics):
     )
 
 
-# One round of everyone with rate 1/2 from 0 ends at 1, half the mean of 1 and 3.
+# One round with full participation and rate 1/2 from 0 ends at 1, half the mean of 1 and 3.
 STARTED = {"algorithm": FED_AVG, "hparams": RATES(0.5), "params": ZERO, "data": DATA, "key": KEY}
 RUN = STARTED | {"plan": STEPS, "num_rounds": 1}
 
 
 def ran(**changes):
-    """The model of such a run."""
+    """Return the model of such a run."""
     return fcojax.run(**(RUN | changes))[0]
 
 
 def metric(of, **changes):
-    """What a client metric ``of`` the hyperparameters is in such a run."""
+    """Return the client metric ``of(hparams)`` of such a run."""
     return fcojax.run(**(RUN | {"algorithm": custom(x=of)} | changes))[1]["x"]
 
 
 def observed(observe, **changes):
-    """The observed ``w`` of such a run."""
+    """Return the observed ``w`` of such a run."""
     return fcojax.run(observe=observe, **(RUN | changes))[1]["w"]
 
 
 def planned(**changes):
-    """The model of such a run by another plan."""
+    """Return the model of such a run with another plan."""
     return ran(plan=fcojax.Plan(**({"work": STEPS} | changes)))
 
 
 def swept(**changes):
-    """The models of a sweep over two rates and two seeds."""
+    """Return the models of a sweep over two rates and two seeds."""
     given = {"algorithm": FED_AVG, "grid": GRID, "params": ZERO, "data": DATA, "keys": KEYS}
     return fcojax.sweep(**(given | {"plan": STEPS, "num_rounds": 1} | changes))[0]
 
 
 def started(**changes):
-    """The first state."""
+    """Return the first state."""
     return fcojax.start(**(STARTED | {"plan": STEPS} | changes))
 
 
 def advanced(**changes):
-    """The model after one round from the first state."""
+    """Return the model after one round from the first state."""
     given = {"algorithm": FED_AVG, "hparams": RATES(0.5), "data": DATA, "plan": STEPS}
     given = {"state": started(), "num_rounds": 1} | given | changes
     return fcojax.read_model(FED_AVG, RATES(0.5), fcojax.advance(**given)[0])
 
 
 def solved(certificate, **changes):
-    """The model at which a certificate holds."""
+    """Return the model at which a certificate holds."""
     given = STARTED | {"plan": STEPS, "certificate": certificate, "max_rounds": 100} | changes
     return fcojax.solve(**given)[0]
 
 
 def in_float32(call):
-    """The same call with float64 switched off."""
+    """Return the same call with float64 turned off."""
 
     def narrow():
         with jax.enable_x64(False):

@@ -1,6 +1,6 @@
-"""What annotations say is held: values that they exclude are refused, by the argument's name.
+"""Annotations are enforced: errors for excluded values name the argument.
 
-Arguments are judged before the body of a function runs, so that the others may be stand-ins.
+Arguments are checked before the body of a function runs, so the others may be dummies.
 """
 
 import importlib
@@ -24,7 +24,7 @@ PACKAGES = sorted(
 
 
 def validated():
-    """Every public function whose arguments are judged by their annotations, by its full name."""
+    """Return all public functions with checked annotations, by their full names."""
     found = {}
     for package in PACKAGES:
         module = importlib.import_module(package)
@@ -48,7 +48,7 @@ def alternatives(kind):
 
 
 def known(kind):
-    """Whether each alternative of an annotation is one that is judged."""
+    """Return whether each alternative of an annotation is checked."""
     return all(
         one in (type(None), bool, Callable, Mapping)
         or numbers_of(one) is not None
@@ -63,7 +63,7 @@ def is_good(value, numbers):
 
 
 def good(kind):
-    """A value that the annotation allows."""
+    """Return a value that the annotation allows."""
     for one in alternatives(kind):
         numbers = numbers_of(one)
         if one is type(None):
@@ -82,7 +82,7 @@ def good(kind):
 
 
 def bad(kind):
-    """Values that the annotation excludes."""
+    """Return values that the annotation excludes."""
     found = ["nonsense"]
     if type(None) not in alternatives(kind):
         found.append(None)
@@ -103,7 +103,7 @@ def bad(kind):
 
 
 def is_share(value, kind):
-    """Whether it is one of the numbers, not all whole, that an alternative allows."""
+    """Return whether an alternative of real numbers allows the value."""
     numbers = numbers_of(kind)
     real = numbers and not numbers.whole and isinstance(value, float | bool)
     return real and np.isfinite(value) and numbers.holds(np.float64(value))

@@ -1,4 +1,4 @@
-"""Calls that would run and be wrong are refused, in one line that names the argument."""
+"""Calls that would run and give a wrong result raise an error that names the argument."""
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +47,7 @@ def donated():
     return state
 
 
-# What an annotation cannot say: one refusal of each rule.
+# Rules that annotations cannot express, with one refusal of each.
 
 OTHER = algorithms.fed_dual_avg.Hparams
 CAPITALS = fcojax.from_rows({"X": np.ones((2, 3)), "y": np.array([0, 1])}, [1, 1])

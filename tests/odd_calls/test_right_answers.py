@@ -1,4 +1,4 @@
-"""What odd calls mean that are not refused."""
+"""Unusual calls that are allowed, and their results."""
 
 import jax.numpy as jnp
 import numpy as np

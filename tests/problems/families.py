@@ -21,7 +21,7 @@ class Family(NamedTuple):
 
 
 def on_manifold(manifold):
-    """A manifold as a constraint, for algorithms that know only of proxes."""
+    """Return a manifold as a constraint, for algorithms with a prox."""
     return Penalty(lambda x, scale: 0.0 * scale, lambda v, step, scale: manifold.project(v))
 
 
@@ -90,7 +90,7 @@ BUILDERS = {
 
 @functools.cache
 def sentences(num_clients=3, num_examples=4, length=6, num_tokens=5):
-    """Tokens and the next ones, padded with 0 to different lengths; the last is a full one."""
+    """Return tokens and the next tokens, padded with 0; the last sequence has full length."""
     rng = np.random.default_rng(0)
     num_rows = num_clients * num_examples
     tokens = rng.integers(1, num_tokens, size=(num_rows, length + 1), dtype=np.int32)
@@ -99,8 +99,8 @@ def sentences(num_clients=3, num_examples=4, length=6, num_tokens=5):
     return from_rows({"x": x, "y": y.astype(np.int32)}, [num_examples] * num_clients)
 
 
-# A small one of each network: what builds it, with which sizes, on which data, and its outputs for
-# an example.
+# A small instance of each network: its factory, its sizes, its data, and the number of its outputs
+# for an example.
 NETWORKS = {
     "two_layer": (networks.two_layer, (16, 5, 3), images, (3,)),
     "conv_net": (networks.conv_net, ((4, 4, 1), (2, 3), 5, 3), images, (3,)),
@@ -117,7 +117,7 @@ NETWORKS = {
 
 
 def as_problem(name, **options):
-    """The small network with the task of its data."""
+    """Return the small network with the task of its data."""
     build, sizes, data, outputs = NETWORKS[name]
     model = build(*sizes, **options)
     if data is sentences:
@@ -126,14 +126,14 @@ def as_problem(name, **options):
 
 
 def small(generator):
-    """A generator of synthetic clients at its defaults, with few clients and examples."""
+    """Return a synthetic problem with default arguments, but few clients and examples."""
     few = {"num_clients": 3, "num_examples": 8}
     known = inspect.signature(generator).parameters
     return Family(generator(**{name: few[name] for name in few if name in known}), 1e-4)
 
 
 def generators():
-    """The factories of the library that draw clients themselves, by name."""
+    """Return the library's factories of synthetic problems, by name."""
     for name in problems.__all__:
         factory = getattr(problems, name)
         if inspect.isfunction(factory) and typing.get_type_hints(factory)["return"] is Problem:
@@ -142,7 +142,7 @@ def generators():
                 yield name, factory
 
 
-# A new generator needs no row; descent circles around the saddle point of the bilinear one.
+# New factories are found by themselves; descent circles around the bilinear saddle point.
 TABLED = {name.removeprefix("synthetic_") for name in BUILDERS} | {"bilinear", "fmri_surrogate"}
 BUILDERS |= {
     name: functools.partial(small, generator)
@@ -158,12 +158,12 @@ def family(name) -> Family:
     return BUILDERS[name]()
 
 
-# The mean loss of a population, compiled once a loss and shape.
+# The mean loss of a population, compiled once for each loss and shape.
 mean_loss = jax.jit(population_loss, static_argnums=0)
 
 
 def in_float64(tree):
-    """Floating leaves in float64, so that finite differences have digits to spare."""
+    """Return floating leaves in float64, so that finite differences are accurate."""
     return jax.tree.map(
         lambda leaf: np.asarray(leaf, float) if leaf.dtype.kind == "f" else np.asarray(leaf), tree
     )

@@ -37,7 +37,7 @@ def test_clients_keep_their_rows_in_order():
 
 @pytest.mark.parametrize("ids", [["w10", "w2", "w1"], [10, 2, 1], [10.0, 2.0, 1.0]])
 def test_clients_come_in_the_order_of_their_ids(ids):
-    """With their rows and weights, in whichever order they were passed."""
+    """Clients keep their rows and weights, for any order of the arguments."""
     clients, weights = rows(3, 1, 4), [5.0, 6.0, 7.0]
     order = sorted(range(3), key=lambda m: ids[m])
     data = from_clients(clients, weights, ids=ids)
@@ -72,7 +72,7 @@ def test_ids_stay_on_the_host_and_do_not_retrace():
         assert not any(leaf.dtype.kind == "U" for leaf in map(np.asarray, jax.tree.leaves(data)))
         passed = weight(data)[1]
         assert passed.ids is None and passed.num_clients == 2
-    # Sizes differ where [7, 5] changes the order; names alone do not trace again.
+    # [7, 5] changes the order of the sizes; new names alone do not trace again.
     assert len(traces) == 1
 
 
@@ -93,7 +93,7 @@ def test_weights_are_powers_of_the_size(weights, expected):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_size_bounds_are_the_best_there_are(seed):
-    """Every choice of as many bounds is tried; fewer would pad more than allowed."""
+    """All choices of that many bounds are tried; fewer bounds would pad more than allowed."""
     rng = np.random.default_rng(seed)
     sizes = np.floor(rng.uniform(1, 60, 12) ** rng.uniform(0.5, 2)).astype(int) + 1
 
@@ -135,7 +135,7 @@ def test_weighing_by_examples_pools_the_data():
 
 
 def test_a_loss_with_large_intermediate_arrays_is_evaluated_in_small_blocks():
-    """All rows at once would be 512 MB; the answer is that of one block."""
+    """All rows at once would take 512 MB; the result equals that of one block."""
 
     def wide(w, rows):
         copies = jnp.broadcast_to(rows[:, None, None], (*rows.shape, 250, 256))
@@ -185,7 +185,7 @@ def test_population_loss_and_its_gradient_are_the_same_on_a_mesh(axes):
 
 
 def addresses(leaf):
-    """The memory of each device's part."""
+    """Return the memory of each device's part."""
     return [shard.data.unsafe_buffer_pointer() for shard in leaf.addressable_shards]
 
 
@@ -215,7 +215,7 @@ def test_a_device_with_fewer_rows_has_a_padded_copy():
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_arrays_are_joined_and_converted_in_memory_that_the_device_uses(dtype, order):
-    """If the device had a copy of its own, numpy would hold nothing."""
+    """If the device had its own copy, numpy would not hold the memory."""
     clients = [{"x": np.ones((250, 40), dtype, order=order)} for _ in range(4)]
     tracemalloc.start()
     with jax.enable_x64(False):
@@ -246,7 +246,7 @@ def test_a_large_array_is_copied_in_blocks_to_memory_that_the_device_uses(dtype,
     monkeypatch.undo()
     rows[...] = 0
     assert np.array_equal(np.asarray(data.examples["x"]).reshape(-1), values)
-    assert memory.copied(rows) is rows  # as it is small, without the limits above
+    assert memory.copied(rows) is rows  # small enough without the limits above
 
 
 def test_only_large_arrays_of_numpy_are_copied_on_a_cpu(monkeypatch):
@@ -286,7 +286,7 @@ def test_means_of_clients_are_those_of_their_rows_also_where_they_are_traced():
     assert float(population_loss(squared, w, data)) == pytest.approx(total, rel=1e-12)
 
     def observe(hparams, model, context):
-        positive = data.examples["y"] > 0  # truth values
+        positive = data.examples["y"] > 0  # booleans
         return {
             "losses": means(squared(model, data.examples), data),
             "positive": means(positive, data),

@@ -1,4 +1,4 @@
-"""What holds for every problem: its gradient, its precision, its seed, and that it can be run."""
+"""Properties of every problem: its gradient, its precision, its seed, and a run."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from fcojax.problems import population_loss
 from fcojax.transforms import euclidean, zero
 from tests.problems.families import BUILDERS, NETWORKS, family, in_float64
 
-# Compiling a run takes seconds; one of each kind of params and of constraint is run by default.
+# Compiling a run takes seconds; the default suite runs one of each kind of params and constraint.
 QUICK = ("least_squares", "pca", "two_layer")
 SLOW = [name for name in NETWORKS if name not in QUICK]
 
@@ -20,7 +20,7 @@ def start(name):
     return family(name).problem.init(jax.random.key(1))
 
 
-# Their layers compute in float32 whatever they are given.
+# Their layers always compute in float32.
 SINGLE = {"emnist_net", "char_lstm", "char_gru", "transformer"}
 
 

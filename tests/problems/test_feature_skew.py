@@ -12,7 +12,7 @@ strengths = st.floats(0, 2)
 
 
 def probed(dim, **changes):
-    """The maps x -> A_m x + b_m of many clients, [clients, dim, dim] and [clients, dim].
+    """Return the maps x -> A_m x + b_m of many clients, [clients, dim, dim] and [clients, dim].
 
     Every client has the origin and the unit vectors as its examples.
     """
@@ -43,7 +43,7 @@ def test_without_strength_nothing_changes(shape, dtype):
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 6), strengths, strengths, strengths, st.integers(0, 99))
 def test_a_client_has_one_affine_map_for_all_its_examples(dim, shift, scale, rotation, seed):
-    """Affine relations between its examples are kept; the examples of others do not matter."""
+    """Affine relations between a client's examples are kept; other clients have no effect."""
     rng = np.random.default_rng(seed)
     split = iid(24, 3, seed=seed)
     features = rng.standard_normal((24, dim))
@@ -63,7 +63,7 @@ def test_a_client_has_one_affine_map_for_all_its_examples(dim, shift, scale, rot
 
 @pytest.mark.parametrize("dim", [2, 5])
 def test_a_rotation_is_orthogonal(dim):
-    """Orthogonal, of determinant one, different from client to client; no feature is left out."""
+    """Orthogonal, of determinant one, different for each client, and involving every feature."""
     maps, offsets = probed(dim, rotation=0.8, seed=1)
     assert (offsets == 0).all()
     identity = np.broadcast_to(np.eye(dim), maps.shape)
@@ -82,7 +82,7 @@ def test_a_rotation_is_orthogonal(dim):
 
 
 def test_all_pairs_of_features_are_equally_likely():
-    """Of four features, the first is turned with each of the others a third of the time."""
+    """The first of four features is rotated with each of the others a third of the time."""
     maps, _ = probed(4, rotation=1.0, seed=2)
     partners = [np.flatnonzero(row[0, 1:]) for row in maps]
     assert all(partner.size == 1 for partner in partners)
@@ -110,7 +110,7 @@ def test_a_scale_is_log_normal_for_each_feature():
 
 
 def test_examples_are_scaled_then_rotated_then_shifted():
-    """All three at once are the three of the same seed, one after the other."""
+    """All three together equal the three in succession with the same seed."""
     knobs = {"shift": 1.5, "scale": 0.3, "rotation": 0.7}
     scales, turns = (probed(5, seed=5, **{name: knobs[name]})[0] for name in ("scale", "rotation"))
     maps, offsets = probed(5, seed=5, **knobs)

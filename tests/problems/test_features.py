@@ -1,4 +1,4 @@
-"""Features of a population: random ones for a Gaussian kernel, products for its square."""
+"""Features of a population: random features for a Gaussian kernel, products for its square."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def test_quadratic_features_have_the_quadratic_kernel():
 
 @pytest.mark.parametrize("features", [problems.quadratic_features, problems.random_features])
 def test_fields_without_vectors_of_real_numbers_are_refused(features):
-    """Factors would be rounded to whole numbers with the entries."""
+    """Otherwise factors would be rounded to integers like the entries."""
     for x, message in ((np.array([[3, 1]]), "has dtype int"), (np.ones(3), "one vector for each")):
         with pytest.raises(ValueError, match=message):
             features(from_clients([{"x": x}]))

@@ -23,7 +23,7 @@ def sessions(data, num_scans=18):
 
 
 def pattern(problem):
-    """The true support, from the measures of one voxel at a time."""
+    """Return the true support, from the measures of one voxel at a time."""
     eye = jnp.eye(150, dtype=jnp.float32)
     found = jax.jit(
         jax.vmap(lambda kernel: problem.measures({"kernel": kernel, "bias": jnp.float32(0)}))

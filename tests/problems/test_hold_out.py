@@ -1,4 +1,4 @@
-"""Some rows of every client, or all rows of some clients, to validate."""
+"""Held-out data: some rows of every client, or all rows of some clients."""
 
 import jax
 import numpy as np
@@ -17,7 +17,7 @@ SIZES = (2, 9, 30, 4, 100)
 
 
 def population(sizes=SIZES, **options):
-    """Every example is its own name: client * 1000 + row."""
+    """Each example's value identifies it: client * 1000 + row."""
     names = [1000 * m + np.arange(n) for m, n in enumerate(sizes)]
     return from_rows({"name": np.concatenate(names)}, sizes, **options)
 
@@ -36,14 +36,14 @@ def test_by_example_every_client_is_cut_in_two(share):
         assert np.array_equal(part.weights, data.weights)
         owner = np.repeat(np.arange(5), part.sizes)
         assert np.array_equal(names(part) // 1000, owner)
-        assert (np.diff(names(part)) > 0).all()  # rows keep their order
+        assert (np.diff(names(part)) > 0).all()  # the order of rows is kept
     for size, held in zip(SIZES, validation.sizes.tolist(), strict=True):
         assert held == min(max(round(share * size), 1), size - 1)
     check_same_clients(train, validation)
 
 
 def test_by_example_rows_are_held_out_alike():
-    """Each of ten rows of a client is held out in three tenths of 300 splits."""
+    """Each of ten rows of a client is held out in about three tenths of 300 splits."""
     data, times = population((10,) * 300), np.zeros(10)
     for row in names(hold_out_examples(data, 0.3, KEY)[1]) % 1000:
         times[row] += 1

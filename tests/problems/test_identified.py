@@ -1,4 +1,4 @@
-"""The round from which a pattern is the final one, against closed forms and a loop."""
+"""The round after which a pattern no longer changes, against closed forms and a loop."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from fcojax.transforms import euclidean, l1
 
 
 def test_dual_averaging_of_a_linear_loss_identifies_entries_when_theory_says():
-    """The model after k rounds is soft(w - k eta g, k eta lambda)."""
+    """Return the model after k rounds, soft(w - k eta g, k eta lambda)."""
     start, slope, rate, scale = (
         np.array([3.1, 1.3, 0.2, -2.6]),
         np.array([0.5, -0.4, 0, 0.3]),
@@ -30,7 +30,7 @@ def test_dual_averaging_of_a_linear_loss_identifies_entries_when_theory_says():
         num_rounds=40,
         observe=lambda hparams, model, context: {"support": model != 0},
     )
-    toward_zero = slope * np.sign(start)  # the loss pulls inward where this is positive
+    toward_zero = slope * np.sign(start)  # where this is positive the loss decreases towards zero
     expected = np.ceil(np.abs(start) / (rate * (scale + toward_zero)))
     np.testing.assert_array_equal(identified(history["support"], history["round"]), expected)
 

@@ -50,8 +50,8 @@ def test_squared_error_has_no_half():
     ("estimate", "truth", "expected"),
     [
         ([1.0, 1.0, 0.0, 0.0], [1, 0, 1, 0], (0.5, 0.5, 0.5, 0.5)),
-        ([0.0, 0.0], [1, 0], (0.0, 0.0, 0.0, 0.0)),  # nothing predicted: zero, not NaN
-        ([1e-3, 1.0], [1, 1], (0.5, 1.0, 0.5, 2 / 3)),  # below the cut is not found
+        ([0.0, 0.0], [1, 0], (0.0, 0.0, 0.0, 0.0)),  # no entry predicted: zero, not NaN
+        ([1e-3, 1.0], [1, 1], (0.5, 1.0, 0.5, 2 / 3)),  # entries below the threshold are not found
         ([-2.0, 3.0], [1, 1], (1.0, 1.0, 1.0, 1.0)),
     ],
 )

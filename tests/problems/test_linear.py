@@ -31,7 +31,7 @@ def ragged(seed=0, dim=3, sizes=(4, 9, 6), labels=None):
 @pytest.mark.parametrize("ridge", [0.0, 0.7])
 @pytest.mark.parametrize("weights", [None, "examples", [1.0, 0.5, 3.0]])
 def test_least_squares_knows_its_solution(ridge, weights):
-    """Against stacked rows: client m's are scaled by the root of p_m / n_m, the ridge is d more."""
+    """Against stacked rows: those of client m times sqrt(p_m / n_m), and d rows for the ridge."""
     clients = ragged()
     sizes = np.array([len(client["y"]) for client in clients])
     p = {"examples": sizes, "None": np.ones(3)}.get(str(weights), weights)
@@ -61,7 +61,7 @@ def test_normal_equations_are_curvature_and_slope():
     def value(w):
         return mean_loss(problem.loss, w, problem.train)
 
-    # F is quadratic: its gradients at zero and at the unit vectors are all there is to know.
+    # F is quadratic, so its gradients at zero and at the unit vectors determine it.
     slopes = jax.jit(jax.vmap(jax.grad(value)))(jnp.vstack([jnp.zeros(3), jnp.eye(3)]))
     np.testing.assert_allclose(slopes[0], -slope, atol=1e-13)
     np.testing.assert_allclose(slopes[1:] - slopes[:1], hessian, atol=1e-13)
@@ -100,7 +100,7 @@ def test_the_logistic_gradient_by_hand():
 
 
 def test_the_logistic_loss_is_accurate_at_any_margin():
-    """log(1 + exp(-m)) and its slope in float32, against another formula in float64."""
+    """log(1 + exp(-m)) and its derivative in float32, against another formula in float64."""
     logits = np.array([-1e4, -100.0, -20.0, 0.5, 20.0, 100.0, 1e4])
     for label in (0, 1):
         rows = {"x": jnp.asarray(logits, jnp.float32)[:, None], "y": jnp.full(7, label)}
@@ -150,7 +150,7 @@ def test_synthetic_labels_follow_the_planted_model():
     }
     found = problem.measures(params)
     assert (found["f1"], found["density"]) == (1.0, 0.5)
-    # The best rule is right with probability 1 / (1 + exp(-|logit|)).
+    # The best classifier is right with probability 1 / (1 + exp(-|logit|)).
     logits = np.asarray(problem.validation.examples["x"]) @ kernel + bias
     assert found["accuracy"] == pytest.approx(np.mean(1 / (1 + np.exp(-np.abs(logits)))), abs=0.03)
 

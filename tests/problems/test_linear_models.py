@@ -17,7 +17,7 @@ KEY = jax.random.key(0)
 
 
 def at(z, y):
-    """Parameters and rows with predictions z."""
+    """Return parameters and rows with predictions z."""
     params = {"kernel": jnp.ones(1), "bias": jnp.zeros(())}
     return params, {"x": jnp.asarray(z, float)[:, None], "y": jnp.asarray(y, float)}
 
@@ -44,7 +44,7 @@ def test_poisson_is_least_at_the_count():
 
 
 def refused(make, data, message, validation=None):
-    """In one line."""
+    """The error has one line."""
     with pytest.raises(ValueError, match=message):
         make(data, validation)
 
@@ -104,7 +104,7 @@ def survival():
 
 
 def partial_likelihood(kernel, data):
-    """By the book: for each event, the risks of those in the same client not gone before."""
+    """The textbook formula: for each event, the risks of its client's rows still at risk."""
     total, start = 0.0, 0
     for size in data.sizes.tolist():
         x, time, event = (
@@ -122,7 +122,7 @@ def test_cox_is_the_partial_likelihood_stratified_by_client():
     kernel = np.array([0.5, -1.0])
     value = problems.population_loss(cox_loss, jnp.asarray(kernel), data)
     assert float(value) * 11 == pytest.approx(partial_likelihood(kernel, data), rel=1e-12)
-    # A round of one step is a gradient step of that, also where clients are padded.
+    # A round of one step is a gradient step of it, also for padded clients.
     plan = fcojax.Plan(fcojax.local_steps(1), client_chunk_size=2)
     model, _ = fcojax.run(
         fed_avg(cox_loss),

@@ -74,7 +74,7 @@ def test_rank_of_a_rotated_matrix():
 
 @pytest.mark.slow
 def test_dual_averaging_finds_rank_16_within_a_hundred_rounds():
-    """The report of Yuan, Zaheer and Reddi, Figure 4, on data of its size."""
+    """The results of Yuan, Zaheer and Reddi, Figure 4, on data of this size."""
     problem = problems.low_rank()
     algorithm = fcojax.algorithms.fed_dual_avg(
         problem.loss, euclidean(on_subtree(nuclear(), named("kernel")))
@@ -146,7 +146,7 @@ def test_completion_measures_vanish_at_the_matrix():
         place = tuple(np.asarray(data.examples[name]) for name in ("row", "column"))
         matrix[place] = data.examples["value"]
         seen[place] = True
-    # A missing entry follows from the others in its column, for the columns span two dimensions.
+    # The other entries of a column determine a missing one, as the columns span two dimensions.
     basis = np.linalg.svd(matrix[:, seen.all(axis=0)])[0][:, :2]
     for j in np.flatnonzero(~seen.all(axis=0)):
         weights = np.linalg.lstsq(basis[seen[:, j]], matrix[seen[:, j], j])[0]
@@ -167,7 +167,7 @@ def test_only_the_span_matters():
 
 
 def spec_pca():
-    """The population that the defaults draw, and its moment by another route."""
+    """Return the default population, and its moment computed differently."""
     problem = problems.synthetic_pca()
     x = np.asarray(problem.train.examples["x"], float)
     return problem, x, x.T @ x / len(x)
@@ -221,7 +221,7 @@ def test_pca_measures_by_eigenvectors():
 
 
 def test_pca_measures_see_small_errors_in_float32():
-    """Turned by 1e-4 towards one trailing axis, F - F* is 5e-9 of F, which float32 cannot hold."""
+    """Rotated by 1e-4 towards a trailing axis, F - F* is 5e-9 of F, too small for float32."""
     problem, _, moment = spec_pca()
     values, vectors = np.linalg.eigh(moment)
     angle = 1e-4

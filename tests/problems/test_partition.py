@@ -33,7 +33,7 @@ DIGESTS = {
 
 @st.composite
 def tasks(draw):
-    """Labels, with at least eight examples for each client, a number of clients and a seed."""
+    """Return labels with at least eight examples per client, a number of clients and a seed."""
     num_clients = draw(st.integers(1, 5))
     size = st.integers(8 * num_clients, 60)
     labels = draw(size.flatmap(lambda n: st.lists(st.integers(-2, 3), min_size=n, max_size=n)))
@@ -45,7 +45,7 @@ def same(one, other):
 
 
 def digest(found):
-    """The SHA-256 of a partition without ids."""
+    """Return the SHA-256 of a partition without ids."""
     content = hashlib.sha256()
     for array in (found.order, found.sizes):
         content.update(array.size.to_bytes(8, "little") + array.astype("<i8").tobytes())
@@ -58,7 +58,7 @@ def labels_of_clients(labels, found):
 
 
 def counts_of(labels, found):
-    """Examples of each client and label, counted one by one."""
+    """Return the number of examples of each client and label."""
     counts = np.zeros((found.sizes.size, labels.max() + 1), int)
     for client, mine in enumerate(found.indices()):
         for label in labels[mine]:
@@ -90,7 +90,7 @@ def test_another_seed_is_another_split(name):
 
 @pytest.mark.parametrize("name", PARTITIONERS)
 def test_examples_of_a_label_are_assigned_at_random(name):
-    """Also where the sizes are fixed; only a label of a single client may stay."""
+    """This holds with fixed sizes too; only a label of a single client may keep its order."""
     splits = [PARTITIONERS[name](TEN_LABELS, 4, seed) for seed in range(3)]
     owners = np.zeros((3, TEN_LABELS.size), int)
     for owner, split in zip(owners, splits, strict=True):
@@ -101,7 +101,7 @@ def test_examples_of_a_label_are_assigned_at_random(name):
         num_owners = np.array([np.unique(row).size for row in mine])
         if (num_owners > 1).all():
             assert not (mine == mine[0]).all()
-            # Neighbours do not stay together either, in one run of the label per client.
+            # Neighbours are separated too, within the label of a client.
             num_runs = 1 + (np.diff(mine, axis=1) != 0).sum(axis=1)
             assert (num_runs > num_owners).any()
             shared += 1
@@ -135,7 +135,7 @@ def test_examples_follow_their_client():
 @settings(max_examples=40, deadline=None)
 @given(tasks(), st.integers(1, 4))
 def test_shards_are_runs_of_the_sorted_labels(task, shards_per_client):
-    """So they have as many labels as there are shards, and one more for each cut within a label."""
+    """So the number of labels is that of the shards, plus one for each cut within a label."""
     labels, num_clients, seed = task
     found = partition.label_shards(labels, num_clients, shards_per_client, seed=seed)
     num_shards = num_clients * shards_per_client
@@ -148,7 +148,7 @@ def test_shards_are_runs_of_the_sorted_labels(task, shards_per_client):
 
 @pytest.mark.parametrize("shards_per_client", [1, 2, 4])
 def test_shards_that_fit_the_labels_have_one_label_each(shards_per_client):
-    labels = np.arange(240) % 4  # sixty of each: five, ten or twenty to a shard
+    labels = np.arange(240) % 4  # sixty of each label, with five, ten or twenty per shard
     found = partition.label_shards(labels, 12, shards_per_client, seed=1)
     assert max(len(mine) for mine in labels_of_clients(labels, found)) <= shards_per_client
     shard = 20 // shards_per_client
@@ -163,7 +163,7 @@ def test_dirichlet_near_zero_gives_every_label_to_one_client():
 
 
 def test_dirichlet_near_infinity_gives_equal_shares_with_unbiased_rounding():
-    """Twenty of each label over 30 clients: two thirds each, rounded to one or zero at random."""
+    """Twenty of each label over 30 clients: two thirds each, randomly rounded to one or zero."""
     labels = np.arange(240) % 12
     for alpha in (1e9, 1e300):
         total = np.zeros((30, 12), int)
@@ -171,7 +171,7 @@ def test_dirichlet_near_infinity_gives_equal_shares_with_unbiased_rounding():
             counts = counts_of(labels, partition.dirichlet(labels, 30, alpha, seed=seed))
             assert counts.max() == 1
             total += counts
-        # 720 tosses for each client, with heads in two thirds.
+        # 720 trials for each client, with probability two thirds.
         pvalues = [stats.binomtest(int(mine), 720, 2 / 3).pvalue for mine in total.sum(axis=1)]
         assert min(pvalues) > 1e-4
 
@@ -185,7 +185,7 @@ def test_dirichlet_shares_are_beta_distributed(alpha, client):
     found = partition.dirichlet(labels, 4, alpha, seed=2)
     mine = labels[found.indices()[client]]
     shares = np.bincount(mine, minlength=num_labels) / each
-    # In bins, because rounding piles up shares at zero that the law has just above it.
+    # In bins, because rounding moves shares just above zero to zero.
     bins = np.append(0.0, stats.beta(alpha, 3 * alpha).ppf([0.25, 0.4, 0.55, 0.7, 0.85, 1.0]))
     observed = np.histogram(shares, bins)[0]
     expected = num_labels * np.array([0.25, 0.15, 0.15, 0.15, 0.15, 0.15])
@@ -210,7 +210,7 @@ def test_full_similarity_is_iid():
 
 
 def test_iid_clients_have_examples_from_everywhere():
-    """How many of the first half each client has: hypergeometric, over many seeds."""
+    """The number of each client's examples in the first half is hypergeometric, over many seeds."""
     counts = [int((partition.iid(40, 4, seed=s).indices()[0] < 20).sum()) for s in range(4_000)]
     observed = np.bincount(counts, minlength=11)
     expected = 4_000 * stats.hypergeom(40, 20, 10).pmf(np.arange(11))
@@ -227,7 +227,7 @@ def test_no_similarity_sorts_and_any_similarity_mixes_its_share():
     values = np.random.default_rng(0).standard_normal(57)
     runs = [values[mine] for mine in partition.similarity(values, 4, 0.0).indices()]
     assert all(one.max() <= other.min() for one, other in zip(runs, runs[1:], strict=False))
-    # A client's 20 examples are 12 in a run of the sorted rest and 8 from anywhere.
+    # A client has 12 successive examples of the sorted part and 8 random ones.
     found = partition.similarity(TEN_LABELS, 10, 0.4, seed=1)
     for mine in found.indices():
         assert np.unique(TEN_LABELS[mine[8:]]).size <= 3
@@ -237,7 +237,7 @@ def test_no_similarity_sorts_and_any_similarity_mixes_its_share():
 
 
 def test_a_seed_gives_the_same_partition_everywhere():
-    """The hashes are of splits drawn on another day."""
+    """The hashes are of splits drawn earlier."""
     for name, split in PARTITIONERS.items():
         assert digest(split(TEN_LABELS, 4, 7)) == DIGESTS[name], name
 

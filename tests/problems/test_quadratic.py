@@ -1,4 +1,4 @@
-"""Factored clients are the same problem as the ones they were made of."""
+"""Factored clients define the same problem as the original clients."""
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ def least_squares():
 
 
 def test_the_factored_problem_has_the_same_objective_gradient_and_weights():
-    """With weights in proportion to examples the objective is the mean over all of them."""
+    """With weights proportional to examples the objective is the mean over all examples."""
     data, params = least_squares()
     rows = factored(federations.loss, data, params)
     assert rows.sizes.tolist() == [1] * 5

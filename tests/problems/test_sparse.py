@@ -26,7 +26,7 @@ KERNELS = on_subtree(l1(), named("kernel"))
 
 
 def drawn(num_rows=12, num_features=9, width=4):
-    """Rows with a column that occurs twice, an empty row, and padding."""
+    """Return rows with a repeated column, an empty row, and padding."""
     rng = np.random.default_rng(0)
     index = rng.integers(num_features, size=(num_rows, width)).astype(np.int32)
     value = rng.standard_normal((num_rows, width))
@@ -37,7 +37,7 @@ def drawn(num_rows=12, num_features=9, width=4):
 
 
 def both():
-    """The same population with sparse and with dense features."""
+    """Return the same population with sparse and with dense features."""
     x = drawn()
     rng = np.random.default_rng(1)
     fields = {
@@ -71,7 +71,7 @@ def test_conversion_from_scipy_and_refusals():
     np.testing.assert_array_equal(x.to_dense(), dense)
     assert x.index.dtype == np.int32 and x.index.shape[1] == np.count_nonzero(dense, axis=1).max()
     np.testing.assert_array_equal(x[2:4].to_dense(), dense[2:4])
-    some = scipy.sparse.csr_array((3, 2))  # nothing in it
+    some = scipy.sparse.csr_array((3, 2))  # an empty row
     np.testing.assert_array_equal(sparse_rows(some).to_dense(), np.zeros((3, 2)))
     some.indices, some.data, some.indptr = np.array([2]), np.ones(1), np.array([0, 1, 1, 1])
     with pytest.raises(ValueError, match="columns from 2 to 2 for 2 features"):
@@ -82,7 +82,7 @@ def test_conversion_from_scipy_and_refusals():
 
 @pytest.mark.parametrize("column", [-1, 9])
 def test_a_column_out_of_range_is_refused_or_not_a_number(column):
-    """Where its value is known; a transformation gives NaN, and no weight of another feature."""
+    """If its value is known it is refused; when traced it gives NaN instead of another weight."""
     index = np.array([[0, 3], [2, column]])
     for known in (index, jnp.asarray(index)):
         with pytest.raises(ValueError, match="pass columns from 0 to 8"):

@@ -105,7 +105,7 @@ def cut(path):
 
 
 def flip_bit(path):
-    """One bit, in the last byte."""
+    """Change one bit in the last byte."""
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)

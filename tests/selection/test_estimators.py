@@ -1,4 +1,4 @@
-"""The estimators: scikit-learn's own checks, ``select`` behind them, and folds around them."""
+"""The estimators: scikit-learn's checks, agreement with ``select``, and cross-validation."""
 
 import numpy as np
 import pytest

@@ -24,7 +24,7 @@ LOSSES = {
 
 
 def pooled(kind, x, y, w):
-    """Gradient, Hessian and rows' slopes of the mean loss, by the formulas of textbooks."""
+    """Return gradient, Hessian and row gradients of the mean loss, by textbook formulas."""
     z = x @ w
     mean, curvature = {
         "linear": lambda: (z, np.ones_like(z)),
@@ -61,7 +61,7 @@ def test_moments_of_sites_give_the_pooled_formulas(kind):
         np.testing.assert_allclose(high[kept] - low[kept], 2 * 1.6448536 * errors, atol=1e-6)
         assert not np.delete(error, kept).any()
         assert str(found).count("kernel[") == np.count_nonzero(kept)  # without the bias
-    # Twice a model down; a gradient and two symmetric matrices of 7 rows up.
+    # Down: a model, twice. Up: a gradient and two symmetric matrices of 7 rows.
     assert found.ledger.by_client()[0] == (112, 112 * 9)
 
 
@@ -80,7 +80,7 @@ def test_the_debiased_lasso_is_least_squares_and_the_refit_its_own_estimate():
 
 @pytest.mark.slow
 def test_a_lasso_of_each_column_replaces_the_inverse():
-    """At a strength near zero it is the inverse; above, its rows satisfy their conditions."""
+    """Near strength zero it is the inverse; otherwise its rows satisfy their KKT conditions."""
     data = population(sizes=(40, 30, 30))
     arguments = half_square, MODEL, data.examples, jnp.full(100, 0.01), jnp.ones(7, bool)
     exact = debiased(*arguments)

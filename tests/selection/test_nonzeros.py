@@ -1,4 +1,4 @@
-"""Strengths for models as sparse as asked: every count reached, or its neighbours, and the cost."""
+"""Search for a number of nonzeros: it is reached, or its neighbours are, and the cost."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +14,7 @@ from tests.selection.test_path import PENALTY, matrices, population
 
 
 def drawn(seed, num_rows=60, dim=24):
-    """Return correlated features of two sites, and a truth of random size."""
+    """Return correlated features of two sites, and a true model with a random support size."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(num_rows, dim)) + 0.5 * rng.normal(size=(num_rows, 1))
     truth = np.where(rng.random(dim) < rng.uniform(0.1, 0.6), rng.normal(size=dim), 0.0)
@@ -30,7 +30,7 @@ def exchanges(found):
 
 @pytest.mark.slow
 def test_thirty_problems_reach_their_number_or_give_both_neighbours_at_little_cost():
-    """At most 4 times the exchanges, and the bytes, of one solve at the strength that is found."""
+    """It takes at most 4 times the exchanges and bytes of one solve at the found strength."""
     ratios = []
     for seed in range(30):
         problem, count = problems.linear(drawn(seed)), 1 + seed % 12
@@ -88,7 +88,7 @@ def test_counts_by_row_column_and_group_and_ranks(name):
 
 @pytest.mark.slow
 def test_entries_that_enter_at_once_give_two_neighbours_and_the_sparser_is_chosen():
-    """Two orthogonal features with equal gradients: 1 and 3 nonzeros, and never 2."""
+    """With two orthogonal features of equal gradients there are 1 or 3 nonzeros, never 2."""
     data = fcojax.from_rows({"x": 2 * np.eye(4), "y": np.array([4.0, 2.0, 2.0, 0.5])}, [2, 2])
     problem = problems.least_squares(data)
     path = fcojax.path(problem, l1(), nonzeros=2)
@@ -99,12 +99,12 @@ def test_entries_that_enter_at_once_give_two_neighbours_and_the_sparser_is_chose
     assert chosen.by == "2 nonzeros" and chosen.mean.tolist() == [1.0, 1.0]
     np.testing.assert_allclose(chosen.refit, [2.0, 0.0, 0.0, 0.0], atol=1e-4)
     assert [entry.part for entry in chosen.ledger.entries] == ["rates", "start", "search", "refit"]
-    # Before any of a pair enters, the null model is the sparser neighbour.
+    # Before the pair enters, the null model is the sparser neighbour.
     pair = fcojax.from_rows({"x": 2 * np.eye(2), "y": np.array([2.0, 2.0])}, [1, 1])
     path = fcojax.path(problems.least_squares(pair), l1(), nonzeros=1)
     assert path.num_nonzero.tolist() == [0, 2]
     np.testing.assert_allclose(path.objective, [2.0, 2.0], rtol=1e-3)
-    # No strength down to the least one has a fourth nonzero: the densest model is the answer.
+    # No strength down to the smallest has a fourth nonzero, so the densest model is returned.
     least = fcojax.path(problem, l1(), nonzeros=4, least=0.3)
     assert least.num_nonzero.tolist() == [3]
     np.testing.assert_allclose(least.strengths, 0.3 * 2, rtol=1e-6)
@@ -114,7 +114,7 @@ def test_entries_that_enter_at_once_give_two_neighbours_and_the_sparser_is_chose
 def test_the_ledger_of_a_search_counts_rounds_and_checks():
     found = fcojax.path(problems.linear(population()), PENALTY, nonzeros=3)
     entry = found.ledger.entries[2]
-    # A model is seven floats; a round sends the number of steps, too.
+    # A model is seven floats; a round also sends the number of steps.
     np.testing.assert_array_equal(entry.down, np.full(3, 56 * exchanges(found)))
     rounds = int(found.search.rounds.sum())
     np.testing.assert_array_equal(entry.up, 56 * exchanges(found) + 8 * rounds)
@@ -158,4 +158,4 @@ def test_free_parameters_do_not_count():
         assert int(Counter(nonzeros(1).number, leaves)(penalty, params)) == 6
     goal, _ = range_of(nonzeros(2, per="row"), l1(), jnp.ones((5, 3)))
     assert goal.fewest == 8  # above a mean of 1.5
-    assert nonzeros(3).number is nonzeros(4).number  # what is compiled does not depend on it
+    assert nonzeros(3).number is nonzeros(4).number  # the compiled program does not depend on it

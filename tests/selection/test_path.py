@@ -47,7 +47,7 @@ def test_lasso_path_and_ledger_against_scikit_learn():
     x, y = (np.asarray(data.examples[name]) for name in "xy")
     centred = (x - x.mean(0)).T @ (y - y.mean()) / len(y)
     assert float(found.strengths[0]) == pytest.approx(np.abs(centred).max(), rel=1e-6)
-    assert bool(found.outcome.solved.all()) and found.num_nonzero[0] == 1  # the bias alone
+    assert bool(found.outcome.solved.all()) and found.num_nonzero[0] == 1  # only the bias
     for index, strength in enumerate(found.strengths.tolist()):
         lasso = Lasso(alpha=strength, tol=1e-12, max_iter=100_000).fit(x, y)
         np.testing.assert_allclose(found.models["kernel"][index], lasso.coef_, atol=1e-6)
@@ -171,7 +171,7 @@ LOSSES = {
 @pytest.mark.parametrize("kind", LOSSES)
 @pytest.mark.parametrize("factory", [fed_mid_osp, fed_dual_avg])
 def test_solve_reaches_the_pooled_optimum(kind, factory):
-    """One full-batch step a round, both rates 1, in float64: KKT below 1e-7 in 10,000 rounds."""
+    """One full-batch step per round, both rates 1, in float64: KKT below 1e-7 in 10,000 rounds."""
     data, scale = sites(kind), 0.02
 
     def loss(w, rows):
@@ -223,7 +223,7 @@ def test_second_moments_in_place_of_all_rows_give_the_same_path(make):
 @pytest.mark.slow
 @pytest.mark.parametrize("choose", [fcojax.path, fcojax.select])
 def test_two_entries_of_each_upload_with_feedback_give_the_same_models(choose):
-    """The ledger counts them as they are encoded, and gradients of certificates as they are."""
+    """The ledger counts encoded uploads, and the whole gradients of certificates."""
     problem = problems.linear(population())
     given = {"strengths": 3, "least": 0.05, "tolerance": 1e-9}
     ef21 = uploads.ef21(uploads.top_k(2))
@@ -243,7 +243,7 @@ def test_two_entries_of_each_upload_with_feedback_give_the_same_models(choose):
     assert bool(outcome.solved.all())
     rounds, checks = int(np.sum(outcome.rounds)), int(np.sum(outcome.checks))
     sent = {entry.part: entry for entry in found.ledger.entries}["path"]
-    each = 2 * 8 + 1 + 8  # two entries of seven, their places in three bits, the step's length
+    each = 2 * 8 + 1 + 8  # two entries of seven, their indices in three bits, the step size
     np.testing.assert_array_equal(sent.up, np.full(3, each * rounds + 56 * checks))
     np.testing.assert_array_equal(sent.down, np.full(3, 56 * (rounds + checks)))
 

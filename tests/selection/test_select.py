@@ -1,4 +1,4 @@
-"""Selection: folds as weights, the choice, criteria, the refit and the ledger."""
+"""Selection: folds as weights, the chosen strength, criteria, the refit and the ledger."""
 
 import jax
 import jax.numpy as jnp
@@ -209,7 +209,7 @@ def test_refusals():
         selection.hold_out(0.5, clients=True)(population(sizes=(4,)), KEY)
 
 
-# An aggregator of a user's, which says that it is noisy and not how.
+# A user's aggregator, which declares that it is noisy but not how.
 UNKNOWN_NOISE = fcojax.privacy.gaussian(1.0, noise=1.0)._replace(noisy=True)
 
 
@@ -231,7 +231,8 @@ def test_a_ledger_counts_the_rounds_of_all_solves_and_a_refit_without_noise_is_r
             fcojax.select(problem, l1(), **given | {"plan": noisy})
     found = fcojax.select(problem, l1(), refit=False, **given)
     solves = {entry.part: entry.rounds for entry in found.ledger.entries}
-    assert solves["path"] == np.sum(found.path.outcome.rounds) >= 20  # noise solves nothing
+    # With noise no solve reaches the tolerance.
+    assert solves["path"] == np.sum(found.path.outcome.rounds) >= 20
     assert solves["tune paths"] == np.sum(found.fold_outcome.rounds) >= 3 * 20
     assert found.ledger.rounds == sum(solves.values())
 
@@ -244,7 +245,7 @@ def test_a_ledger_counts_the_rounds_of_all_solves_and_a_refit_without_noise_is_r
     ids=["no noise", "gaussian", "unknown"],
 )
 def test_folds_have_noise_of_their_own(aggregator):
-    """Of clients with the same rows, so that models of folds differ by their noise alone."""
+    """All clients have the same rows, so models of folds differ only by their noise."""
     rows = {"x": np.tile(np.eye(2), (3, 1)), "y": np.tile([1.0, 2.0], 3)}
     problem = problems.least_squares(fcojax.from_rows(rows, [2, 2, 2]))
     algorithm = fcojax.algorithms.fed_dual_avg(problem.loss, euclidean(l1()))

@@ -1,4 +1,4 @@
-"""Stability selection: frequencies equal those of paths on the parts, one after the other."""
+"""Stability selection: frequencies equal those of separate paths on the parts."""
 
 import jax
 import numpy as np

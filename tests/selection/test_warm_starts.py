@@ -1,4 +1,4 @@
-"""Paths driven by dual averaging: what a warm start saves."""
+"""Paths with dual averaging: the rounds that warm starts save."""
 
 import jax
 import jax.numpy as jnp
@@ -62,7 +62,7 @@ SCHEDULED = {"fed_dual_avg": fed_dual_avg, "fed_mid_osp": fed_mid_osp}
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEDULED)
 def test_a_schedule_of_the_strength_within_a_run_ends_at_the_same_model(name):
-    """From the first strength down to the last in 100 rounds, geometrically, and then constant."""
+    """The strength decreases geometrically to the last one in 100 rounds, and is then constant."""
     problem, factory = federation(dim=12), SCHEDULED[name]
     method = factory(problem.loss, euclidean(l1()))
     first = float(

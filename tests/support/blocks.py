@@ -1,7 +1,7 @@
-"""Runs the Python blocks of a page as a reader would: in one process, one after the other.
+"""Run the Python blocks of a page as a reader would: in one process, in order.
 
-``python tests/support/blocks.py PAGE...`` runs each page in a namespace of its own, in an empty
-folder with the tables that lie beside the page.
+``python tests/support/blocks.py PAGE...`` runs each page in its own namespace, in an empty folder
+with the tables beside the page.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ def blocks(text):
 
 
 def promised(code):
-    """What comments behind a print, or below it, say that it prints."""
+    """Return the expected output, from comments after a print or below it."""
     lines = []
     for behind, below in _PRINT.findall(code):
         lines += [line[2:] for line in below.splitlines()] or ([behind] if behind else [])
@@ -33,7 +33,7 @@ def promised(code):
 
 
 def run(path):
-    """Runs a page; raises where its code does, or where it prints something else."""
+    """Run a page; raise an error if its code does, or if it prints something else."""
     code = "\n".join(blocks(path.read_text("utf-8")))
     if not code:
         raise AssertionError(f"{path} has no code")

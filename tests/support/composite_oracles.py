@@ -1,7 +1,7 @@
-"""The exact composite methods as they are printed, slowly and in numpy, for everyone.
+"""The exact composite methods as printed, in slow numpy, with full participation.
 
 Clients hold f_i(x) = x'A_i x/2 - c_i'x with weights p_i that sum to one, psi is lambda times the l1
-norm. Each function gives the model after every round; ``Numbers`` are the steps and sizes.
+norm. Each function returns the model after every round; ``Numbers`` are the steps and sizes.
 """
 
 from typing import NamedTuple
@@ -28,7 +28,7 @@ class Problem(NamedTuple):
     start: np.ndarray
 
     def gradients(self, points):
-        """grad f_i at the i-th of the points, or at one point for all."""
+        """Return grad f_i at the i-th of the points, or at one point for all."""
         points = np.broadcast_to(points, self.slopes.shape)
         return np.einsum("mij,mj->mi", self.curvatures, points) - self.slopes
 
@@ -41,7 +41,7 @@ def soft(v, threshold):
 
 
 def prox_gd(problem, by, step):
-    """With the step of one round of one local step."""
+    """Proximal gradient descent with the step of one round with one local step."""
     x = problem.start
     for _ in range(by.num_rounds):
         x = soft(x - step * problem.weights @ problem.gradients(x), step * by.scale)
@@ -49,7 +49,7 @@ def prox_gd(problem, by, step):
 
 
 def composite_fl(problem, by):
-    """Zhang, Hu and Johansson: the correction from what the server broadcasts before its prox."""
+    """Zhang, Hu and Johansson: the correction from the broadcast before the server's prox."""
     eta, length = by.client_lr, by.server_lr * by.client_lr * by.num_steps
     x, corrections = problem.start, 0 * problem.slopes
     for _ in range(by.num_rounds):
@@ -138,7 +138,7 @@ def fed_split(problem, by):
 
 
 def mime(problem, by, momentum=0.3):
-    """Karimireddy et al.: gradients at w, then K steps with a proxy of them; a model a round."""
+    """Karimireddy et al.: gradients at w, then K steps with a proxy; one model per round."""
     w, s = problem.start, 0 * problem.start
     for _ in range(by.num_rounds):
         there = problem.gradients(w)

@@ -51,7 +51,7 @@ def client_means(clients):
 
 @functools.cache
 def algorithm(name, penalty=None, *, loss=loss, mirror=None, **options):
-    """The named algorithm on ``loss``; cached, because a rebuilt one is compiled anew."""
+    """Return the named algorithm; it is cached, because a new one would be compiled again."""
     penalty = penalty or kernel_l1()
     factory = getattr(algorithms, name)
     if name == "fed_avg":
@@ -63,12 +63,12 @@ def algorithm(name, penalty=None, *, loss=loss, mirror=None, **options):
 
 @functools.cache
 def revealing(chosen):
-    """The same algorithm, whose model is all of its server's state."""
+    """Return the same algorithm, whose model is the whole server state."""
     return chosen._replace(model=lambda hparams, server: server)
 
 
 def servers(chosen, rates, params, data, key, **options):
-    """The server's state after every look, leaves with a leading axis of looks."""
+    """Return the server's state at every evaluation, with evaluations as the leading axis."""
     options = {"observe": whole_server} | planned(options)
     _, history = fcojax.run(revealing(chosen), rates, params, data, key, **options)
     return jax.tree.map(np.asarray, history["server"])
@@ -96,7 +96,7 @@ def start(seed=7):
 
 
 def whole_model(hparams, params, context):
-    """An ``observe`` that keeps the model itself, (kernel, bias) in one vector."""
+    """An ``observe`` that returns the model, (kernel, bias) in one vector."""
     return {"model": as_vector(params)}
 
 
@@ -105,20 +105,20 @@ def as_vector(params):
 
 
 def planned(options):
-    """The same options, with those that make a plan in one."""
+    """Return the options, with those of a plan combined into one."""
     names = {"work", "cohort", "client_chunk_size"} & set(options)
     rest = {name: value for name, value in options.items() if name not in names}
     return rest | {"plan": Plan(**{name: options[name] for name in names})} if names else rest
 
 
 def models(chosen, rates, data, key, **options):
-    """The model after every round, one row a round."""
+    """Return the model after every round, one row per round."""
     options = {"num_rounds": 20, "observe": whole_model} | planned(options)
     return np.asarray(fcojax.run(chosen, rates, start(), data, key, **options)[1]["model"])
 
 
 def block(algorithm, plan, num_rounds, hparams, data, state):
-    """The state after ``num_rounds``, and the metrics of all of them."""
+    """Return the state after ``num_rounds``, and the metrics of all rounds."""
     state, history = fcojax.advance(
         algorithm, hparams, state, data, plan, num_rounds=num_rounds, eval_every=num_rounds
     )
@@ -126,20 +126,20 @@ def block(algorithm, plan, num_rounds, hparams, data, state):
 
 
 def bytes_each(algorithm, hparams, params, data, work):
-    """Bytes that a client receives and sends in the first round."""
+    """Return the bytes that a client receives and sends in the first round."""
     state = fcojax.start(algorithm, hparams, params, data, jax.random.key(0), work)
     _, found = block(algorithm, work, 1, hparams, data, state)
     return tuple(int(found[name]) // data.num_clients for name in ("bytes_down", "bytes_up"))
 
 
 def after_one_round(chosen, work, rates, data, server):
-    """The server after round 0 of everyone from ``server``, for clients without a state."""
+    """Return the server after round 0 of all clients from ``server``, without client states."""
     state = State(server, (), (), jnp.zeros((), jnp.int32), jax.random.key(0))
     return block(chosen, work, 1, rates, data, state)[0].server
 
 
 def replay(data, key, num_rounds, work, cohort):
-    """The cohorts and minibatches of a run, in the form that the oracles take."""
+    """Return the cohorts and minibatches of a run, in the form of the oracles' arguments."""
     plan = Plan(work, cohort)
     drawn = jax.jit(jax.vmap(lambda index: draws(plan, data, key, index)))(
         jnp.arange(num_rounds, dtype=jnp.int32)

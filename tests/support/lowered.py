@@ -1,7 +1,7 @@
-"""Every program of the library, lowered for accelerators on a machine that has none.
+"""Every program of the library, lowered for accelerators on a machine without one.
 
-Run as a program of its own, because the rest of the tests are in float64 and accelerators are not:
-it prints one JSON object, the faults of each program by platform.
+It runs in a separate process, because the other tests are in float64 and accelerators are not, and
+prints one JSON object, the faults of each program by platform.
 """
 
 import functools
@@ -36,7 +36,7 @@ from tests.laws import (
 from tests.problems.families import BUILDERS, family
 from tests.support import federations
 
-# The custom calls that each platform has; those of both are notes to the compiler.
+# The custom calls of each platform; those of both are annotations for the compiler.
 _NOTES = r"Sharding|SPMDFullToShardShape|SPMDShardToFullShape|annotate_device_placement"
 KNOWN = {
     "cuda": rf"cusolver_\w+|cublas\w*|cu_\w+|{_NOTES}",
@@ -45,7 +45,7 @@ KNOWN = {
 
 
 def faults(traced, platform: str) -> list[str]:
-    """What is wrong with a traced program there; nothing, if all is well."""
+    """Return the fault of a traced program on a platform, or an empty text."""
     called = sorted(set(re.findall(r"\b(\w+_callback|debug_print)\[", str(traced.jaxpr))))
     if called:
         return [f"it calls back to the host ({', '.join(called)})"]
@@ -60,7 +60,7 @@ def faults(traced, platform: str) -> list[str]:
 
 
 def single(tree):
-    """The same arrays in single precision, as shapes would be."""
+    """Return the same arrays in single precision."""
     return jax.tree.map(
         lambda leaf: (
             np.asarray(leaf, np.float32)
@@ -77,7 +77,7 @@ def _population():
 
 
 def a_round(name):
-    """One of minibatches, an epoch of clients of different sizes, some of them absent."""
+    """A plan of minibatch epochs for clients of different sizes, some of them absent."""
     chosen, hparams, data = _algorithm(name), test_algorithm_laws.rates(name), _population()
     cohort = fcojax.everyone() if chosen.needs_everyone else fcojax.uniform_cohort(cohort_size=3)
     same_for_all = name in ("fed_com_loc", "fed_gd", "prox_skip", "tamuna")
@@ -119,7 +119,7 @@ def maps_of_a_mirror(mirror):
 
 
 def maps_of_a_manifold(row):
-    """Every map that it has, and the derivative of its projection."""
+    """Trace all maps of a manifold, and the derivative of its projection."""
     manifold = row.manifold
     point = jax.tree.map(lambda leaf: np.ones(leaf.shape, np.float32), row.like)
     pairs = [getattr(manifold, name) for name in ("exp", "log", "inverse_retract")]
@@ -145,7 +145,7 @@ def measures_and_gradient(name):
 
 
 def the_launchers_block():
-    """Rounds of a grid and a look with the LASSO's observer, as the launcher compiles it."""
+    """Trace rounds of a grid and an evaluation with the LASSO's observer, as in the launcher."""
     sweep, config = lasso.EXPERIMENT, lasso.get_config()
     lasso.quick(config)
     settings = resolve(config, sweep)
@@ -162,7 +162,7 @@ def the_launchers_block():
 
 
 def programs():
-    """Every program by name, as a function that traces it."""
+    """Return all programs by name, as functions that trace them."""
     found = {"the launcher's block": the_launchers_block}
     for name in test_algorithm_laws.ROWS:
         found[f"{name}, a round"] = functools.partial(a_round, name)
@@ -184,7 +184,7 @@ def _prox_of_row(row):
 
 
 def main(names):
-    """Prints the faults of some programs."""
+    """Print the faults of some programs."""
     known, found = programs(), {}
     for name in names:
         # The rules are the same for all accelerators, so one trace serves both.

@@ -1,4 +1,4 @@
-"""The six algorithms written slowly and obviously in numpy, on one vector, client by client.
+"""The six algorithms in slow and simple numpy, on one vector, client by client.
 
 The vector is (kernel, bias); psi is lambda times the l1 norm of the kernel, the bias is free.
 """
@@ -12,7 +12,7 @@ def soft(v, threshold):
 
 
 def squared_gradient(w, x, y, weights):
-    """Gradient of the weighted mean of (x w + b - y)^2."""
+    """Return the gradient of the weighted mean of (x w + b - y)^2."""
     residual = x @ w[:-1] + w[-1] - y
     scaled = 2 * weights * residual / weights.sum()
     return np.append(scaled @ x, scaled.sum())
@@ -23,10 +23,10 @@ def sign_of_kernel(w):
 
 
 def simulate(name, w, clients, rounds, client_lr, server_lr, scale, client_weights=None):
-    """The models after each round.
+    """Return the models after each round.
 
     ``rounds`` lists, for each round, the members of the cohort with their weights, and for each of
-    them its minibatches: one (indices, weights) a step; steps of total weight zero are not taken.
+    them its minibatches: one (indices, weights) per step; steps of total weight zero are not taken.
     """
     dual, elapsed = w.copy(), 0.0
     models = []

@@ -1,9 +1,9 @@
-"""Quadratic clients, states and slow numpy forms that the tests of FedPD and FedDyn share.
+"""Quadratic clients, states and slow numpy versions for the tests of FedPD and FedDyn.
 
 Client i holds f_i(x) = x'A_i x/2 - c_i'x, and eta is the prox step. The library's clients are
 factored, so the exact solver and gradient steps can both run on them. Tests share few programs:
-the server always has its prox, which at strength zero is the identity to the last bit, and
-how many rounds lie between two looks is a traced number.
+the server always has its prox, which at strength zero is exactly the identity, and the number
+of rounds between two evaluations is traced.
 """
 
 import functools
@@ -47,7 +47,7 @@ def curvatures_and_slopes():
 
 
 def gradients(points):
-    """grad f_i at the i-th of the points, or at one point for all."""
+    """Return grad f_i at the i-th of the points, or at one point for all."""
     curvatures, slopes = curvatures_and_slopes()
     return np.einsum("mij,mj->mi", curvatures, np.broadcast_to(points, slopes.shape)) - slopes
 
@@ -60,7 +60,7 @@ def optimum():
 
 @functools.cache
 def algorithm(name, solver="exact", penalty=plain_l1):
-    """Cached, because a rebuilt algorithm is compiled anew."""
+    """Return the cached algorithm, because a new one would be compiled again."""
     solver = SOLVERS.get(solver, solver)
     return FACTORIES[name](factored_loss, penalty, solver=solver)
 
@@ -81,7 +81,7 @@ def first_point():
 
 
 def first_state(name, chosen, rates, data, duals=None, drift=None, center=None):
-    """The state before round 0, with the given duals and a drift that fits them unless given."""
+    """Return the state before round 0 with these duals, and a matching drift by default."""
     center = first_point() if center is None else center
     center = jnp.asarray(center, data.examples.slopes.dtype)
     state = start(chosen, rates, center, data, KEY, fcojax.local_steps(1))
@@ -111,7 +111,7 @@ def trajectory(
     center=None,
     penalty=plain_l1,
 ):
-    """The state at ``NUM_LOOKS`` looks, by default after every round; looks are the first axis."""
+    """Return the state at ``NUM_LOOKS`` evaluations, by default after every round."""
     chosen = algorithm(name, solver, penalty)
     rates = hparams(name) if rates is None else rates
     data = population() if data is None else data
@@ -131,13 +131,13 @@ def trajectory(
 
 
 def last_state(name, solver="exact", *, num_rounds, **options):
-    """The state after at least ``num_rounds`` rounds."""
+    """Return the state after at least ``num_rounds`` rounds."""
     states = trajectory(name, solver, rounds_between=-(-num_rounds // NUM_LOOKS), **options)
     return jax.tree.map(lambda leaf: leaf[-1], states)
 
 
 def prox(targets, eta):
-    """argmin_x eta f_i(x) + |x - v_i|^2 / 2 for each client, by a dense solve."""
+    """Return argmin_x eta f_i(x) + |x - v_i|^2 / 2 for each client, by a dense solve."""
     curvatures, slopes = curvatures_and_slopes()
     return np.linalg.solve(np.eye(DIM) + eta * curvatures, (targets + eta * slopes)[..., None])[
         ..., 0
@@ -145,7 +145,7 @@ def prox(targets, eta):
 
 
 def steps(starts, anchor, duals, eta, num_steps):
-    """Gradient steps on every client's augmented Lagrangian."""
+    """Take gradient steps on every client's augmented Lagrangian."""
     x = starts
     for _ in range(num_steps):
         x = x - (gradients(x) + duals + (x - anchor) / eta) / (SMOOTHNESS + 1 / eta)

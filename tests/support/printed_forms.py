@@ -1,8 +1,8 @@
-"""Composite FL and manifold FL as they are printed, with one array down and one up.
+"""Composite FL and manifold FL as printed, with one array down and one up.
 
-Clients recover the mean of the stored gradients from two consecutive broadcasts, which needs
-everyone and equal K. In exact arithmetic the iterates are those of the library's forms; nothing
-damps a rounding error in the mean of the corrections, and in float32 it grows with the rounds.
+Clients recover the mean of the stored gradients from two consecutive broadcasts, which needs full
+participation and equal K. In exact arithmetic the iterates are those of the library; but a rounding
+error in the mean of the corrections is not damped, and in float32 it grows with the rounds.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class Memory(NamedTuple):
 
 
 class Iterate(NamedTuple):
-    """A client between two steps; ``farthest`` is its largest distance to its prox."""
+    """A client between two steps; ``farthest`` is the largest distance to its prox."""
 
     point: Any
     ambient: Any
@@ -42,7 +42,7 @@ class Iterate(NamedTuple):
 
 
 def _printed(gradient: Callable, prox: Callable) -> Algorithm:
-    """The printed form of a gradient ``(x, batch)`` and a prox ``(hparams, ambient, step)``."""
+    """Return the printed form with a gradient ``(x, batch)`` and a prox ``(hparams, x, step)``."""
 
     def init(hparams, params):
         none = jnp.zeros_like(jnp.asarray(hparams.client_lr))

@@ -29,7 +29,7 @@ def polar(y):
 
 @functools.cache
 def problem():
-    """The clients' rows and a start point; a spectrum with a gap, and two directions of one's own.
+    """Return the clients' rows and a start point; the spectrum has a gap.
 
     Every client has 60 rows: a sample of the common covariance plus a sample of rank 2.
     """
@@ -67,7 +67,7 @@ def covariances():
 
 @functools.cache
 def optimum():
-    """f* and an orthonormal basis of the leading eigenspace."""
+    """Return f* and an orthonormal basis of the leading eigenspace."""
     values, vectors = np.linalg.eigh(covariances().mean(axis=0))
     return -values[-RANK:].sum() / 2, vectors[:, -RANK:]
 
@@ -82,18 +82,18 @@ def tangent(x, v):
 
 
 def slope(x, covariance=None):
-    """The Riemannian gradient at x on the Stiefel manifold."""
+    """Return the Riemannian gradient at x on the Stiefel manifold."""
     covariance = covariances().mean(axis=0) if covariance is None else covariance
     return tangent(x, -covariance @ x)
 
 
 def slope_norms(models):
-    """|grad f| at each of the models."""
+    """Return |grad f| at each of the models."""
     return np.array([np.linalg.norm(slope(x.astype(np.float64))) for x in models])
 
 
 def feasibility(models):
-    """The largest Frobenius norm of x^T x - I, computed in float64."""
+    """Return the largest Frobenius norm of x^T x - I, computed in float64."""
     models = np.asarray(models, np.float64)
     grams = np.swapaxes(models, -1, -2) @ models
     return np.linalg.norm(grams - np.eye(models.shape[-1]), axis=(-2, -1)).max()
@@ -105,7 +105,7 @@ everyone = fcojax.everyone()
 
 @functools.cache
 def algorithm(name, manifold=svd_stiefel, loss=pca, **options):
-    """The named algorithm; cached, because a rebuilt one is compiled anew."""
+    """Return the named algorithm; it is cached, because a new one would be compiled again."""
     return getattr(algorithms, name)(loss, manifold, **options)
 
 
@@ -124,9 +124,9 @@ def states(
     cohort=everyone,
     every=1,
 ):
-    """All states after every ``every`` rounds, server and clients, and the metrics in between.
+    """Return all states after every ``every`` rounds, and the metrics in between.
 
-    Starts at ``params``, or from the state ``first``.
+    The run starts at ``params``, or from the state ``first``.
     """
     population = data() if population is None else population
     rates = as_arrays(rates)
@@ -148,7 +148,7 @@ def states(
 
 
 def small_clients(dim=5):
-    """Ragged, heterogeneous rows."""
+    """Return ragged, heterogeneous rows."""
     rng = np.random.default_rng(3)
     return [rng.standard_normal((n, dim)) * rng.uniform(0.3, 1.5, dim) for n in RAGGED]
 

@@ -1,4 +1,4 @@
-"""How often the rows of a table of tests run."""
+"""Marks that decide which rows of a table of tests run."""
 
 from collections.abc import Collection, Iterable
 

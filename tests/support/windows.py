@@ -1,4 +1,4 @@
-"""Random arrays, and the operations that a rewritten program must not have."""
+"""Random arrays, and the operations that a rewritten program must not contain."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ def normal(*shape, seed=0):
 
 
 def slow_primitives(function, *args):
-    """The primitives of XLA's own form in a function's jaxpr, at any depth."""
+    """Return the primitives of XLA's own form in a function's jaxpr, at any depth."""
     found = set()
 
     def visit(program):

@@ -1,4 +1,4 @@
-"""Two regressions that several tests know: as the theory sees them, and as the engine does."""
+"""Two regressions that several tests share, for the theory and for the engine."""
 
 import functools
 
@@ -23,7 +23,7 @@ LOSSES = {"ridge": squared_loss, "logistic": logistic_loss}
 
 @functools.cache
 def model(name):
-    """The named problem with its constants within reach."""
+    """Return the named problem with its constants."""
     rng = np.random.default_rng(0)
     if name == "ridge":
         sizes = (12, 20, 9, 15)
@@ -51,7 +51,7 @@ def constants(name):
 
 @functools.cache
 def population(name):
-    """The same clients for the engine."""
+    """Return the same clients for the engine."""
     seen = model(name)
     clients = [
         {"a": a, "b": b, "ridge": np.full(len(b), seen.ridge)}

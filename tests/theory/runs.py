@@ -1,4 +1,4 @@
-"""Runs of Local SGD with the theorem's step sizes, and every point they visit."""
+"""Runs of Local SGD with the theorem's step sizes, and all their points."""
 
 import functools
 
@@ -49,9 +49,9 @@ def _points(name, num_steps, batch_size, num_rounds, hparams, data, keys):
 
 
 def visited(name, num_steps, batch_size, num_seeds, total_steps, problem=None):
-    """The points of all clients with axes [seeds, steps, clients, dim], from a start at zero.
+    """Return the points of all clients, [seeds, steps, clients, dim], from a start at zero.
 
-    ``problem`` is (constants, population) if they are not those of the named instance.
+    ``problem`` is (constants, population), by default those of the named instance.
     """
     constants, data = problem or (instances.constants(name), instances.population(name))
     keys = jax.vmap(jax.random.key)(jnp.arange(num_seeds))
@@ -79,7 +79,7 @@ def _ends(name, num_steps, batch_size, num_rounds, hparams, data, keys):
 
 
 def last_gaps(name, num_steps, batch_size, num_seeds, total_steps):
-    """f(x_T) - f* for every seed."""
+    """Return f(x_T) - f* for every seed."""
     constants = instances.constants(name)
     keys = jax.vmap(jax.random.key)(jnp.arange(num_seeds))
     ends = _ends(

@@ -1,4 +1,4 @@
-"""The bounds of federated composite optimisation, above what runs measure."""
+"""The bounds of federated composite optimisation are above the gaps of runs."""
 
 import functools
 from typing import NamedTuple
@@ -26,7 +26,7 @@ def loss(w, rows):
 
 
 class Task(NamedTuple):
-    """A federation of quadratics whose noise sits in its examples."""
+    """Return a federation of quadratics whose examples contain the noise."""
 
     data: fcojax.ClientData
     hessians: np.ndarray
@@ -36,7 +36,7 @@ class Task(NamedTuple):
 
 
 def task(hessian_parts, linear, noise, start):
-    """Clients with the given eigenvalues and axes, linear terms and antithetic noise."""
+    """Return clients with these eigenvalues and axes, linear terms and antithetic noise."""
     eigenvalues, axes = hessian_parts
     clients = [
         {
@@ -53,7 +53,7 @@ def task(hessian_parts, linear, noise, start):
 
 @functools.cache
 def common_hessian():
-    """Eight clients of one Hessian with eigenvalues from 0.1 to 2, and Gaussian noise."""
+    """Return eight clients with one Hessian, eigenvalues from 0.1 to 2, and Gaussian noise."""
     rng = np.random.default_rng(0)
     axes = np.linalg.qr(rng.standard_normal((20, 20)))[0]
     linear = 0.5 * rng.standard_normal((8, 20))
@@ -64,7 +64,7 @@ def common_hessian():
 
 @functools.cache
 def common_axes():
-    """Six clients whose Hessians share their axes only, with bounded noise."""
+    """Return six clients whose Hessians share only their axes, with bounded noise."""
     rng = np.random.default_rng(1)
     axes = np.linalg.qr(rng.standard_normal((10, 10)))[0]
     values = rng.uniform(0.1, 2, (6, 10))
@@ -74,13 +74,13 @@ def common_axes():
 
 
 def objective(task, psi, w):
-    """F + psi of rows of points, in numpy."""
+    """Return F + psi of rows of points, in numpy."""
     hessian, linear = task.hessians.mean(axis=0), task.linear.mean(axis=0)
     return 0.5 * np.einsum("...i,ij,...j->...", w, hessian, w) + w @ linear + psi(w)
 
 
 def minimiser(task, prox):
-    """The optimum by proximal gradient steps, far beyond convergence."""
+    """Return the optimum by proximal gradient steps, far beyond convergence."""
     hessian, linear = task.hessians.mean(axis=0), task.linear.mean(axis=0)
     step, w = 1 / np.linalg.eigvalsh(hessian)[-1], np.zeros(linear.size)
     for _ in range(20_000):
@@ -112,7 +112,7 @@ def observe(hparams, server, context):
 
 
 def shadow(task, mirror, squared, rates, *, num_steps, num_rounds, look, seeds):
-    """Means over seeds of the averaged shadow iterate's objective parts, [points, looks, ...]."""
+    """Return means over seeds of the averaged shadow iterate's measures, [points, evaluations]."""
     chosen = averages.shadow_average(loss, mirror, squared)
     chosen = chosen._replace(model=lambda hparams, server: server)
     keys = jax.random.split(jax.random.key(0), seeds)
@@ -133,7 +133,7 @@ def shadow(task, mirror, squared, rates, *, num_steps, num_rounds, look, seeds):
 @pytest.mark.slow
 @pytest.mark.parametrize("num_steps", [4, 16])
 def test_gap_is_below_lemma_4_4_and_theorem_4_3(num_steps):
-    """For l1 and one Hessian, at 20 and at 100 rounds and three rates."""
+    """For l1 and one Hessian, with 20 and 100 rounds and three rates."""
     instance = common_hessian()
     hessian = instance.hessians[0]
     optimum = minimiser(instance, soft)
@@ -249,12 +249,12 @@ def test_averaging_models_on_the_ball_shrinks_them_and_averaging_duals_does_not(
     [
         ("fed_dual_avg", "l1"),
         ("fed_mid_osp", "l1"),
-        # With an indicator, unlike l1, applying the prox twice a round changes nothing.
+        # With an indicator, unlike l1, a second prox per round has no effect.
         ("fed_mid", "ball"),
     ],
 )
 def test_gap_of_small_client_steps_is_below_theorem_4_1(name, psi):
-    """A small client rate made up for by the server's; the mean of the models of all rounds."""
+    """A small client rate with a large server rate, and the mean of the models of all rounds."""
     instance = common_hessian() if psi == "l1" else common_axes()
     prox, value, penalty = (soft, l1_of, l1()) if psi == "l1" else (to_ball, nothing, l2_ball())
     optimum = minimiser(instance, prox)
@@ -300,7 +300,7 @@ def small_step_constants(instance, optimum, psi):
 
 
 def huber(w, rows):
-    """Pseudo-Huber losses: gradients of norm below one, and 1-smooth."""
+    """Pseudo-Huber losses have gradients of norm below one and are 1-smooth."""
     return jnp.sqrt(1 + jnp.sum((w[None] - rows) ** 2, axis=1)) - 1
 
 
@@ -309,8 +309,8 @@ def huber(w, rows):
 def test_runs_on_both_sides_of_the_rounds_up_to_which_local_steps_help(times):
     """Each method at the best rate of its theorem, without noise, where gradients are bounded.
 
-    Below R = L^2 B / G^2 local steps help, in the bounds and in the runs. Far beyond it the bounds
-    are the other way round and the runs are not: the theorems compare upper bounds.
+    Below R = L^2 B / G^2 local steps help in the bounds and in the runs. Far above it the order of
+    the bounds is reversed but that of the runs is not: the theorems compare upper bounds.
     """
     num_steps, minimisers = 10, np.array([[5.0, 0.0]] * 3 + [[45.0, 0.0]])
     data = fcojax.from_clients([row[None] for row in minimisers])
@@ -326,7 +326,7 @@ def test_runs_on_both_sides_of_the_rounds_up_to_which_local_steps_help(times):
         fco.gap_from_gradients(constants, local_lr, num_steps, num_rounds, 1.0),
         fco.gap_of_small_steps(constants, round_lr, num_steps, num_rounds),
     )
-    # Without noise a round of many small client steps is one step of the length of the round.
+    # Without noise a round of many small client steps equals one step of their total size.
     gaps = [
         huber_gap(data, minimisers, optimum, rate, steps, num_rounds)
         for rate, steps in ((local_lr, num_steps), (round_lr, 1))
@@ -337,7 +337,7 @@ def test_runs_on_both_sides_of_the_rounds_up_to_which_local_steps_help(times):
 
 
 def huber_gap(data, minimisers, optimum, rate, num_steps, num_rounds):
-    """The gap of the mean of the models of all rounds."""
+    """Return the gap of the mean of the models of all rounds."""
     factory = algorithms.fed_dual_avg
     end, _ = fcojax.run(
         averages.average_of_rounds(factory(huber, euclidean(zero()))),
@@ -419,7 +419,7 @@ def test_average_of_rounds_is_the_mean_of_the_models():
 
 
 def test_shadow_iterates_by_hand():
-    """Two rounds of two clients, one example each, written out in numpy."""
+    """Two rounds of two clients with one example each, in numpy."""
     rng = np.random.default_rng(5)
     linear, start, lr, num_steps = rng.standard_normal((2, 3)), rng.standard_normal(3), 0.3, 2
     clients = [

@@ -23,7 +23,7 @@ STEPS = (0.5, 1.5)  # over the largest curvature
 
 @functools.cache
 def instance():
-    """Heterogeneous clients, each with its own truth and scale."""
+    """Return heterogeneous clients, each with its own truth and scale."""
     rng = np.random.default_rng(0)
     features = [rng.standard_normal((m, DIM)) * (1 + 0.5 * k) for k, m in enumerate(SIZES)]
     targets = [a @ rng.standard_normal(DIM) + 0.1 * rng.standard_normal(len(a)) for a in features]
@@ -36,7 +36,7 @@ def factored(reading="sum", ridge=0.0):
 
 
 def direct(step_size, num_steps):
-    """(M, C) of the clients whose losses are sums, by repeated multiplication."""
+    """Return (M, C) of clients whose losses are sums, by repeated multiplication."""
     matrix, offset = np.zeros((DIM, DIM)), np.zeros(DIM)
     for a, b in zip(*instance(), strict=True):
         once = np.eye(DIM) - step_size * a.T @ a
@@ -50,7 +50,7 @@ def relative(x, reference):
     return np.linalg.norm(x - reference) / np.linalg.norm(reference)
 
 
-# The engine averages over a client's examples; ``count`` makes that the sum of the first reading.
+# The engine averages over a client's examples; the factor ``count`` makes it a sum.
 def loss(x, rows):
     squares = (rows["a"] @ x - rows["b"]) ** 2
     return rows["count"] * squares / 2 + rows["ridge"] / 2 * jnp.sum(x**2)
@@ -79,7 +79,7 @@ def population(reading, ridge):
 
 @functools.cache
 def runs(num_steps, reading="sum", ridge=0.0):
-    """A hundred rounds for both step sizes: models with axes [step sizes, rounds + 1, dim]."""
+    """Return the models of a hundred rounds for both step sizes, [step sizes, rounds + 1, dim]."""
     rates = [step / factored(reading, ridge).smoothness for step in STEPS]
     _, history = fcojax.sweep(
         fed_gd_here,
@@ -116,7 +116,7 @@ def test_errors_of_successive_rounds_shrink_by_the_spectral_radius():
         exact = least_squares.round_map(factored(), rate, 1)
         errors = np.linalg.norm(models - exact.fixed_point, axis=1)
         assert (errors[1:] <= exact.spectral_radius * errors[:-1] + 1e-15).all()
-        # Power iteration: the ratios climb towards the largest eigenvalue, ever more slowly.
+        # Power iteration: the ratios increase to the largest eigenvalue, more and more slowly.
         missing = exact.spectral_radius - errors[1:] / errors[:-1]
         assert (np.diff(missing[[0, 20, 50, 99]]) < 0).all()
         assert 0 < missing[99] < closest
@@ -211,7 +211,7 @@ def test_many_steps_lead_to_the_mean_of_the_local_minimisers():
 
 
 def test_many_steps_of_clients_with_few_examples():
-    """Three examples in six dimensions each: the projectors decide."""
+    """With three examples in six dimensions each the projectors determine the limit."""
     features, targets = [a[:3] for a in instance()[0]], [b[:3] for b in instance()[1]]
     inverses = [np.linalg.pinv(a) for a in features]
     projectors = sum(inverse @ a for inverse, a in zip(inverses, features, strict=True))
@@ -235,7 +235,7 @@ def test_directions_in_which_nobody_curves_stay_as_they_were():
 
 @pytest.mark.parametrize("num_steps", [2, 5, 10])
 def test_the_leading_term_of_the_bias(num_steps):
-    """The expression is exact to first order: its relative error falls in proportion to s."""
+    """The expression is exact to first order: its relative error is proportional to s."""
     reference, errors = least_squares.minimiser(factored()), []
     for step in (1e-2, 1e-3, 1e-4):
         step_size = step / factored().smoothness
@@ -254,7 +254,7 @@ def test_powers_equal_exact_arithmetic():
             with decimal.localcontext(prec=60):
                 power = (1 - Decimal(z)) ** num_times
                 exact = [float(x) for x in (power, 1 - power, (1 - power) / Decimal(z))]
-            # The exponent E log|1 - z| is rounded, and the power with it.
+            # The exponent E log|1 - z| has a rounding error, which the power inherits.
             exponent = num_times * abs(np.log(max(abs(1 - z), 1e-16)))
             ours = least_squares.powers(z, num_times)
             np.testing.assert_allclose(ours, exact, rtol=1e-15 * (1 + exponent), atol=1e-300)
@@ -317,7 +317,7 @@ def test_the_fixed_point_of_ill_conditioned_clients_is_accurate(num_steps):
 
 
 def test_the_reference_instance():
-    """Numbers that were computed apart from this library."""
+    """Numbers that were computed independently of this library."""
     features, targets = instance()
     assert sum(a.sum() for a in features) == pytest.approx(-38.5077583775, abs=1e-9)
     assert sum(b.sum() for b in targets) == pytest.approx(25.2769182873, abs=1e-9)
@@ -357,7 +357,7 @@ def test_the_reference_instance():
 
 
 def test_beyond_two_over_the_smoothness_the_map_is_still_right():
-    """An even number of steps that overshoot: the round map holds whether it converges or not."""
+    """With an even number of overshooting steps the round map holds, convergent or not."""
     step_size = 2.05 / factored().smoothness
     exact = least_squares.round_map(factored(), step_size, 4)
     matrix, offset = direct(step_size, 4)

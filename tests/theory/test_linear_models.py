@@ -48,7 +48,7 @@ def test_derivatives_and_noise_equal_those_of_the_loss_that_runs(name):
 
 
 def test_pairs_drawn_with_replacement_have_half_the_variance():
-    """By enumeration of all pairs of the smallest client's examples."""
+    """Return it by enumeration of all pairs of the smallest client's examples."""
     seen, k = instances.model("ridge"), 2
     points = some_points("ridge")
     a, b = seen.features[k], seen.targets[k]
@@ -101,7 +101,7 @@ def test_every_client_curves_between_alpha_and_beta(name):
 
 
 def test_the_reference_instance():
-    """Numbers that were computed apart from this library."""
+    """Numbers that were computed independently of this library."""
     known = instances.constants("ridge")
     assert known.strong_convexity == pytest.approx(0.6467035090, abs=1e-10)
     assert known.smoothness == pytest.approx(2.8156296932, abs=1e-10)
@@ -113,7 +113,7 @@ def test_the_reference_instance():
 
 
 def test_newton_steps_that_overshoot_are_shortened():
-    """Nearly separable data and a small ridge: the full step from zero goes much too far."""
+    """With nearly separable data and a small ridge a full step from zero overshoots."""
     model = logistic_regression(
         [np.array([[30.0, 0.1], [-40.0, 0.3], [0.2, 5.0], [25.0, -0.1]])],
         [np.array([1.0, -1.0, 1.0, 1.0])],

@@ -34,10 +34,10 @@ over_runs = pytest.mark.parametrize(
 )
 
 
-# One run is asked by several tests in a row; all of them together would not fit in memory.
+# Successive tests use one run; all runs together would not fit in memory.
 @functools.lru_cache(maxsize=len(SHORT))
 def bounded(name, num_steps, batch_size, num_seeds, total_steps):
-    """The points of a run, its step sizes, and the theorem with the constants it has met."""
+    """Return the points of a run, its step sizes, and the theorem with its observed constants."""
     points = visited(name, num_steps, batch_size, num_seeds, total_steps)
     model, constants = instances.model(name), instances.constants(name)
     bound = theory.a_posteriori(model, constants, points, num_steps, batch_size)
@@ -45,7 +45,7 @@ def bounded(name, num_steps, batch_size, num_seeds, total_steps):
 
 
 def holds(sides):
-    """Up to rounding, that of points which should coincide included."""
+    """Up to rounding errors, including those of points that should coincide."""
     assert sides.left.shape == sides.right.shape
     return (sides.left <= sides.right * (1 + 1e-12) + 1e-28).all()
 
@@ -57,7 +57,7 @@ def mean_over_seeds(sides):
 @pytest.mark.slow
 @over_runs
 def test_the_lemmas_hold_along_runs(name, num_steps, batch_size, num_seeds, total_steps):
-    """Two at every state of every seed, two in the mean; exactly where gradients are full."""
+    """Two hold at every state of every seed, two in the mean, and exactly for full gradients."""
     points, sizes, bound = bounded(name, num_steps, batch_size, num_seeds, total_steps)
     model, constants = instances.model(name), instances.constants(name)
     assert sizes[0] <= 1 / (4 * constants.smoothness)
@@ -68,7 +68,7 @@ def test_the_lemmas_hold_along_runs(name, num_steps, batch_size, num_seeds, tota
     assert holds(theory.noise_lemma(model, points, bound.noise, batch_size))
     drift = mean_over_seeds(theory.drift_lemma(model, bound, points, sizes))
     assert holds(drift)
-    # With one step a round, or just after a round, there is no drift at all.
+    # With one step per round, or just after a round, there is no drift.
     assert np.abs(drift.left[::num_steps]).max() < 1e-28
     assert num_steps == 1 or drift.left.max() > 1e-4
     assert holds(mean_over_seeds(theory.one_step(model, bound, points, sizes, batch_size)))
@@ -85,7 +85,7 @@ def test_the_bound_is_above_the_measured_curve(name, num_steps, batch_size, num_
     assert (gaps <= bound.gap(steps)).all()
     assert (distances <= bound.distance(steps) * (1 + 1e-12)).all()
     assert distances[0] == pytest.approx(bound.start_distance, rel=1e-12)
-    # beta / 2 times the distance is how the theorem gets from one to the other.
+    # The theorem bounds one by beta / 2 times the other.
     assert (bound.gap(steps) >= constants.smoothness / 2 * bound.distance(steps)).all()
     # The same bound with gamma + T - 1, as printed, is weaker.
     assert (bound.gap(steps[1:] - 1) > bound.gap(steps[1:])).all()
@@ -108,7 +108,7 @@ def test_the_bound_is_above_the_measured_curve(name, num_steps, batch_size, num_
     ],
 )
 def test_the_reference_runs(num_steps, batch_size, second_moment, step_error, gap, bound):
-    """Figures from runs apart from this library; moments of single draws vary with the seed."""
+    """Figures from independent runs; moments of single draws vary with the seed."""
     num_seeds = 1 if batch_size is None else 50
     _, _, ours = bounded("ridge", num_steps, batch_size, num_seeds, 4000)
     close = 0.02 if batch_size is None else 0.15
@@ -120,7 +120,7 @@ def test_the_reference_runs(num_steps, batch_size, second_moment, step_error, ga
 
 
 def enumerated(model, points, step_size):
-    """Moments of the mean stochastic step over all draws of one example per client."""
+    """Return moments of the mean stochastic step over all draws of one example per client."""
     mean, choices = model.weights @ points, [range(len(b)) for b in model.targets]
     slopes = []
     for drawn in itertools.product(*choices):
@@ -133,7 +133,7 @@ def enumerated(model, points, step_size):
 
 
 def test_expectations_over_a_draw_are_exact():
-    """The left sides of the noise lemma and of one step, by enumeration of all draws."""
+    """Return the left sides of the noise and one-step lemmas, by enumeration of all draws."""
     rng = np.random.default_rng(4)
     features = [rng.standard_normal((m, 3)) for m in (4, 3, 5)]
     targets = [rng.standard_normal(m) for m in (4, 3, 5)]
@@ -144,7 +144,7 @@ def test_expectations_over_a_draw_are_exact():
     variance = np.mean(np.sum((slopes - slopes.mean(axis=0)) ** 2, axis=1))
     noise = theory.noise_lemma(model, points, bound.noise)
     assert noise.left == pytest.approx(variance, rel=1e-12)
-    assert noise.right == pytest.approx(variance, rel=1e-12)  # these points are all there are
+    assert noise.right == pytest.approx(variance, rel=1e-12)  # these are all points
     distance = np.mean(np.sum((ends - constants.optimum) ** 2, axis=1))
     assert theory.one_step(model, bound, points, step_size).left == pytest.approx(distance)
     full = theory.one_step(model, bound, points, step_size, None).left
@@ -154,7 +154,7 @@ def test_expectations_over_a_draw_are_exact():
 
 
 def test_the_bound_follows_from_its_recursion():
-    """nu / (gamma + t) satisfies the one-step inequality with room, for any noise and any start."""
+    """nu / (gamma + t) satisfies the one-step inequality strictly, for any noise and start."""
     constants = instances.constants("ridge")
     for step_error, distance in itertools.product((0.01, 1.0, 100.0), (0.01, 1.0, 100.0)):
         homogeneous = constants._replace(heterogeneity=0.0)
@@ -177,7 +177,7 @@ def test_the_step_sizes_are_those_of_the_theorem():
 
 
 def test_the_best_number_of_local_steps_needs_the_fewest_rounds():
-    """By trying all E, the first round at which the bound is below a small number."""
+    """Return the first round at which the bound is below a number, by trying all E."""
     constants, knee = instances.constants("ridge"), 8 * instances.constants("ridge").condition
     for noise, second_moment, distance in ((50.0, 2.0, 1.0), (1e4, 1.0, 1.0), (1.0, 0.05, 1e4)):
         bound = theory.Bound(constants, 1, noise, second_moment, distance)
@@ -200,7 +200,7 @@ def test_a_priori_moments_of_logistic_regression_hold_along_runs():
     assert np.linalg.norm(points, axis=-1).max() <= longest / model.ridge
     assert prior.second_moment == pytest.approx((2 * longest) ** 2, rel=1e-12)
     mean_squares = np.array([np.mean(np.sum(a**2, axis=1)) for a in model.features])
-    # Slopes are below 1, and well below it for short rows: no point of the ball is far from zero.
+    # Derivatives are below 1, and well below it for short rows, as the ball is near zero.
     assert 0.99 < prior.noise / (model.weights**2 @ mean_squares) <= 1
     assert seen.noise <= prior.noise and seen.second_moment <= prior.second_moment
     assert prior.start_distance == seen.start_distance
@@ -211,7 +211,7 @@ def test_a_priori_moments_of_logistic_regression_hold_along_runs():
 
 
 def test_a_priori_moments_of_ridge_regression_hold_along_runs():
-    """With short features and a ridge that dominates them the iterates cannot leave a ball."""
+    """With small features and a dominating ridge the iterates cannot leave a ball."""
     model = instances.model("ridge")
     short = [0.3 * a for a in model.features]
     model = ridge_regression(short, model.targets, ridge=0.5)
@@ -235,7 +235,7 @@ def test_a_priori_moments_of_ridge_regression_hold_along_runs():
 
 
 def lyapunov_limit(model, constants, batch_size=1):
-    """tr(H V) / 2 with V from the Lyapunov equation written as one linear system."""
+    """Return tr(H V) / 2 with V from the Lyapunov equation as one linear system."""
     c, dim = 2 / constants.strong_convexity, model.dim
     hessian = np.tensordot(model.weights, model.hessians(constants.optimum), axes=1)
     right = np.zeros((dim, dim))
@@ -254,15 +254,15 @@ def test_the_stochastic_limit_solves_its_lyapunov_equation(name):
     assert limit == pytest.approx(lyapunov_limit(model, constants), rel=1e-12)
     assert theory.noise_limit(model, constants, 4) == pytest.approx(limit / 4, rel=1e-12)
     if name == "ridge":
-        assert limit == pytest.approx(3.6464, abs=5e-5)  # computed apart from this library
+        assert limit == pytest.approx(3.6464, abs=5e-5)  # computed independently of this library
 
 
 @functools.cache
 def expected_gaps(num_steps, total_steps):
-    """E f(x_t) - f* after every step of single examples on the ridge problem, with no sampling.
+    """Return E f(x_t) - f* after every single-example step on the ridge problem, without sampling.
 
     In homogeneous coordinates (x, 1) a step on one example is linear, so the second moments of all
-    pairs of clients follow a linear recursion; only a client and itself share their example.
+    pairs of clients follow a linear recursion; only pairs of the same client share an example.
     """
     model, constants = instances.model("ridge"), instances.constants("ridge")
     num_clients, dim, p = len(model.weights), model.dim, model.weights
@@ -294,7 +294,7 @@ def expected_gaps(num_steps, total_steps):
 
 @pytest.mark.parametrize("num_steps", [1, 5, 20])
 def test_expected_gaps_tend_to_their_limit_whatever_the_local_steps(num_steps):
-    """The distance of (gamma + T) gap from the limit falls like 1 / T: two values extrapolate."""
+    """The distance of (gamma + T) gap from its limit falls as 1 / T, so two values give it."""
     constants = instances.constants("ridge")
     totals, gamma = np.array([1000, 2000]), theory.offset(constants, num_steps)
     near, far = (gamma + totals) * expected_gaps(num_steps, 2000)[totals - 1]
@@ -332,7 +332,7 @@ def test_gaps_of_logistic_regression_tend_to_their_limit():
 def test_full_gradients_tend_to_their_limit(num_steps, expected):
     model, constants = instances.model("ridge"), instances.constants("ridge")
     limit = theory.drift_limit(model, constants, num_steps)
-    assert limit == pytest.approx(expected, rel=1e-5)  # computed apart from this library
+    assert limit == pytest.approx(expected, rel=1e-5)  # computed independently of this library
     total_steps = 40_000
     [gap] = last_gaps("ridge", num_steps, None, 1, total_steps)
     scaled = (theory.offset(constants, num_steps) + total_steps) ** 2 * gap

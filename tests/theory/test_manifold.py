@@ -1,4 +1,4 @@
-"""The measure between its bounds, the theorem's rates, and the floor of averaging."""
+"""Bounds of the stationarity measure, the theorem's rates, and the floor of averaging."""
 
 import functools
 
@@ -55,7 +55,7 @@ def test_the_measure_vanishes_at_the_optimum_and_only_there():
 
 
 def test_the_mean_squared_measure_falls_at_least_like_one_over_the_rounds():
-    """With full batches it is summable: twice the rounds, at most half the mean."""
+    """With full batches it is summable: twice the rounds give at most half the mean."""
     chosen = subspaces.algorithm("fed_manifold")
     seen, _ = subspaces.states(chosen, Rates(0.02), 100, work=TEN_STEPS)
     measures = jax.vmap(lambda x: stationarity(x, 0.2))(jnp.asarray(seen.server.point))
@@ -73,7 +73,7 @@ def test_the_bound_has_a_term_for_the_start_and_one_for_the_noise():
     noisy = functools.partial(theory.stationarity_bound, 3.0, 0.5, variance=2.0)
     floor = noisy(100, num_clients=4) - start
     assert floor == pytest.approx(64 * 2 / 4)
-    # Clients, steps and examples lower the floor alike, and rounds do not.
+    # Clients, steps and examples lower the floor equally, and rounds do not.
     for more in ({"num_steps": 5}, {"batch_size": 5}):
         assert noisy(100, num_clients=4, **more) - start == pytest.approx(floor / 5)
     assert noisy(10**9, num_clients=4) == pytest.approx(floor)
@@ -82,7 +82,7 @@ def test_the_bound_has_a_term_for_the_start_and_one_for_the_noise():
 
 @pytest.mark.slow
 def test_the_floor_of_noise_falls_with_the_number_of_steps_and_with_the_batch():
-    """At one length of a round, eta K = 0.2: log-log slopes of -1 in K and in b."""
+    """With eta K = 0.2 fixed the log-log slopes in K and in b are -1."""
 
     def floor(client_lr, num_steps, batch_size):
         work = fcojax.local_steps(num_steps, batch_size, replace=True)
@@ -98,7 +98,7 @@ def test_the_floor_of_noise_falls_with_the_number_of_steps_and_with_the_batch():
 
 
 def test_the_floor_of_averaging_is_what_the_theory_says():
-    """Its constant, and the floor itself where a run has stalled."""
+    """Its constant, and the floor of a stalled run."""
     x = jnp.asarray(subspaces.optimum()[1])
     floor = drift_floor(subspaces.data(), x, 0.01, 10)
     assert float(floor) / (0.01 * 9) == pytest.approx(0.13293, abs=1e-5)

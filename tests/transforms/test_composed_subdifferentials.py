@@ -1,4 +1,4 @@
-"""Penalties made from others: the residual of a prox is a subgradient at the prox, to rounding.
+"""Composed penalties: the residual of a prox is a subgradient at the prox, up to rounding.
 
 A composition evaluates its penalty at ``Qx`` or ``x - b``, where zeros, ties and active bounds of
 the inner prox return as rounding errors.
@@ -39,7 +39,7 @@ INNER = {
 
 
 def some_rows(penalty):
-    """Four of six coordinates in another basis, and two as they are."""
+    """Four of six coordinates in another basis, and two unchanged."""
     rows = MATRIX[: DIM - 2]
 
     def forward(x):
@@ -83,7 +83,7 @@ OUTER = {
     ),
 }
 QUICK = {"rotated of l1", "some rows of l1", "wavelets of l1", "translated of linf_ball"}
-# Their shapes are those of a vector, and on_subtree passes a list of leaves.
+# They take a vector, while on_subtree passes a list of leaves.
 NOT_OF_A_LIST = {
     ("on_subtree", name) for name in ("weighted_l1", "group_l2", "sparse_group", "half_space")
 }
@@ -96,7 +96,7 @@ COMPOSED = {
 
 
 def residuals(penalty, dtype, points, steps, scales):
-    """The distances of the residuals at the proxes, in units of the numbers they come from."""
+    """Return the residuals' distances at the proxes, relative to the numbers in them."""
 
     @jax.jit
     @jax.vmap
@@ -128,10 +128,10 @@ def test_the_residual_of_a_prox_is_a_subgradient_to_rounding(name, dtype):
 
 @pytest.mark.parametrize("name", ["rotated of l1", "wavelets of l1", "translated of l1"])
 def test_a_point_that_is_not_optimal_keeps_its_distance(name):
-    """It is that of the inner penalty at the inner point, known here in closed form."""
+    """It is the inner penalty's at the inner point, here in closed form."""
     penalty, _ = COMPOSED[name]
     inner = np.array([1.0, -2.0, 0.0, 0.0, 1e-3, 0.0])
-    slope = np.array([0.5, -1.0, 1.5, 0.2, -1.0, -1.0])  # off by 0.5, 0, 0.5, 0, 2 and 0
+    slope = np.array([0.5, -1.0, 1.5, 0.2, -1.0, -1.0])  # deviations of 0.5, 0, 0.5, 0, 2 and 0
     if name.startswith("rotated"):
         x, v = (np.asarray(MATRIX.T) @ each for each in (inner, slope))
     elif name.startswith("wavelets"):

@@ -1,4 +1,4 @@
-"""The prox with a step for each entry: against cvxpy, its own optimality, and the prox for one."""
+"""The prox with a step for each entry: against cvxpy, optimality, and the ordinary prox."""
 
 import cvxpy as cp
 import jax
@@ -70,7 +70,7 @@ def test_the_prox_equals_cvxpy(name):
         problem.solve(solver="CLARABEL")
         ours, theirs = np.asarray(prox(jnp.array(v), jnp.array(steps), scale)), x.value
         np.testing.assert_allclose(ours, theirs, atol=1e-4)
-        x.value = ours  # no worse than theirs
+        x.value = ours  # no worse than cvxpy's result
         assert float(objective.value) <= problem.value + 1e-10
 
 
@@ -78,7 +78,7 @@ def test_the_prox_equals_cvxpy(name):
 @pytest.mark.parametrize("name", ["l2", "group l2", "sparse group"])
 @pytest.mark.parametrize("spread", [1.0, 8.0, 16.0])
 def test_steps_of_any_spread_are_optimal_to_rounding(name, spread):
-    """Steps from exp(-spread) to exp(spread): the slope is in the subdifferential, zeros exact."""
+    """Steps from exp(-spread) to exp(spread): the residual is a subgradient, zeros are exact."""
     penalty, rng = ROWS[name][0], np.random.default_rng(1)
     prox = jax.jit(penalty.diagonal_prox)
     for _ in range(30):

@@ -1,4 +1,4 @@
-"""Total variation on grids against an active-set solver, and the exact prox of a line."""
+"""Total variation on grids against an active-set solver, and on lines against the exact prox."""
 
 import itertools
 
@@ -18,7 +18,7 @@ STEP, SCALE = 0.7, 0.9
 
 
 def differences(mask):
-    """The matrix D, a row for each pair of neighbours."""
+    """Return the matrix D, with a row for each pair of neighbours."""
     cells = [tuple(cell) for cell in np.argwhere(mask)]
     rows = []
     for one, other in itertools.combinations(range(len(cells)), 2):

@@ -1,4 +1,4 @@
-"""Every transform computes in floats: integers give what the same numbers give as floats."""
+"""Every transform computes in floats: integers give the same results as equal floats."""
 
 import jax
 import jax.numpy as jnp
@@ -84,7 +84,7 @@ TRANSFORMS = {
     "with_box": (transforms.with_box(L1, -0.5, 1.5), VECTOR),
     "zero": (transforms.zero(), VECTOR),
 }
-# How many points each function takes, and what comes after them.
+# The number of points of each function, and its further arguments.
 FIELDS = {
     Penalty: {
         "value": (1, (0.6,)),
@@ -141,12 +141,12 @@ def test_the_tables_are_complete():
 
 
 def require_same(function, *points, rest=()):
-    """Requires of the result for integers to be that for the same floats, or of them a refusal."""
+    """Require that integers give the result of the same floats, or an error."""
     points = jax.tree.map(jnp.asarray, points)
     floats = jax.tree.map(lambda leaf: leaf.astype(float), points)
     try:
         found = function(*points, *rest)
-    except (TypeError, ValueError):  # in JAX's words: such as that integers have no epsilon
+    except (TypeError, ValueError):  # errors of JAX, such as that integers have no epsilon
         return
     for one, other in zip(
         jax.tree.leaves(found), jax.tree.leaves(function(*floats, *rest)), strict=True

@@ -1,4 +1,4 @@
-"""Manifolds that coincide, and degenerate points. The laws are in ``tests/laws``."""
+"""Manifolds that coincide, and degenerate points; the laws are in ``tests/laws``."""
 
 import jax
 import jax.numpy as jnp
@@ -98,7 +98,7 @@ def test_distances_are_in_the_ambient_inner_product():
     for there, back in ((weighted.riesz, weighted.metric), (weighted.metric, weighted.riesz)):
         for leaf, same in zip(y, back(there(y)), strict=True):
             np.testing.assert_allclose(same, leaf, atol=1e-12)
-    # The distance is that of the singular values of L^T y from 1.
+    # It is the distance of the singular values of L^T y from 1.
     excess = np.linalg.svd(np.linalg.cholesky(metric).T @ y[0], compute_uv=False) - 1
     assert float(distance(weighted, y)) == pytest.approx(np.linalg.norm(excess), rel=1e-12)
 
@@ -135,7 +135,7 @@ def test_results_at_cut_loci_are_finite():
         np.testing.assert_array_equal(manifold.log(x[:, :1], -x[:, :1]), 0)
         opposite = manifold.inverse_retract(x[:, :1], x[:, 1:])
         np.testing.assert_array_equal(opposite, x[:, 1:])
-    across = jnp.eye(4)[:, 2:]  # every principal angle is a right one
+    across = jnp.eye(4)[:, 2:]  # every principal angle is a right angle
     for manifold in (
         stiefel(),
         stiefel(retraction="qr"),
@@ -160,7 +160,7 @@ def test_gradient_of_the_distance():
 
 @pytest.mark.parametrize("size", [1e-30, 1e-20, 1e20, 1e30])
 def test_distances_do_not_overflow_in_single_precision(size):
-    """Norms of (3, 4), which double with a metric of 4."""
+    """The norm of (3, 4), which doubles with a metric of 4."""
     v = jnp.asarray([[3 * size], [4 * size]], jnp.float32)
     doubled = generalised_stiefel(4 * jnp.eye(2, dtype=jnp.float32))
     for manifold, factor in ((sphere(), 1), (doubled, 2)):

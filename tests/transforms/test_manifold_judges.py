@@ -69,7 +69,7 @@ def test_rotations_agree_with_pymanopt():
 
 
 def test_logarithms_near_the_cut_locus_agree_with_scipy():
-    """Rotations by 3.1 in one plane, and by 3.0, 0 and 3.1 in the other."""
+    """Rotations by 3.1 in one plane, and by 3.0, 0 or 3.1 in the other."""
     rng = np.random.default_rng(1)
     x, basis = (np.linalg.qr(rng.standard_normal((5, 5)))[0] for _ in range(2))
     for second in (3.0, 0.0, 3.1):

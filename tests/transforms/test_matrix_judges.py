@@ -1,4 +1,4 @@
-"""Matrix penalties and mirror maps compared with solutions of their problems by cvxpy and scipy."""
+"""Matrix penalties and mirror maps compared with solutions by cvxpy and scipy."""
 
 import cvxpy as cp
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from fcojax import transforms
 pytestmark = pytest.mark.slow
 
 STEP, SCALE = 0.7, 0.9
-GAP = 1e-10  # of the objective; as it is strongly convex, the solution is accurate to its root
+GAP = 1e-10  # of the objective; by strong convexity the solution is accurate to its square root
 TOLERANCE = 2e-5
 rng = np.random.default_rng(0)
 TALL, SQUARE = rng.normal(size=(4, 3)), rng.normal(size=(3, 3))

@@ -123,7 +123,7 @@ def test_norms_do_not_overflow_in_half_precision(penalty, scale, expected, dtype
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [1e-38, 1e-25, 1e19, 1e30])
 def test_norms_and_their_gradients_at_the_ends_of_single_precision(size):
-    """Norms of (3, 0, 4), whose gradients are the unit vector."""
+    """The norm of (3, 0, 4), whose gradient is the unit vector."""
     v = jnp.asarray([3 * size, 0.0, 4 * size], jnp.float32)
     unit = np.array([0.6, 0.0, 0.8], np.float32)
     sums = transforms.group_l2(axis=0), transforms.group_l2(labels=np.zeros(3, int))
@@ -138,7 +138,7 @@ def test_norms_and_their_gradients_at_the_ends_of_single_precision(size):
 
 @pytest.mark.parametrize("p", [1.5, 2.0, 2.3, 3.0, 10.0])
 def test_powers_at_the_ends_of_single_precision(p):
-    """A root that underflows is 0 and not NaN."""
+    """A root that underflows is 0, not NaN."""
     prox = jax.jit(transforms.lp_power(p).prox)
     for size in (1e-21, 1.0, 1e30):
         for strength in (1e-30, 1.0, 1e30):

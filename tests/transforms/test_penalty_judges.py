@@ -134,7 +134,7 @@ def test_monotone_is_the_isotonic_regression_of_scikit_learn(name):
 @pytest.mark.parametrize("strength", [0.0, 0.3, 20.0])
 @pytest.mark.parametrize("name", SIGNALS)
 def test_total_variation_is_certified_by_its_dual(name, strength):
-    """The cumulative sum of v - x is feasible for the dual and has no duality gap."""
+    """The cumulative sum of v - x is dual feasible with zero duality gap."""
     v = SIGNALS[name]
     x = np.asarray(jax.jit(transforms.total_variation().prox)(v, 1.0, strength))
     dual = np.cumsum(v - x)
@@ -146,7 +146,7 @@ def test_total_variation_is_certified_by_its_dual(name, strength):
 
 
 def test_costs_in_parallel_equal_those_in_order():
-    """The prox uses the first on a CPU and the second elsewhere."""
+    """The prox uses the first algorithm on a CPU and the second on other backends."""
     rng = np.random.default_rng(5)
     room = np.where(np.arange(500) % 100 == 0, 0.0, 0.4)
     price = rng.normal(size=500)
@@ -183,7 +183,7 @@ def test_solutions_of_scikit_learn_are_fixed_points_of_prox_gradient(penalty, mo
 @pytest.mark.parametrize("name", ["simplex", "l1_ball"])
 @pytest.mark.parametrize("spread", [1e-4, 1.0, 30.0])
 def test_ball_projections_of_long_vectors_agree_with_a_sort(name, spread):
-    """Long vectors start the search from chunks."""
+    """For long vectors the search starts from chunks."""
     rng = np.random.default_rng(4)
     v = np.exp(spread * rng.normal(size=20_000) / 10) * rng.choice([-1.0, 1.0], size=20_000)
     entries = np.abs(v) if name == "l1_ball" else v

@@ -1,4 +1,4 @@
-"""The polar factor: every method, derivatives, and degenerate input."""
+"""The polar factor: all methods, derivatives, and degenerate input."""
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ SHAPES += [("gram", shape) for shape in [(6, 6), (30, 12), (5, 1)]]
 
 
 def matrix(shape, condition=None, seed=0):
-    """A Gaussian matrix, or one with singular values from 1 to 1 / condition."""
+    """Return a Gaussian matrix, or one with singular values from 1 to 1 / condition."""
     y = np.random.default_rng(seed).standard_normal(shape)
     if condition is None:
         return y
@@ -29,7 +29,7 @@ def infeasibility(x):
 
 
 def excess(x, y):
-    """The distance of x to y beyond the minimum: ``|y|_nuclear - <x, y>``, over ``|y|``."""
+    """Return the suboptimality of x as the factor of y: ``|y|_nuclear - <x, y>``, over ``|y|``."""
     y = np.asarray(y, np.float64)
     values = np.linalg.svd(y, compute_uv=False)
     return (values.sum() - np.sum(np.asarray(x, np.float64) * y)) / values[0]
@@ -48,12 +48,12 @@ def test_methods_agree_with_scipy(method, shape):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_ill_conditioned_and_badly_scaled_matrices(method):
-    """Up to conditions beyond eps^(-1/2), 3e3 in float32, where the Gram matrix is singular."""
+    """Up to condition numbers above eps^(-1/2), 3e3 in float32, with a singular Gram matrix."""
     conditions = np.array([1e1, 1e2, 1e4, 1e6, 1e2, 1e2])
     scales = np.array([1.0, 1.0, 1.0, 1.0, 1e25, 1e-25])
     y = np.stack([s * matrix((20, 4), c) for s, c in zip(scales, conditions, strict=True)])
     batched = jax.jit(jax.vmap(lambda one: polar(one, method)))
-    if method != "qdwh":  # that of jax overflows
+    if method != "qdwh":  # JAX's own overflows
         for one, x in zip(y, batched(jnp.asarray(y, jnp.float32)), strict=True):
             assert infeasibility(x) <= 2e-6
             assert excess(x, one) <= 1e-6
@@ -80,7 +80,7 @@ def test_matrices_without_full_rank(method):
 
 
 def test_second_derivatives_on_and_off_the_manifold():
-    """On M all singular values are equal, so eigenvectors have no derivative."""
+    """On the manifold all singular values are equal, so eigenvectors have no derivative."""
     x = polar(jnp.asarray(matrix((6, 3))))
     v, w = (jnp.asarray(matrix((6, 3), seed=seed)) for seed in (1, 2))
 

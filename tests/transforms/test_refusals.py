@@ -10,7 +10,7 @@ from fcojax.transforms import l1, mcp
 
 
 def wide_ball():
-    """A ball that contains small points."""
+    """The indicator of a ball that contains small points."""
     ball = transforms.l2_ball()
     return transforms.Penalty(lambda x, scale: 0.0, lambda v, step, scale: ball.prox(v, 1.0, 99.0))
 
@@ -20,7 +20,7 @@ def labelled(*labels):
 
 
 def kernel(returned):
-    """Of a pytree with a kernel, by a predicate with that result."""
+    """Select from a pytree with a kernel, by a predicate with this result."""
     return transforms.on_subtree(l1(), lambda path, leaf: returned).prox([jnp.ones(2)], 1.0, 1.0)
 
 

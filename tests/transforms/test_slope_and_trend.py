@@ -1,4 +1,4 @@
-"""Sorted l1 and trend filtering against slow oracles, and what they reduce to."""
+"""Sorted l1 and trend filtering against slow oracles, and their special cases."""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from fcojax.transforms import (
 
 
 def pooled(lowered):
-    """The closest decreasing sequence, by pooling adjacent violators."""
+    """Return the closest decreasing sequence, by pooling adjacent violators."""
     blocks = []
     for number in lowered:
         blocks.append([number, 1])

@@ -1,4 +1,4 @@
-"""Distances to subdifferentials: zero at a prox, and elsewhere compared with a conic solver."""
+"""Distances to subdifferentials: zero at a prox, otherwise compared with a conic solver."""
 
 import cvxpy as cp
 import jax
@@ -40,7 +40,7 @@ def test_which_penalties_have_a_distance():
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in KNOWN]
 )
 def test_the_residual_of_a_prox_is_a_subgradient(name):
-    """``(v - prox) / step`` is one at the prox, and a random vector is not."""
+    """``(v - prox) / step`` is a subgradient at the prox, and a random vector is not."""
     row = KNOWN[name]
     for seed in range(2):
         v = row.normal(seed)
@@ -88,7 +88,7 @@ SUPPORT_FUNCTIONS = {
 
 
 def solved(x, v, bound, excess):
-    """The least distance of v from an s with ``bound(s) <= 0`` and ``excess <= <s, x>``."""
+    """Return the distance of v from all s with ``bound(s) <= 0`` and ``excess <= <s, x>``."""
     s = cp.Variable(SHAPE)
     along = cp.sum(cp.multiply(s, x))
     constraints = [excess(s) <= along + 1e-6, bound(s) <= 0]
@@ -117,7 +117,7 @@ def test_norms_agree_with_a_conic_solver(name):
 def test_sets_agree_with_a_conic_solver(name):
     penalty, support = SUPPORT_FUNCTIONS[name]
     rng = np.random.default_rng(1)
-    for spread in (2.0, 0.02):  # on the boundary, and inside of a ball
+    for spread in (2.0, 0.02):  # on the boundary of a ball, and inside
         x = np.asarray(penalty.prox(jnp.asarray(spread * rng.normal(size=SHAPE)), 1.0, SCALE))
         v = rng.normal(size=SHAPE)
         expected = solved(x, v, lambda s: -1.0, lambda s: SCALE * support(s))

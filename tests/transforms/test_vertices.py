@@ -33,7 +33,7 @@ def test_the_nuclear_vertex_attains_the_dual_norm():
 
 @pytest.mark.slow
 def test_frank_wolfe_on_the_nuclear_ball_agrees_with_projected_gradient():
-    """Least squares in the entries of a matrix, with an optimum on the boundary of the ball."""
+    """Least squares in the entries of a matrix, with the optimum on the boundary of the ball."""
     clients = quadratic_clients(sizes=(1,) * 4, dim=6, seed=2)
     data, radius = fcojax.from_clients(clients), 0.7
 
@@ -68,5 +68,5 @@ def test_frank_wolfe_on_the_nuclear_ball_agrees_with_projected_gradient():
 
 
 def test_a_gradient_with_a_nan_has_no_vertex():
-    """A finite vertex would hide a gradient that has diverged."""
+    """A finite vertex would hide a diverged gradient."""
     assert np.isnan(l1_vertex(jnp.array([1.0, np.nan, 2.0]), 0.5)).any()

@@ -1,6 +1,6 @@
-"""What a type checker sees of an algorithm; ``pyright`` reads this file, and nothing runs it.
+"""Types of a user's algorithm; ``pyright`` checks this file, and nothing runs it.
 
-Each ``ignore`` marks an error that has to be found: pyright reports one that is not needed.
+Each ``ignore`` marks an error that must be found: pyright reports unnecessary ones.
 """
 
 # pyright: reportUnnecessaryTypeIgnoreComment=true
@@ -35,7 +35,7 @@ class Decaying(NamedTuple):
 
 @takes(Rates)
 def mine(loss) -> Algorithm:
-    """Its functions have names of their own for their arguments."""
+    """Its functions have other names for their arguments."""
     gradient = mean_gradient(loss)
 
     def init(rates: Rates, start):

@@ -1,4 +1,4 @@
-"""Conditionals under ``vmap``: which branch is taken, and which is skipped."""
+"""Conditionals under ``vmap``: the branch that runs, and the one that is skipped."""
 
 import jax
 import jax.numpy as jnp

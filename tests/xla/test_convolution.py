@@ -1,4 +1,4 @@
-"""The forms of convolution and pooling against those of XLA, over grids of options."""
+"""The library's convolution and pooling against XLA's, over grids of options."""
 
 import functools
 import itertools
@@ -32,7 +32,7 @@ ORDERS = {
     1: (("NWC", "WIO", "NWC"), ("NCW", "OIW", "NCW")),
     2: (("NHWC", "HWIO", "NHWC"), ("NCHW", "OIHW", "NCHW"), ("HWNC", "IHWO", "CHWN")),
 }
-# window, stride, padding, dilation of the input, of the kernel, groups, outputs a group.
+# Window, stride, padding, dilation of the input and of the kernel, groups, outputs per group.
 OPTIONS = [
     options
     for options in itertools.product(
@@ -48,7 +48,7 @@ OPTIONS = [
 
 
 def case(rank, number):
-    """The arguments of one convolution: shapes of both sides, and the rest by name."""
+    """Return the arguments of one convolution: both shapes, and the others by name."""
     window, stride, padding, lhs_dilation, rhs_dilation, (groups, each) = OPTIONS[number]
     orders = ORDERS[rank][number % len(ORDERS[rank])]
     sizes = {"N": 2, "C": 4, "I": 4 // groups, "O": groups * each, "H": 9, "W": 8}
@@ -72,7 +72,7 @@ def normal(shape, seed=0, dtype=np.float64):
 
 @functools.partial(jax.jit, static_argnums=0)
 def values_and_gradients(number_of_case, lhs, rhs):
-    """Value and both gradients, of ours and of ``jax.lax``."""
+    """Return the value and both gradients, of the library and of ``jax.lax``."""
     _, _, options = case(*number_of_case)
 
     def side(convolve):
@@ -171,7 +171,7 @@ POOLS = [
 
 @pytest.mark.parametrize("row", range(len(POOLS)))
 def test_max_pool_is_that_of_flax(row):
-    """Value and gradient; small whole numbers have many ties."""
+    """Return value and gradient; small integers have many ties."""
     window, strides, padding, shape = POOLS[row]
     x = jnp.round(normal(shape))
 

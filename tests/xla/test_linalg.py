@@ -1,4 +1,4 @@
-"""Decompositions, one at a time on a CPU and batched elsewhere, equal those of jax.numpy."""
+"""Decompositions, one at a time on a CPU and batched on others, equal those of jax.numpy."""
 
 import chex
 import jax
@@ -41,7 +41,7 @@ def test_values_and_derivatives_equal_those_of_jax_numpy(name):
 
 
 def largest_batch(function, x):
-    """The largest batch that any decomposition in the program has."""
+    """Return the largest batch of any decomposition in the program."""
     program = str(jax.make_jaxpr(jax.vmap(function))(x))
     lines = [line for line in program.splitlines() if " svd[" in line or " eigh[" in line]
     assert lines
@@ -93,14 +93,16 @@ def test_a_linear_system_needs_no_lu_decomposition_in_float64_on_a_tpu(right):
         assert "lu_solve" in program(matrices.astype(jnp.float32))
         chex.assert_trees_all_close(solved(matrices), expected, rtol=1e-12)
         slopes = jax.jacobian(solved)(matrices)
-        assert jnp.isnan(solved(jnp.ones((1, 4, 4)))).all()  # singular: callers ask for isfinite
+        assert jnp.isnan(
+            solved(jnp.ones((1, 4, 4)))
+        ).all()  # singular, for which callers test isfinite
     chex.assert_trees_all_close(solved(matrices), expected, rtol=1e-12)
     chex.assert_trees_all_close(slopes, jax.jacobian(solved)(matrices), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("size", [2, 8, 16])
 def test_a_system_that_lacks_one_direction_is_nan_by_products(size):
-    """Each entry of the inverse's error is 1 / n, as small as those of an inverse that is right."""
+    """Each entry of the error is 1 / n, as small as that of an accurate inverse."""
     centring = jnp.eye(size) - jnp.ones((size, size)) / size
     with rules.pretend("tpu"):
         assert jnp.isnan(solve(centring, jnp.arange(float(size)))).all()
@@ -114,7 +116,7 @@ def test_an_ill_conditioned_system_by_products_is_as_good_as_by_lu(size, conditi
     rng = np.random.default_rng(size)
     left, right = (np.linalg.qr(rng.standard_normal((size, size)))[0] for _ in range(2))
     matrix = left * np.logspace(0, -np.log10(condition), size) @ right
-    truth = rng.standard_normal((size, 2)) * np.array([1.0, 1e9])  # columns of unlike sizes
+    truth = rng.standard_normal((size, 2)) * np.array([1.0, 1e9])  # columns of different norms
     with rules.pretend("tpu"):
         found = np.asarray(solve(jnp.asarray(matrix), jnp.asarray(matrix @ truth)))
     errors = np.abs(found / truth - 1).max(axis=0)
@@ -126,7 +128,7 @@ def test_an_ill_conditioned_system_by_products_is_as_good_as_by_lu(size, conditi
 )
 def test_points_too_far_apart_for_an_inverse_retraction_are_the_same_on_a_tpu(manifold):
     x = jnp.eye(8)[:, :4]
-    y = jnp.roll(x, 1, axis=1)  # x^T y is a cycle, so that the system is singular
+    y = jnp.roll(x, 1, axis=1)  # x^T y is a cyclic permutation, so the system is singular
     expected = manifold.inverse_retract(x, y)
     with rules.pretend("tpu"):
         found = manifold.inverse_retract(x, y)

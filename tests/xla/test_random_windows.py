@@ -1,4 +1,4 @@
-"""Random convolutions and poolings: values and two derivatives beside those of XLA."""
+"""Random convolutions and poolings: values and two derivatives against XLA's."""
 
 import functools
 
@@ -13,7 +13,7 @@ from tests.support.windows import normal, slow_primitives
 
 
 def random_convolution(seed):
-    """A convolution of 1 to 3 dimensions with a result that is not empty, and its shapes."""
+    """Draw a convolution of 1 to 3 dimensions with a nonempty result, and its shapes."""
     rng = np.random.default_rng(seed)
     rank = int(rng.integers(1, 4))
     groups, depth, each = (int(n) for n in rng.integers(1, 4, 3))
@@ -46,7 +46,7 @@ def random_pooling(seed):
     rank = int(rng.integers(1, 5))
     shape, window = rng.integers(3, 7, rank).tolist(), rng.integers(1, 4, rank).tolist()
     strides = rng.integers(1, 3, rank).tolist()
-    # A window of padding alone has the value minus infinity.
+    # A window with only padding has the value minus infinity.
     padding = [tuple(rng.integers(0, size, 2).tolist()) for size in window]
     pool = functools.partial(
         lax.reduce_window,
@@ -77,20 +77,20 @@ def numbers(function, *args):
 
 
 def constant(like, seed):
-    """A normal array, the same for every dtype up to float32."""
+    """Return a normal array, the same for every dtype up to float32."""
     return normal(*like.shape, seed=seed).astype(np.float32).astype(like.dtype)
 
 
 def check_float64(ours, theirs):
-    """Equal to 1e-12 of the largest entry."""
+    """Require equality up to 1e-12 of the largest entry."""
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12 * np.abs(theirs).max(initial=1e-3))
 
 
 def check_float32(ours, theirs, exact):
-    """As near to the result in float64 as XLA's own, to 1e-6 of the norm.
+    """Require results as close to float64 as XLA's, up to 1e-6 of the norm.
 
-    Both round every product and sum, each in its own order, so they differ from each other by the
-    errors of both; where entries cancel, those exceed 1e-6 of the result and no order is better.
+    Both round every product and sum in different orders, so they differ by the errors of both; if
+    entries cancel, these exceed 1e-6 of the result and neither order is better.
     """
     error, theirs = (np.linalg.norm(np.asarray(a, float) - exact) for a in (ours, theirs))
     assert error <= max(1e-6 * np.linalg.norm(exact), 2 * theirs)

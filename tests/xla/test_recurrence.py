@@ -92,7 +92,7 @@ def test_second_derivatives_equal_those_of_scan():
 
 
 def test_the_gradient_of_the_kernel_is_not_accumulated_in_the_loop():
-    """No loop returns an array of the kernel's shape, as the gradient by JAX does."""
+    """No loop returns an array of the kernel's shape, unlike JAX's own gradient."""
 
     def shapes_of_loops(layer):
         program = jax.make_jaxpr(jax.grad(weighed(layer)))(*arguments())

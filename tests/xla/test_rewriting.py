@@ -1,4 +1,4 @@
-"""Convolutions and poolings of any origin: the same numbers, and none of XLA's own on a CPU."""
+"""Convolutions and poolings of any library: the same numbers, and no XLA forms on a CPU."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.gate
 
 
 def test_dilated_pooling_is_that_of_xla():
-    """Also with a gradient, which XLA has for some only."""
+    """This includes gradients, which XLA has only for some."""
     x = normal(2, 9, 8)
 
     def pool(x):
@@ -108,7 +108,7 @@ QUICK = {"jit", "scan", "cond", "vmap over kernels", "custom_vjp"}
     [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in WRAPPED],
 )
 def test_windows_inside_of_other_programs(name):
-    """Values, and gradients where loops have them; a rule of one's own is kept."""
+    """Values, and gradients if the loop has them; a user's derivative rule is kept."""
     x, kernel = normal(2, 6, 3), 0.3 * normal(2, 3, 3, seed=1)
     ours = fast_inside_loops(WRAPPED[name])
     np.testing.assert_allclose(ours(x, kernel), WRAPPED[name](x, kernel), rtol=1e-12, atol=1e-12)
@@ -286,7 +286,7 @@ def test_losses_and_observers_of_a_run_are_rewritten(make):
 
 
 def test_a_convolution_and_a_scan_in_a_loss_on_a_mesh():
-    """On two devices, as in JAX's own form on one."""
+    """On two devices the result equals JAX's own form on one."""
     images = normal(12, 6, 5, seed=2).astype(np.float32)
     data = fcojax.from_rows({"x": images}, [3, 2, 4, 3])
     params = {"kernel": normal(3, 5, 5, seed=3).astype(np.float32) / 4, "decay": jnp.float32(0.5)}

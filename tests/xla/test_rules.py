@@ -1,4 +1,4 @@
-"""The choices for accelerators give the same numbers as those for a CPU."""
+"""The rules for accelerators give the same numbers as those for a CPU."""
 
 import jax
 import jax.numpy as jnp
@@ -119,7 +119,7 @@ def test_a_loop_of_so_many_rounds_traces_one_and_stores_what_a_loop_does():
 
 
 def test_steps_that_are_written_out_emit_what_a_loop_emits():
-    """Until they are too long: then they are written out in part."""
+    """Unless they are too long: then they are partly unrolled."""
     work = fcojax.local_steps(7, 2)
     data = fcojax.from_clients(federations.clients())
 

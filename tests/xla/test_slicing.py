@@ -13,9 +13,8 @@ from fcojax.xla.slicing import small_slice
 LONG = np.arange(60.0).reshape(20, 3)
 
 
-@pytest.mark.parametrize(
-    "num_clients", [1, 4, 2000]
-)  # a loop for the first two, a gather for the last
+# One and four clients are read in a loop, 2000 by a gather.
+@pytest.mark.parametrize("num_clients", [1, 4, 2000])
 @pytest.mark.parametrize("size", [1, 5, 15])
 def test_slices_are_correct(num_clients, size):
     starts = jnp.arange(num_clients) % (20 - size)

@@ -1,1 +1,1 @@
-"""What solvers and the objective share; Benchopt wants this name."""
+"""Code that the solvers and the objective share; Benchopt requires this name."""

@@ -1,4 +1,4 @@
-"""FedDualAvg by hand in numpy, with full local steps; nothing of fcojax is used."""
+"""FedDualAvg in plain numpy, with full local steps and without fcojax."""
 
 import numpy as np
 
@@ -21,7 +21,7 @@ class FedDualAvg:
         return self.problem.prox(self.dual, self.elapsed)
 
     def round(self) -> None:
-        """Let all sites take their steps and average what they moved."""
+        """Run the local steps of all sites and average their displacements."""
         problem, total = self.problem, sum(len(y) for _, y in self.problem.sites)
         mean = np.zeros_like(self.dual)
         for x, y in problem.sites:

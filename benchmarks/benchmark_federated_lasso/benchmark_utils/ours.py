@@ -46,7 +46,7 @@ class Ours:
         self.restart()
 
     def restart(self) -> None:
-        """Go back to zero."""
+        """Set the model to zero."""
         self.state = fcojax.start(
             self.algorithm, self.hparams, self.start, self.data, jax.random.key(0), self.plan
         )

@@ -2,8 +2,8 @@ r"""The three problems, in numpy: mean loss over all rows plus a norm, with cert
 
 .. math:: F(w) = \frac1n \sum_i f_i(x_i^T w) + \lambda \Omega(w)
 
-The strength is a fraction of the least one at which zero is the minimiser. A site counts as its
-rows do, so that the pooled problem is the same.
+The strength is a fraction of the smallest one at which zero is the minimiser. Sites are weighted by
+their rows, so the pooled problem is the same.
 """
 
 from typing import NamedTuple
@@ -58,7 +58,7 @@ class Problem(NamedTuple):
 
 
 def made(kind: str, sites: list, fraction: float) -> Problem:
-    """Return the problem of a strength that is a fraction of the least with the solution zero."""
+    """Return the problem with a strength relative to the smallest one with the solution zero."""
     if kind not in KINDS:
         raise ValueError(f"kind is {kind!r}; pass one of {', '.join(KINDS)}.")
     zero = Problem(kind, sites, 0.0)
@@ -76,7 +76,7 @@ def losses(kind: str, scores: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def derivative(kind: str, scores: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the derivatives of the losses in the scores."""
+    """Return the derivatives of the losses with respect to the scores."""
     return -y * np.exp(-np.logaddexp(0, y * scores)) if kind == "logistic" else scores - y
 
 

@@ -1,7 +1,7 @@
-"""Flower's FedAvg and FedProx with soft thresholding, on a grid in this process.
+"""Flower's FedAvg and FedProx with soft thresholding, on a Flower grid in this process.
 
-The strategies are Flower's: who is asked, what is sent, and the weighted mean of what comes back.
-The sites' steps and the prox after each mean are here.
+Flower's strategies choose the clients, make the messages and compute the weighted mean. This file
+has the sites' steps and the prox after each mean.
 """
 
 import logging
@@ -23,7 +23,7 @@ NEAR = 0.1  # of FedProx, as a fraction of the smoothness
 
 
 class Thresholded:
-    """One of Flower's strategies, round by round."""
+    """One of Flower's strategies, run round by round."""
 
     def __init__(self, problem, rate: float, name: str):
         """Make the strategy and start at zero."""
@@ -41,7 +41,7 @@ class Thresholded:
         return list(range(1, len(self.problem.sites) + 1))
 
     def round(self) -> None:
-        """Let Flower's strategy do one round, and apply the prox of the steps that were taken."""
+        """Run one round of Flower's strategy, and apply the prox for the steps taken."""
         self.rounds += 1
         asked = self.strategy.configure_train(
             self.rounds, ArrayRecord([self.model]), ConfigRecord(), self
@@ -51,7 +51,7 @@ class Thresholded:
         self.model = self.problem.prox(mean, NUM_STEPS * self.rate)
 
     def _at(self, message):
-        """Return the answer of a site: full steps, for FedProx with its quadratic term."""
+        """Return the reply of a site: full gradient steps, for FedProx with its quadratic term."""
         node = message.metadata.dst_node_id
         x, y = self.problem.sites[node - 1]
         (start,) = message.content["arrays"].to_numpy_ndarrays()

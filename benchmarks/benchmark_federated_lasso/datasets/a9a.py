@@ -1,4 +1,4 @@
-"""LIBSVM's a9a, or another file of that format that you name, divided by a Dirichlet draw."""
+"""LIBSVM's a9a, or another file of that format, divided by a Dirichlet draw."""
 
 from benchopt import BaseDataset  # pyright: ignore[reportMissingImports]
 

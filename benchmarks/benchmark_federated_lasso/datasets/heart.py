@@ -1,4 +1,4 @@
-"""Heart disease at four hospitals: a file that you name, or rows of the same sizes that are made.
+"""Heart disease at four hospitals: a given file, or synthetic rows of the same sizes.
 
 The file is an npz with ``X`` (rows x 13, missing values as NaN), ``num`` (above 0: disease) and
 ``hospital`` (0 to 3), from the processed files of the UCI repository.
@@ -9,7 +9,7 @@ from benchopt import BaseDataset  # pyright: ignore[reportMissingImports]
 
 
 class Dataset(BaseDataset):
-    """Columns are standardised, a missing value is its column's mean."""
+    """Columns are standardised, and missing values replaced by the column's mean."""
 
     name = "heart"
     parameters = {"path": [None]}

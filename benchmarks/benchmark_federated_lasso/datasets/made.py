@@ -1,4 +1,4 @@
-"""Sites of unlike sizes and means, with a planted support."""
+"""Synthetic sites of different sizes and means, with a planted support."""
 
 import numpy as np
 from benchopt import BaseDataset  # pyright: ignore[reportMissingImports]
@@ -11,7 +11,7 @@ class Dataset(BaseDataset):
     parameters = {"labels": [False, True], "dim": [48], "seed": [0]}
 
     def get_data(self):
-        """Return the sites and which columns are used."""
+        """Return the sites and the columns of the support."""
         rng = np.random.default_rng(self.seed)
         truth = (np.arange(self.dim) // 4) % 4 == 0
         weights = np.where(truth, rng.choice([-1.0, 1.0], self.dim), 0.0)

@@ -6,7 +6,7 @@ from benchopt import BaseSolver  # pyright: ignore[reportMissingImports]
 
 
 class Solver(BaseSolver):
-    """The strategy and its mean are Flower's; messages stay in this process."""
+    """The strategy and its mean are Flower's; messages do not leave this process."""
 
     name = "Flower-thresholded"
     parameters = {"strategy": ["FedAvg", "FedProx"]}
@@ -17,12 +17,12 @@ class Solver(BaseSolver):
         self.problem, self.rate = problem, rate(problem)
 
     def run(self, cb):
-        """Run ten rounds between two looks."""
+        """Run ten rounds between two evaluations."""
         self.server = Thresholded(self.problem, self.rate, self.strategy)
         while cb():
             for _ in range(10):
                 self.server.round()
 
     def get_result(self):
-        """Return the model and what was sent."""
+        """Return the model and the bytes sent."""
         return {"w": self.server.model, "rounds": self.server.rounds, "sent": self.server.sent}

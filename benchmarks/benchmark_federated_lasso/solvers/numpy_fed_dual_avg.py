@@ -1,4 +1,4 @@
-"""FedDualAvg by hand in numpy."""
+"""FedDualAvg in plain numpy."""
 
 from benchmark_utils.by_hand import FedDualAvg
 from benchmark_utils.problem import rate
@@ -6,7 +6,7 @@ from benchopt import BaseSolver  # pyright: ignore[reportMissingImports]
 
 
 class Solver(BaseSolver):
-    """The loop over sites and steps that one would write."""
+    """A plain loop over sites and steps."""
 
     name = "numpy-FedDualAvg"
 
@@ -15,12 +15,12 @@ class Solver(BaseSolver):
         self.problem, self.rate = problem, rate(problem)
 
     def run(self, cb):
-        """Run ten rounds between two looks."""
+        """Run ten rounds between two evaluations."""
         self.server = FedDualAvg(self.problem, self.rate)
         while cb():
             for _ in range(10):
                 self.server.round()
 
     def get_result(self):
-        """Return the model and what was sent."""
+        """Return the model and the bytes sent."""
         return {"w": self.server.model, "rounds": self.server.rounds, "sent": self.server.sent}

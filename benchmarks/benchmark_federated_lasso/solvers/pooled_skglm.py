@@ -1,4 +1,4 @@
-"""skglm on the rows of all sites in one place: the floor."""
+"""skglm on the pooled rows of all sites, as a reference."""
 
 import numpy as np
 from benchmark_utils.problem import GROUP
@@ -29,7 +29,7 @@ class Solver(BaseSolver):
             self.model = SparseLogisticRegression(**given)
         else:
             self.model = Lasso(**given)
-        self.model.fit(self.x, self.y)  # compiles, before the clock starts
+        self.model.fit(self.x, self.y)  # compile before the timing
 
     def run(self, _):
         """Fit."""

@@ -1,4 +1,4 @@
-"""Write the table of docs/algorithms.md: properties of each algorithm, checked and measured.
+"""Write the table of docs/algorithms.md: checked and measured properties of each algorithm.
 
     python -m experiments.studies.compare.choosing [--compare=runs/compare] [--page=FILE]
 
@@ -143,20 +143,20 @@ def main(argv: list[str]) -> None:
 
 _HEADING = "## Checked and measured\n"
 _INTRODUCTION = f"""{_HEADING}
-- *limit*: the limit of {_ROUNDS:,} rounds of ten full local steps of 1 / (10 L) on eight \
+- *limit*: the end point after {_ROUNDS:,} rounds of ten full local steps of 1 / (10 L) on eight \
 heterogeneous clients (`fcojax.check`).
   *exact*: within 1e-10 of the minimiser.
   *neighbourhood*: at a distance that halves with the step.
   *approaching*: not yet converged.
   *elsewhere*: none of these.
-- *half the clients*, *30 % lost*: whether it is exact with half of the clients in each round, and \
-with 30 per cent of the uploads lost.
-- *down*, *up*, *client state*: numbers sent to a client, sent by it, and kept by it, for a model \
-of d numbers.
+- *half the clients*, *30 % lost*: whether the method is exact with half of the clients in each \
+round, and with 30 per cent of the uploads lost.
+- *down*, *up*, *client state*: numbers sent to a client, sent by it, and stored by it, for a \
+model of d numbers.
 - *proxes*: evaluations of the prox or of the mirror map in a round of ten local steps, on a \
 client and on the server.
-- *unlike* and *shared Hessians*: exchanges to a relative distance of 1e-6 with tuned steps, and \
-thousands of floats sent up and down until then (`configs/compare.py`).
+- *unlike* and *shared Hessians*: exchanges to a relative distance of 1e-6 with tuned steps; \
+then thousands of floats sent up and down until that point (`configs/compare.py`).
   Proximal gradient descent on the pooled problem needs {{own:,.0f}} and {{shared:,.0f}} exchanges.
 """
 

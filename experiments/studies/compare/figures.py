@@ -1,4 +1,4 @@
-"""Figures of the limits and of the tuned curves."""
+"""Figures of the limits, and of the curves at tuned rates."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ _TITLES = {"own": "own Hessians", "shared": "shared, ill-conditioned Hessians"}
 
 
 def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:
-    """Draw the limits and the tuned curves."""
+    """Draw the limits, and the curves at tuned rates."""
     return [
         _draw_limits(config, rows, directory / "limits.png"),
         _draw_curves(config, rows, directory / "curves.png"),

@@ -1,4 +1,4 @@
-"""Clients that answer late: asyncFedDR, for FedDR and any algorithm whose server sends its model.
+"""Delayed clients: asyncFedDR, for FedDR and any algorithm whose server sends its model.
 
 Tran-Dinh, Pham, Phan and Nguyen, "FedDR: randomized Douglas-Rachford splitting algorithms for
 nonconvex federated composite optimization", NeurIPS 2021 (arXiv 2103.03452), Algorithm 2. With one
@@ -16,7 +16,7 @@ from fcojax.types import PyTree
 
 
 class Late(NamedTuple):
-    """A server's state, its last messages with the newest first, and the one that clients get."""
+    """A server's state, its last messages with the newest first, and the one that it broadcasts."""
 
     inner: PyTree
     past: PyTree
@@ -25,10 +25,10 @@ class Late(NamedTuple):
 
 @memoised
 def late(algorithm: Algorithm, max_delay: int) -> Algorithm:
-    """Return the same algorithm, whose clients get the message of up to ``max_delay`` rounds ago.
+    """Return the algorithm with clients that receive a message from up to ``max_delay`` rounds ago.
 
     Args:
-      algorithm: any.
+      algorithm: the algorithm.
       max_delay: the largest delay; that of each round is drawn uniformly.
     """
 

@@ -20,12 +20,12 @@ class Method(NamedTuple):
       line: the line style of its curve; empty if the curve is not drawn.
       build: ``(loss, penalty) -> Algorithm``.
       tuned: ``"round"``, steps as multiples of 1 / (K L); ``"step"``, of 1 / L; ``"prox"``, the
-        prox step as a multiple of 1 / L; or ``"pull"``, that of Frank-Wolfe as a multiple of mu.
+        prox step as a multiple of 1 / L; ``"pull"``, the pull of Frank-Wolfe as a multiple of mu.
       exact: whether its limit is the optimum; ``None`` for no claim.
-      claimed: whether its source says so, or we expect it.
-      one_step: whether clients take one local step in place of K.
-      half: whether half of the clients take part in a round, in place of all.
-      fixed: hyperparameters that are not tuned, from L and the least curvature.
+      claimed: whether its source claims this; otherwise it is our expectation.
+      one_step: whether clients take one local step instead of K.
+      half: whether half of the clients take part in a round, instead of all.
+      fixed: hyperparameters that are not tuned, computed from L and the least curvature.
     """
 
     text: str

@@ -32,7 +32,7 @@ def study(config: Config) -> Iterator[Row]:
 
 
 def limits(config: Config, task: Task, name: str) -> Iterator[Row]:
-    """Yield the end point of a method at the safe step, and at half of it."""
+    """Yield the end points of a method with the safe step, and with half of it."""
     step = config.limit_prox_step * task.smoothness if METHODS[name].tuned == "prox" else 1.0
     for share in (1.0, 0.5):
         grid = points(config, task, name, [share * step])
@@ -58,7 +58,7 @@ def tuned(config: Config, task: Task, name: str, num_rounds: int) -> Iterator[Ro
         for way, total in floats.items()
     }
     lasts = history["distance"][..., -1].mean(axis=-1)
-    best = np.lexsort([lasts, rounds])[0]  # NaN comes last
+    best = np.lexsort([lasts, rounds])[0]  # NaN sorts last
     supports = np.moveaxis(history["support"], 2, 0)
     settled = final_from(supports, 1 + np.arange(num_rounds)).max(axis=(1, 2))
     final = np.where(np.isfinite(lasts), settled, np.nan)

@@ -1,4 +1,4 @@
-"""What the sources and we expect of compressed uploads."""
+"""Claims of the sources, and our own, on compressed uploads."""
 
 import math
 
@@ -18,8 +18,8 @@ def exact(
     """Return claims for each method on a convex problem; none if the config lacks their codecs.
 
     Args:
-      slow: a codec that is not expected to arrive; empty for none.
-      fewer: how many times fewer bytes the best codec is to send.
+      slow: a codec that is not expected to reach the solution; empty for none.
+      fewer: the factor by which the best codec should send fewer bytes.
       config: the config.
       rows: not used.
       summary: the best points.

@@ -1,4 +1,4 @@
-"""Curves over what was sent."""
+"""Curves over the bytes sent."""
 
 import itertools
 from pathlib import Path

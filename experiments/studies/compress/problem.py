@@ -33,7 +33,7 @@ _NUM_CLASSES = 10
 
 
 class Task(NamedTuple):
-    """A problem, and how clients work on it.
+    """A problem, and the work of its clients.
 
     Attributes:
       loss: one loss per example.
@@ -44,7 +44,7 @@ class Task(NamedTuple):
       work: the K local steps of a client in a round.
       smoothness: the largest curvature L of any client's loss; ``None`` if there is no bound.
       observe: ``(hparams, model, context) -> dict``, the measures of a point.
-      context: what it needs.
+      context: the data that ``observe`` reads.
     """
 
     loss: Loss
@@ -59,12 +59,12 @@ class Task(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """A problem of the study, and how its tables read.
+    """A problem of the study, and the words of its tables.
 
     Attributes:
       build: ``config -> (Task, facts)``.
-      measures: what is observed, with labels; tolerances are bounds on the first.
-      step: what the steps are multiples of, behind a comma.
+      measures: the observed measures, with labels; tolerances are bounds on the first.
+      step: the unit of the steps, after a comma.
     """
 
     build: Callable[[Config], tuple[Task, Row]]
@@ -90,7 +90,7 @@ def lasso(config: Config) -> tuple[Task, Row]:
 
 
 def digits(config: Config) -> tuple[Task, Row]:
-    """Return softmax regression with a ridge and an l1 norm of the kernel, on unlike clients."""
+    """Return softmax regression with ridge and l1 terms of the kernel, on heterogeneous clients."""
     own, (name, train, test) = config.own, images(config)
     problem = softmax(train, test, num_classes=_NUM_CLASSES)
 
@@ -172,7 +172,7 @@ def network(config: Config) -> tuple[Task, Row]:
 
 
 def images(config: Config) -> tuple[str, fcojax.ClientData, fcojax.ClientData]:
-    """Return MNIST by writer, or scikit-learn's digits over clients with unlike labels."""
+    """Return MNIST by writer, or scikit-learn's digits for clients with different labels."""
     if config.data_dir:
         train, test = (datasets.mnist(config.data_dir, split) for split in ("train", "test"))
         share = config.share_of_writers

@@ -1,4 +1,4 @@
-"""Features of drawn concepts or of a network, at clients with other classes."""
+"""Synthetic features of concepts, or features of a network, at clients with different classes."""
 
 import jax
 import jax.numpy as jnp
@@ -64,7 +64,7 @@ def _of_network(config: Config) -> tuple[dict, dict]:
 
 
 def _trained(rows: dict, config: Config) -> dict:
-    """Return the hidden layer of a network with one, trained by Adam in 20 epochs of 64 rows."""
+    """Return the hidden layer of a two-layer network, trained by Adam in 20 epochs of batch 64."""
     keys = jax.random.split(jax.random.key(config.data_seed), 3)
     initial = jax.nn.initializers.glorot_uniform()
     start = {

@@ -66,7 +66,7 @@ def study(config: Config) -> Iterator[Row]:
 
 
 def _judged(config: Config, name: str, grid, models, validation, count) -> Iterator[Row]:
-    """Yield each point and seed, with only the largest entries if ``count`` says how many."""
+    """Yield each point and seed; with ``count``, only that many largest entries of the kernel."""
     for point, rate in enumerate(np.asarray(grid.client_lr)):
         for place, seed in enumerate(config.seeds):
             kernel = np.asarray(models["kernel"][point, place])
@@ -86,7 +86,7 @@ def _judged(config: Config, name: str, grid, models, validation, count) -> Itera
 
 
 def largest(kernel: np.ndarray, number: int) -> np.ndarray:
-    """Return the entries of largest magnitude, the others zero.
+    """Return an array in which all but the entries of largest magnitude are zero.
 
     Example:
       >>> largest(np.array([[3.0, -1.0], [0.5, -2.0]]), 2).tolist()
@@ -101,7 +101,7 @@ def largest(kernel: np.ndarray, number: int) -> np.ndarray:
 def accuracies(
     config: Config, rows: list[Row], method: str, most: float, least: float = 0
 ) -> np.ndarray:
-    """Return by seed the accuracy of the best model with ``least`` to ``most`` nonzeros a class."""
+    """Return by seed the best accuracy of models with ``least`` to ``most`` nonzeros per class."""
     models = [
         row for row in select(rows, part="model", method=method) if least <= row["nonzeros"] <= most
     ]

@@ -8,7 +8,7 @@ from experiments.study import Config
 
 
 def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
-    """Return our expectations; the paper publishes no outcome of this experiment.
+    """Return our expectations; the paper publishes no results of this experiment.
 
     In its other experiments FedDualAvg is at least as good as FedMiD, each at its best rates.
     """

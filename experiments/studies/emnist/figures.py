@@ -1,4 +1,4 @@
-"""Loss, accuracy and density over the rounds, one figure for each constraint."""
+"""Loss, accuracy and density over the rounds, with one figure for each constraint."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -21,7 +21,7 @@ SYNTHETIC = "synthetic"
 
 
 class Data(NamedTuple):
-    """Digits, and their name in tables."""
+    """Data sets of digits, with their name in tables."""
 
     name: str
     train: ClientData
@@ -78,7 +78,7 @@ def _first_writers(pooled: Pooled, share: float) -> Pooled:
 
 
 def task(config: Config, digits: Data, model: str, constraint: str) -> Task:
-    """Return the task of a model with its dense kernels in balls of that norm."""
+    """Return the task of a model whose dense kernels are in balls of that norm."""
     balls = {"l1": l1_ball, "l2": l2_ball}
     problem, chosen = _model(config, digits, model)
     ball = on_subtree(per_leaf(balls[constraint]()), chosen)

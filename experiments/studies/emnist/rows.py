@@ -1,4 +1,4 @@
-"""Rows of every algorithm over its grid of rates by model, constraint and radius; the table."""
+"""Rows of every algorithm on its grid of rates, by model, constraint and radius; the table."""
 
 import math
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from fcojax.extend import take
 from fcojax.transforms import Penalty, euclidean
 
 MEASURES = ("loss", "validation_loss", "accuracy", "density", "violation")
-# They take a mirror alone and need no further hyperparameters.
+# Algorithms that take a mirror and need no further hyperparameters.
 ALGORITHMS = [
     name
     for name, factory in vars(algorithms).items()
@@ -167,5 +167,5 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
 
 
 def finite(value: float | None) -> bool:
-    """Return whether this is a number; rows have ``None`` for what is not finite."""
+    """Return whether this is a number; rows have ``None`` for values that are not finite."""
     return value is not None and math.isfinite(value)

@@ -1,4 +1,4 @@
-"""FedGD and Local SGD: where local steps lead, and what a theorem promises."""
+"""FedGD and Local SGD: the limits of local steps, and the bound of a theorem."""
 
 from typing import Literal
 

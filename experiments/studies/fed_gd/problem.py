@@ -21,7 +21,7 @@ from fcojax.types import Array, PyTree
 
 
 def clients_of(config: Config) -> tuple[list[np.ndarray], list[np.ndarray], Any]:
-    """Return features, targets and factored quadratics; drawn clients differ in truth and scale."""
+    """Return features, targets and factored quadratics; synthetic clients differ in their truth."""
     if config.data_dir:
         features, targets = _credit(config)
     else:
@@ -87,7 +87,7 @@ def population(
 
 
 def loss_of(name: str, ridge: float) -> Loss:
-    """Return the loss of a row, with the ridge term of the problem of that name."""
+    """Return the loss of a row, with the problem's ridge term."""
     losses = {"ridge": half_squared_error, "logistic": _logistic_loss}
     return functools.partial(losses[name], ridge=ridge)
 

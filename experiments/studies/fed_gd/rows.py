@@ -1,4 +1,4 @@
-"""Rows and summary: FedGD's closed form and its rounds, and Local SGD and its bound."""
+"""Rows and summary: closed form and rounds of FedGD, and Local SGD with its bound."""
 
 import bisect
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ def limits(config: Config) -> Iterator[Row]:
 
 
 def _rounds_to_limit(exact: least_squares.RoundMap, start: np.ndarray, precision: float) -> int:
-    """Return the first round whose distance to the limit is at most that share of the start's."""
+    """Return the first round at which this share of the start's distance to the limit remains."""
 
     def reached(num_rounds):
         distance = _norm(exact.after(start, num_rounds) - exact.fixed_point)
@@ -59,11 +59,11 @@ def _rounds_to_limit(exact: least_squares.RoundMap, start: np.ndarray, precision
     high = 1
     while not reached(high):
         high *= 2
-    return bisect.bisect_left(range(high), True, key=reached)  # distances decrease
+    return bisect.bisect_left(range(high), True, key=reached)  # the distances decrease
 
 
 def heterogeneity(config: Config) -> Iterator[Row]:
-    """Yield the same distance, by the spread of minimisers and by the spread of Hessians."""
+    """Yield this distance as a function of the spread of minimisers, and of Hessians."""
     knobs = [("minimisers", distance, 1.0) for distance in config.distances]
     knobs += [("hessians", 1.0, spread) for spread in config.spreads]
     for instance in config.instances:
@@ -92,7 +92,7 @@ def heterogeneity(config: Config) -> Iterator[Row]:
 
 
 def simulated(config: Config) -> Iterator[Row]:
-    """Yield simulated rounds and their difference to the closed form."""
+    """Yield simulated rounds and their difference from the closed form."""
     features, targets, clients = clients_of(config)
     pooled, origin = least_squares.minimiser(clients), np.zeros(features[0].shape[1])
     # The engine averages over a client's examples; the loss here is their sum.

@@ -1,4 +1,4 @@
-"""FedPD and FedDyn: when they are one method, and what skipping and sampling cost."""
+"""FedPD and FedDyn: when they are one method, and the costs of skipping and sampling."""
 
 from typing import Literal
 

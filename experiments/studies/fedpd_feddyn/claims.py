@@ -61,5 +61,5 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
 
 
 def _full_run(*given) -> list[Claim]:
-    """Return claims on random floors or on all cohorts, of which a quick run has too few."""
+    """Return claims on random floors or on all cohorts, which a quick run cannot decide."""
     return [claim._replace(quick=False) for claim in given]

@@ -22,7 +22,7 @@ _SOLVERS = {"exact": exact(), "gd": gd(), "gd from the center": gd(warm_start=Fa
 
 
 def build(name: str, solver: str) -> Algorithm:
-    """Return the algorithm of that name with that local solver."""
+    """Return the algorithm of this name with this local solver."""
     return METHODS[name](factored_loss, solver=_SOLVERS[solver])
 
 

@@ -1,4 +1,4 @@
-"""Rows and summary: the gap between the methods, FedPD that skips, FedDyn with few clients."""
+"""Rows and summary: the gap between the methods, FedPD with skips, FedDyn with few clients."""
 
 import itertools
 from collections.abc import Iterator
@@ -99,7 +99,7 @@ def floors(config: Config, task: Quadratics) -> Iterator[Row]:
 
 
 def participation(config: Config, task: Quadratics) -> Iterator[Row]:
-    """Yield the first round whose model of FedDyn is within the tolerance, by cohort size."""
+    """Yield the first round at which FedDyn's model is within the tolerance, by cohort size."""
     algorithm, grid = build("fed_dyn", "gd"), task.hparams("fed_dyn", config.cohort_prox_steps)
     for size in config.cohort_sizes:
         plan = Plan(fcojax.local_steps(config.num_steps), fcojax.uniform_cohort(cohort_size=size))
@@ -138,7 +138,7 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
             f"eta {eta:g}": {p: float(floor_of(rows, eta, p).mean()) for p in probabilities}
             for eta in config.skip_prox_steps
         },
-        "rounds to the tolerance, by clients a round": {
+        "rounds to the tolerance, by clients per round": {
             f"eta {eta:g}": {
                 size: float(rounds_of(config, rows, eta, size).mean())
                 for size in config.cohort_sizes

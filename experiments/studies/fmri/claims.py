@@ -13,7 +13,7 @@ from experiments.study import Config
 # "Comparable" is read as within two points, "somewhat less" as any difference.
 _COMPARABLE = 0.02
 _GOOD = 0.99  # rates are good above this share of the method's best accuracy
-_NEAR = 0.01  # the distance to the best accuracy of all methods within which they do
+_NEAR = 0.01  # rates are good within this distance of the best accuracy of all methods
 # The methods that the source compares with FedDualAvg over all rates.
 _RIVALS = ("fed_dual_avg_osp", "fed_mid", "fed_mid_osp", "fed_avg_subgradient")
 _BASELINES = ("centralized", "local")
@@ -80,12 +80,12 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
 def _robustness(rows: list[Row], entries: dict[str, Any], judge: Criterion) -> list[Claim]:
     """Return the claims on how good each method is over all rates, as the source's figure shows.
 
-    The figure has one scale for all methods, so rates are good that are near the best of all. Near
-    each method's own best, which favours methods whose best is low, and the mean over the grid are
-    expectations.
+    The figure has one scale for all methods, so rates count as good near the best accuracy of all.
+    The claims near each method's own best accuracy, which favours methods whose best is low, and on
+    the mean over the grid are our expectations.
     """
     ours, found = "fed_dual_avg", []
-    # A run that failed decides nothing, as a coin.
+    # A failed run counts as a random classifier.
     tables = {
         label: np.maximum(grid_scores(rows, label, entries[label], judge), 0.5)
         for label in (ours, *_RIVALS)

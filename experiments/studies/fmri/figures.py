@@ -39,7 +39,7 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
 
 
 def draw_maps(images: dict[str, np.ndarray], path: Path) -> Path:
-    """Draw the slice with the most weight of each algorithm, relative to its largest weight."""
+    """Draw each algorithm's slice with the largest total weight, relative to its largest weight."""
     mass = sum(np.nansum(np.abs(image), axis=(0, 1)) / _largest(image) for image in images.values())
     level = int(np.argmax(mass))
     num_lines = -(-len(images) // 4)

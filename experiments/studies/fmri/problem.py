@@ -1,4 +1,4 @@
-"""Scans by session, from files or synthetic, and the clients and work of the baselines."""
+"""Scans by session, real or synthetic, and the clients and work of the baselines."""
 
 import pathlib
 
@@ -14,7 +14,7 @@ from fcojax.transforms import Penalty, grid_variation, l1, named, on_subtree
 
 
 def _packed(config: Config) -> pathlib.Path:
-    """Return the file of one subject, in the view of the config."""
+    """Return the file of one subject with the config's view."""
     return pathlib.Path(config.data_dir) / f"haxby_subj1_{config.view}.npz"
 
 

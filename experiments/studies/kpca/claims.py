@@ -10,9 +10,9 @@ from experiments.report.rows import Row, Summary, select
 from experiments.studies.kpca.rows import curves, floors, rounds_to
 from experiments.study import Config
 
-_SLOPE = 0.15  # how far a slope of -1 may be off
-_AS_GOOD = 1.1  # how many times the rounds are about as good
-_TWICE = 1.9  # how many times the floats are twice as many: a round also sends numbers of steps
+_SLOPE = 0.15  # tolerance of a slope of -1
+_AS_GOOD = 1.1  # ratio of rounds up to which two methods count as about equal
+_TWICE = 1.9  # ratio of floats that counts as twice as many: a round also sends numbers of steps
 
 
 def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
@@ -86,7 +86,7 @@ def _effects(config: Config, rows: list[Row]) -> list[Claim]:
     if len(by_steps) > 1:
         needed = [rounds_to(config.tolerance, curve) for curve in by_steps]
         after = [config.num_rounds if rounds is None else rounds for rounds in needed]
-        # A run that does not get there needs more rounds than there are.
+        # A run that does not reach the tolerance counts as needing all rounds.
         text = (
             "more local steps are faster a round (least ratio of the rounds to the tolerance, "
             "fewer steps over more)"

@@ -1,4 +1,4 @@
-"""Figures of the methods over rounds, floats and seconds, and of steps and batches."""
+"""Figures of the methods over rounds, floats and seconds, and over steps and batches."""
 
 from pathlib import Path
 

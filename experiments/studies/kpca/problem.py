@@ -1,4 +1,4 @@
-"""The data as rows and as second moments, for each way of splitting them into clients."""
+"""The data as rows and as second moments, for each division into clients."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -20,10 +20,10 @@ class Split(NamedTuple):
     """The data, split into clients.
 
     Attributes:
-      name: how the data are split.
+      name: the name of the division.
       rows: clients with their rows, in single precision.
       moments: clients with their second moment as the only example.
-      judge: computes the measures of a point.
+      judge: the measures of a point.
       curvature: the largest eigenvalue of any client's second moment.
       solution: the leading eigenvectors of the mean second moment.
     """

@@ -1,4 +1,4 @@
-"""Rows of the manifold method and the baselines, with the cost of a round; their tables."""
+"""Rows and tables of the manifold method and the baselines, with the cost of a round."""
 
 import math
 import time
@@ -26,7 +26,7 @@ class Run(NamedTuple):
 
     Attributes:
       relative_lr: the client rate times the curvature.
-      batch_size: rows a step; ``None`` for full batches, by second moments.
+      batch_size: rows per step; ``None`` for full batches, by second moments.
     """
 
     num_steps: int
@@ -69,7 +69,7 @@ def study(config: Config) -> Iterator[dict[str, Any]]:
 
 
 def _runs(config: Config, usual: Run, cut: Split, effects: bool) -> Iterator[tuple[str, Run]]:
-    """Yield the part and the settings of the runs on one split, with ``effects`` all parts."""
+    """Yield the part and the settings of the runs on one split; all parts with ``effects``."""
     for name in config.algorithms:
         yield "methods", usual._replace(algorithm=name)
     if not effects:
@@ -114,7 +114,7 @@ def one_run(config: Config, cut: Split, run: Run) -> Iterator[Row]:
             fcojax.advance(algorithm, hparams, state, data, plan, **rounds)
         )
 
-    advance(state)  # compiles before the clock starts
+    advance(state)  # compile before the timing
     seconds, sent = 0.0, {"bytes_up": 0.0, "bytes_down": 0.0}
     for done in range(0, config.num_rounds + 1, config.eval_every):
         if done:

@@ -11,8 +11,8 @@ from experiments.report.rows import Row, Summary
 from experiments.report.summary import Criterion, at_best, best_scores, first_rounds, grid_scores
 from experiments.study import Config
 
-_RECOVERED = 0.95  # the F1 from which the support counts as found
-_NEAR = 0.01  # the distance to a method's best F1 within which rates count as good
+_RECOVERED = 0.95  # from this F1 on the support counts as found
+_NEAR = 0.01  # rates count as good within this distance of a method's best F1
 # The methods that the source compares with FedDualAvg.
 _RIVALS = ("fed_dual_avg_osp", "fed_mid", "fed_mid_osp")
 

@@ -17,7 +17,7 @@ def mirror_descent(loss: Loss, mirror: Mirror) -> Algorithm:
 
 
 def _pooled(config: Config, problem: Problem) -> tuple[ClientData, Work]:
-    """Return one client with the number of steps of a client and the batch of a cohort."""
+    """Return the pooled data as one client: the same number of steps, batches of a whole cohort."""
     batch_size = config.batch_size and config.batch_size * config.cohort_size
     work = fcojax.local_steps(config.num_steps, batch_size)
     return one_client(problem), work

@@ -1,9 +1,9 @@
-"""FedMiD and FedDualAvg with Adam or LAMB on the server, as the source's code has them.
+"""FedMiD and FedDualAvg with Adam or LAMB on the server, as in the source's code.
 
-It passes minus the mean displacement as a gradient to an optimiser of the server's rate, which
-steps from the model of FedMiD and from the dual point of FedDualAvg. The prox keeps its weight, as
-if the optimiser were a gradient step: it is not in the metric of the optimiser, so that the limit
-is not the minimiser of F + psi, which is why ``fcojax.algorithms.fed_opt`` takes no penalty.
+The server passes minus the mean displacement as a gradient to an optimiser, which steps from the
+model in FedMiD and from the dual point in FedDualAvg. The prox has the weight of a gradient step
+and not the metric of the optimiser, so the limit is not the minimiser of F + psi; for this reason
+``fcojax.algorithms.fed_opt`` takes no penalty.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from fcojax.types import Params, PyTree
 
 
 class Optimised(NamedTuple):
-    """A server's state, and that of its optimiser."""
+    """The states of the server and of its optimiser."""
 
     inner: PyTree
     state: PyTree
@@ -31,7 +31,7 @@ def with_optimiser(
     optimiser: optax.GradientTransformation,
     point: Callable[[Any], Params],
 ) -> Algorithm:
-    r"""Return the algorithm whose server multiplies its rate by an optimiser's step.
+    r"""Return the algorithm whose server step is its rate times the step of an optimiser.
 
     .. math:: w_{r+1} = P_{\eta_s \bar e}\big(\nabla h(w_r) + \eta_s u_r\big), \qquad
               z_{r+1} = z_r + \eta_s u_r, \quad T_{r+1} = T_r + \eta_s \bar e,
@@ -39,9 +39,9 @@ def with_optimiser(
     for FedMiD and FedDualAvg, with the optimiser's step :math:`u_r` on minus the mean displacement.
 
     Args:
-      algorithm: one with a ``Displacement`` as upload.
-      optimiser: of rate one; ``optax.sgd(1.0)`` returns the displacement, and so the algorithm.
-      point: of the server's state, what the displacement is added to.
+      algorithm: an algorithm whose upload is a ``Displacement``.
+      optimiser: an optimiser with rate 1; with ``optax.sgd(1.0)`` the algorithm is unchanged.
+      point: the field of the server's state to which the displacement is added.
     """
 
     def init(hparams, params):
@@ -77,7 +77,7 @@ def _factory(
 
 
 _POINTS = {fed_mid: lambda server: server, fed_dual_avg: lambda server: server.dual}
-# The numbers of optax: the source does not give its own.
+# Optax's defaults, because the source does not give its values.
 _OPTIMISERS = {"adam": optax.adam(1.0), "lamb": optax.lamb(1.0)}
 
 SERVER_OPTIMISERS = {

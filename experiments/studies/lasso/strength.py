@@ -1,4 +1,4 @@
-"""The strength of the penalty: typed, or chosen by the pooled solver."""
+"""The strength of the penalty: given, or chosen by the pooled solver."""
 
 import dataclasses
 
@@ -27,7 +27,7 @@ def problem(config: Config) -> Problem:
 
 
 def _skewed(data: ClientData, amount: float, seed: int) -> ClientData:
-    """Return the clients with features moved by maps of their own, which depend on the seed."""
+    """Return the clients with features transformed by a random map for each client."""
     owner = np.repeat(np.arange(data.num_clients), np.asarray(data.sizes))
     x = feature_skew(
         np.asarray(data.examples["x"]), partition.by_column(owner), shift=amount, seed=seed
@@ -36,10 +36,11 @@ def _skewed(data: ClientData, amount: float, seed: int) -> ClientData:
 
 
 def strengths(config: Config) -> tuple[float, ...]:
-    """Return the strengths that are typed, or the candidate that the pooled solver chooses.
+    """Return the given strengths, or the candidate that the pooled solver chooses.
 
-    With ``validation`` that is the one whose pooled minimiser has the least loss on the validation
-    examples; with ``pattern`` the one whose minimiser has the best F1, ties by that loss.
+    With ``validation`` it is the one whose pooled minimiser has the lowest loss on the validation
+    examples; with ``pattern`` the one whose minimiser has the best F1, with ties decided by this
+    loss.
     """
     if config.get("strength", "typed") == "typed":
         return config.penalty_scale

@@ -17,8 +17,8 @@ from experiments.report.summary import (
 )
 from experiments.study import Config
 
-# Times the optimum: the objectives at which the loss counts as brought down. All are shown, because
-# the far level cannot tell methods apart that the near ones do.
+# Multiples of the optimum: the objectives at which the loss counts as reduced. All are shown,
+# because the largest does not distinguish methods that the smaller ones do.
 _LEVELS = (1.05, 1.02, 1.01)
 _RIVALS = ("fed_mid", "fed_mid_osp")
 
@@ -67,11 +67,11 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
 def _at_equal_products(
     config: Config, rows: list[Row], entries: dict[str, Any], least: float
 ) -> list[Claim]:
-    """Return what we expect where methods have the same product of rates, the step of a round.
+    """Return our expectations for methods with the same product of rates, the step of a round.
 
-    The best client rate is the smallest of any grid, so a method's best point depends on where its
-    grid ends. Each method is at its best point of a product; shown are the products at which
-    FedDualAvg comes near the optimum.
+    The best client rate is the smallest of any grid, so a method's best point depends on the end of
+    its grid. Each method is shown at its best point for a product, for the products at which
+    FedDualAvg approaches the optimum.
     """
     found, level = [], min(_LEVELS)
     points = {
@@ -95,7 +95,7 @@ def _at_equal_products(
 
 
 def _by_product(config: Config, rows: list[Row], entry: dict[str, Any]) -> dict[float, list[Row]]:
-    """Return, by product of both rates, the rows of the point with the least error."""
+    """Return, for each product of both rates, the rows of the point with the lowest error."""
     judge = Criterion("error_fro", "min", config.criterion_rounds)
     best: dict[float, tuple[float, tuple]] = {}
     for point, seeds in curves(rows, list(entry["best"])).items():

@@ -1,4 +1,4 @@
-"""The paper's claims about low-rank estimation as expectations for completion."""
+"""Expectations for matrix completion, from the paper's claims on low-rank estimation."""
 
 from experiments.report.claims import Claim, over_seeds
 from experiments.report.plots import style
@@ -8,7 +8,7 @@ from experiments.study import Config
 
 
 def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
-    """Return our expectations after Figure 4, paired over the seeds."""
+    """Return our expectations, as in Figure 4, paired over the seeds."""
     entries = summary["algorithms"]
     if "fed_dual_avg" not in entries:
         return []

@@ -1,4 +1,4 @@
-"""Entries of a matrix, from a file or synthetic, and the nuclear norm scaled to them."""
+"""Entries of a matrix, from a file or synthetic, and the nuclear norm with a relative scale."""
 
 import pathlib
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What we expect of noise on duals and on models."""
+"""Our expectations of noise on duals and on models."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Rows and tables: every method, noise and rate on every population, and the best rates."""
+"""Rows and tables: all methods, noise levels and rates on all populations, and the best rates."""
 
 import functools
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ class Method(NamedTuple):
     Attributes:
       text: its name.
       factory: the factory of the algorithm.
-      geometry: what the factory takes beside the loss.
+      geometry: the factory's second argument, beside the loss.
     """
 
     text: str
@@ -41,7 +41,7 @@ METHODS = {
 
 
 def study(config: Config) -> Iterator[Row]:
-    """Yield the end of each run, and which rate is best at its noise."""
+    """Yield the end of each run, and the best rate at its noise level."""
     for seed in config.seeds:
         problem = synthetic_logistic(seed=seed, **config.own.to_dict())
         for method in config.methods:
@@ -91,7 +91,7 @@ def _ends(config: Config, problem: Any, method: str, seed: int) -> Iterator[Row]
 
 @functools.cache
 def _algorithm(method: str, loss: Any) -> tuple[Any, Any]:
-    """Return the algorithm, with the noise among its hyperparameters, and their type."""
+    """Return the algorithm with the noise as a hyperparameter, and the type of all of them."""
     chosen = METHODS[method]
     algorithm = chosen.factory(loss, chosen.geometry)
     hparams_type = fcojax.extended(algorithm.hparams_type, "Private", noise=0.0)
@@ -105,7 +105,7 @@ def _plan(num_steps: int, clip: float) -> fcojax.Plan:
 
 
 def _epsilons(config: Config, noise: float) -> dict[str, float]:
-    """Return what one run costs, and what the search over all rates costs."""
+    """Return the epsilon of one run, and that of the search over all rates."""
     runs = {"epsilon of one run": 1, "epsilon": len(config.client_lr)}
     return {
         name: privacy.total_epsilon(
@@ -118,7 +118,7 @@ def _epsilons(config: Config, noise: float) -> dict[str, float]:
 
 
 def summarise(config: Config, rows: list[Row]) -> Summary:
-    """Return the measures of each method at each noise, at the best rates, over the seeds."""
+    """Return the measures of each method and noise level at the best rates, over the seeds."""
     table = []
     for method in config.methods:
         for noise in config.noises:

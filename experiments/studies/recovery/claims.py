@@ -1,8 +1,8 @@
-"""Claims of the source: the new methods do better than FedMiD and FedDualAvg.
+"""Claims of the source: the new methods are better than FedMiD and FedDualAvg.
 
-Judged at the source's rates, which are smaller for the two baselines. At each method's best of the
-rates that all ran at, which the source does not claim, they are expectations, if there are several.
-All are paired over the seeds, against the better baseline of each seed.
+They are decided at the source's rates, which are smaller for the two baselines. At each method's
+best of the common rates, if there are several, they are our expectations, because the source does
+not claim them. All are paired over the seeds, against the better baseline of each seed.
 """
 
 from typing import Any
@@ -37,7 +37,7 @@ def recovery(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
 
 
 def _points(config: Config, rows: list[Row], summary: Summary) -> dict[str, Points]:
-    """Return the points at the source's rates, and at the best of the rates that all ran at."""
+    """Return the points at the source's rates, and at the best of the common rates."""
     entries = summary["algorithms"]
     best = {name: entries[name]["best"] for name in _NAMED if name in entries}
     rates = {name: set() for name in best}
@@ -59,7 +59,7 @@ def _points(config: Config, rows: list[Row], summary: Summary) -> dict[str, Poin
 
 
 def _at_their_rates(config: Config, rates: dict[str, set[float]], best: Points) -> Points:
-    """Return the points at the source's rates, as the rows have them in single precision."""
+    """Return the points at the source's rates, in single precision as in the rows."""
     points = {}
     for name, point in best.items():
         target = config.source_lr.get(name, point["client_lr"])
@@ -118,6 +118,6 @@ def digits(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
 
 
 def _ends(rows: list[Row], measure: str) -> np.ndarray:
-    """Return the last value of each seed, infinite if there is none."""
+    """Return the last value of each seed, or infinity if there is none."""
     ends = [max(own, key=lambda row: row["round"])[measure] for own in by_seed(rows).values()]
     return np.array([np.inf if end is None else end for end in ends])

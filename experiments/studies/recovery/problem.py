@@ -1,6 +1,6 @@
-"""The three problems, and the compared methods that need more than a loss and a mirror.
+"""The three problems, and the methods that need more than a loss and a mirror.
 
-A lasso and a matrix with half the squared error, and digits.
+The problems are a lasso and a matrix with half the squared error, and digits.
 """
 
 from collections.abc import Sequence
@@ -35,14 +35,14 @@ _NUM_CLASSES = 10
 
 
 def sparse(config: Config) -> Problem:
-    """Return a lasso whose first true weights are one; clients differ in feature means."""
+    """Return a lasso with true weights 1 on the first features; clients differ in feature means."""
     drawn = from_config(lasso, config, bias_scale=0.0, seed=config.data_seed)
     truth = (jnp.arange(config.dim) < config.num_true).astype(jnp.float32)
     return with_support(_without_bias(drawn, truth), config.cuts[0])
 
 
 def matrices(config: Config) -> Problem:
-    """Return low-rank estimation whose truth has ones on the first part of the diagonal."""
+    """Return low-rank estimation of a matrix with ones on the first part of its diagonal."""
     shape = (config.side, config.side)
     drawn = from_config(low_rank, config, shape=shape, bias_scale=0.0, seed=config.data_seed)
     truth = jnp.diag((jnp.arange(config.side) < config.true_rank).astype(jnp.float32))
@@ -50,7 +50,7 @@ def matrices(config: Config) -> Problem:
 
 
 def _without_bias(drawn: Problem, truth: jax.Array) -> Problem:
-    """Return the problem with half the squared error, a normal start and the error's norm."""
+    """Return the problem with half the squared error, a normal start point and the error's norm."""
 
     def loss(params, rows):
         return squared_error(params | {"bias": jnp.zeros((), params["kernel"].dtype)}, rows) / 2
@@ -109,7 +109,7 @@ def with_features(data: ClientData, config: Config) -> ClientData:
 
 
 def staged(factors: Sequence[float], ball: Penalty) -> Factory:
-    """Return MC-FedDualAvg with these stages in this ball; C-FedDualAvg for one stage."""
+    """Return MC-FedDualAvg with these stages in this ball; with one stage it is C-FedDualAvg."""
     rates = algorithms.mc_fed_dual_avg.Hparams
 
     @takes(rates, "mirror")
@@ -121,7 +121,7 @@ def staged(factors: Sequence[float], ball: Penalty) -> Factory:
 
 @takes(algorithms.fast_fed_dual_avg.Hparams, "mirror")
 def fast_with_end_points(loss: Loss, mirror: Mirror) -> Algorithm:
-    """Fast-FedDualAvg that averages the clients' end points too, as the authors' code does."""
+    """Fast-FedDualAvg that also averages the clients' end points, as in the authors' code."""
     return algorithms.fast_fed_dual_avg(loss, mirror, end_points=True)
 
 

@@ -1,4 +1,4 @@
-"""What we expect of rules and attacks."""
+"""Our expectations of rules and attacks."""
 
 import numpy as np
 

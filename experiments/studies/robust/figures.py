@@ -11,7 +11,7 @@ from experiments.study import Config
 
 
 def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:
-    """Draw the distance over the share, a panel for each method and attack."""
+    """Draw the distance over the attackers' weight, with a panel for each method and attack."""
     figure, panels = axes.panels(len(config.attacks), len(config.methods))
     colours = axes.shaded(config.rules)
     for line, method in enumerate(config.methods):

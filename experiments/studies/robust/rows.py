@@ -1,4 +1,4 @@
-"""Rows and tables: where each method ends with each rule, attack and weight of the attackers."""
+"""Rows and tables: end points by method, rule, attack and weight of the attackers."""
 
 import dataclasses
 import functools
@@ -19,7 +19,7 @@ from fcojax.problems import lasso
 from fcojax.transforms import euclidean, l1, named, on_subtree
 
 PENALTY = on_subtree(l1(), named("kernel"))
-FARTHEST = 1e3  # what diverged is put here
+FARTHEST = 1e3  # the distance shown for a run that diverged
 
 
 class Method(NamedTuple):
@@ -92,14 +92,14 @@ def _ends(config: Config, method: str, rule: str, attack: str, seed: int) -> Ite
 def _end(
     config: Config, method: str, rule: str, attack: str, seed: int, share: float
 ) -> np.ndarray:
-    """Return the weights at the end; attackers without weight change nothing."""
+    """Return the models at the end; attackers with weight zero have no effect."""
     problem, bad = _problem(config, seed), tuple(range(config.num_bad))
     algorithm, plan = _program(config, problem.loss, method, rule, attack)
     good = config.own.num_clients - len(bad)
     weights = np.r_[np.full(len(bad), share / len(bad)), np.full(good, (1 - share) / good)]
     data = dataclasses.replace(problem.train, weights=jnp.asarray(weights, jnp.float32))
     hparams = algorithm.hparams_type(client_lr=config.client_lr, penalty_scale=config.penalty_scale)
-    with warnings.catch_warnings():  # that a run has diverged is what is shown
+    with warnings.catch_warnings():  # the figure shows that a run diverged
         warnings.simplefilter("ignore")
         model, _ = fcojax.run(
             algorithm,
@@ -129,7 +129,7 @@ def _program(config: Config, loss: Any, method: str, rule: str, attack: str) -> 
 
 
 def summarise(config: Config, rows: list[Row]) -> Summary:
-    """Return the mean distance over the seeds, a column for each share of the weight."""
+    """Return the mean distance over the seeds, with a column for each weight of the attackers."""
     table = []
     for method in config.methods:
         for attack in config.attacks:

@@ -17,7 +17,7 @@ _LABELS = {
 
 
 def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:
-    """Draw one figure for each case, a row of panels for each number of local steps."""
+    """Draw one figure per case, with a row of panels for each number of local steps."""
     return [_draw(config, rows, case, directory / f"{case}.png") for case in config.cases]
 
 

@@ -1,4 +1,4 @@
-"""Rows of grids at a few rounds, and of the best point of each method at all rounds."""
+"""Rows of the grids at a few rounds, and of each method's best point at all rounds."""
 
 import functools
 from collections.abc import Iterator, Sequence
@@ -96,7 +96,7 @@ def _curves(config: Config, history: dict[str, np.ndarray], place: Row) -> Itera
 
 
 def summarise(config: Config, rows: list[Row]) -> Summary:
-    """Return every method's rates and last measures, averaged over the seeds; by case as well."""
+    """Return each method's rates and last measures by case, averaged over the seeds."""
     tables: Summary = {"best": []}
     for case in config.cases:
         for num_steps in config[case].num_steps:

@@ -14,22 +14,22 @@ EXPERIMENT = Study(
     figures=figures.draw,
     captions={
         "path": "Left: every coefficient over the strength of the penalty, on all data. The ten "
-        "largest of the chosen model have names, its others are dark grey; light grey are features "
-        "that it leaves out. Right: the mean score on left-out data, with its standard error. "
-        "Dotted: the least score. Dashed: the choice; by the rule of one standard error it is the "
-        "strongest penalty whose score is at most the least score plus its standard error.",
+        "largest of the chosen model have names, its others are dark grey, and features that it "
+        "leaves out light grey. Right: the mean score on held-out data, with its standard error. "
+        "Dotted: the lowest score. Dashed: the choice; by the one-standard-error rule it is the "
+        "largest strength whose score is at most the lowest score plus its standard error.",
         "coefficients": "The chosen model by name, at most its 25 largest coefficients, and the "
         "same features fitted without the penalty, which shrinks coefficients towards zero.",
         "sites": "The loss on each site, or fold, of the models fitted without it, averaged over "
-        "the draws of the folds. The ten on which the choice is worst have names.",
+        "the draws of the folds. The ten with the largest loss at the choice have names.",
     },
     notes="Features are scaled by means and variances computed from the sites' sums, in one "
     "exchange that is not in the ledger. The scaling uses all sites, also held-out ones. Sparse "
     "features are divided by their root mean squares only, so that zeros stay zero. For a row of "
-    "the file, the model is its bias plus the sum of the coefficients times the scaled features: "
+    "the file, the prediction is the bias plus the sum of coefficients times scaled features: "
     "(value - mean) over deviation or root mean square, from the table of the scaling. Features "
-    "that no strength selects are not shown. Intervals, from and to, are those of the debiased "
-    "model, not of the chosen one, which the penalty shrinks.",
+    "that no strength selects are not shown. Intervals, from and to, refer to the debiased model, "
+    "not to the chosen one, which the penalty shrinks.",
     printed=("chosen", "coefficients of the scaled features"),
     x64=True,
     keys={

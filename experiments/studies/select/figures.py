@@ -11,7 +11,7 @@ from experiments.studies.select.rows import best_and_chosen
 from experiments.study import Config
 
 _MOST_BARS = 25
-_MOST_NAMED = 10  # curves, in colours that all differ
+_MOST_NAMED = 10  # the number of curves with distinct colours
 _STRENGTH = "strength of the penalty, weaker to the right"
 
 
@@ -71,7 +71,7 @@ def _draw_coefficients(
 
 
 def _name_ends(axis: Axes, last: float, ends: list[tuple[str, float]]) -> None:
-    """Write names beside the ends of curves, in the order and colours of the curves."""
+    """Write names beside the ends of curves, in the curves' order and colours."""
     low, high = axis.get_ylim()
     order = np.argsort([value for _, value in ends], kind="stable")
     heights = _spread_out(np.array([ends[index][1] for index in order]), 0.052 * (high - low))
@@ -89,7 +89,7 @@ def _name_ends(axis: Axes, last: float, ends: list[tuple[str, float]]) -> None:
 
 
 def _spread_out(heights: np.ndarray, gap: float) -> np.ndarray:
-    """Return ascending heights that are a gap apart, nearest to the given ones."""
+    """Return ascending heights with at least this gap, nearest to the given ones."""
     steps = gap * np.arange(len(heights))
     # Isotonic least squares: adjacent runs that overlap take the mean of their shifts.
     runs: list[list[float]] = []

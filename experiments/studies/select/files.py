@@ -1,4 +1,4 @@
-"""Read a user's file: features by name, a target and, if the file has them, sites of the rows."""
+"""Read a user's file: named features, a target and, if the file has them, the sites of rows."""
 
 import csv
 import importlib
@@ -28,11 +28,11 @@ class Table(NamedTuple):
     """The content of a file.
 
     Attributes:
-      x: one row an example, NaN for a missing value; ``SparseRows`` for large sparse files.
+      x: one row per example, NaN for a missing value; ``SparseRows`` for large sparse files.
       y: the target.
       site: the name of each row's client; ``None`` if the file has no sites.
       names: the names of the features.
-      event: of survival times, 1 for an event and 0 for a time that is censored.
+      event: for survival times, 1 for an event and 0 for a censored time.
     """
 
     x: np.ndarray | SparseRows
@@ -49,7 +49,7 @@ def read(config: Config) -> Table:
     feature names and, after a comma, the array of client names. Sparse features F are four arrays:
     ``F_data``, ``F_indices``, ``F_indptr`` and ``F_shape``. In a CSV or Parquet file they name
     columns, and an empty ``features`` means all others. Any other file is read as LIBSVM text, and
-    ``client`` names a file beside it with one id a line. ``client`` is empty without sites.
+    ``client`` names a file beside it with one id per line. ``client`` is empty without sites.
     """
     path = _single_file(pathlib.Path(config.data_dir))
     if path.suffix == ".csv":
@@ -127,7 +127,7 @@ def _of_npz(path: pathlib.Path, config: Config) -> Table:
 def _check_array(
     path: pathlib.Path, name: str, array: Any, ndim: int, rows: int | None = None, kinds="biuf"
 ) -> None:
-    """Raise ``ValueError`` unless an array has numbers in this many dimensions and rows."""
+    """Raise ``ValueError`` unless an array is numeric with these numbers of dimensions and rows."""
     if not isinstance(array, SparseRows) and array.dtype.kind not in kinds:
         raise ValueError(f"{name} in {path} is an array of {array.dtype}; write numbers.")
     if len(array.shape) != ndim or 0 in array.shape:
@@ -141,7 +141,7 @@ def _check_array(
 
 
 def _compressed(path: pathlib.Path, name: str, parts: dict) -> np.ndarray | SparseRows:
-    """Return features stored as a matrix in compressed rows."""
+    """Return features stored as a sparse matrix in compressed rows."""
     with reading(path, f"a file with a matrix in compressed rows, {name}"):
         content = parts["data"].astype(np.float32), parts["indices"], parts["indptr"]
         rows = scipy.sparse.csr_array(content, shape=tuple(parts["shape"].tolist()))
@@ -175,10 +175,10 @@ class _Column(NamedTuple):
         return found
 
     def words(self) -> np.ndarray:
-        """Return the cells as names of sites; raise ``ValueError`` if one is missing or doubtful.
+        """Return the cells as names of sites; raise ``ValueError`` if one is missing or ambiguous.
 
-        One name in two Unicode forms is one site. Names that differ in case alone, or as 1 and 1.0
-        do, would be two sites of one name, and are refused.
+        Two Unicode forms of a name are one site. Names that differ only in case, or as 1 and 1.0,
+        are refused, because they probably mean the same site.
         """
         first: dict[str, str] = {}
         found = []
@@ -198,7 +198,7 @@ class _Column(NamedTuple):
 
 
 def _as_number(name: str) -> str:
-    """Return a number in one way, ``1`` for ``1.0``, and any other text as it is."""
+    """Return numbers in one form, such as ``1`` for ``1.0``, and other text unchanged."""
     try:
         return repr(float(name))
     except ValueError:

@@ -35,7 +35,7 @@ class Loss(NamedTuple):
 
     Attributes:
       problem: ``clients -> Problem``.
-      target: what it predicts: a number, a count or a class.
+      target: the kind of its target: a number, a count or a class.
     """
 
     problem: Callable[[ClientData], Problem]
@@ -85,7 +85,7 @@ class Scaling(NamedTuple):
     Attributes:
       mean: the mean of each feature; zero for sparse features.
       size: the standard deviation or root mean square; 1 in place of 0.
-      what: which of the two, in words.
+      what: the kind of ``size``, in words.
     """
 
     mean: np.ndarray
@@ -169,9 +169,9 @@ def _survival(table: Table, present: np.ndarray, config: Config) -> dict[str, np
 
 
 def _checked_target(y: np.ndarray, config: Config) -> np.ndarray:
-    """Return the target, classes as 0 and 1; raise ``ValueError`` if no model can be judged by it.
+    """Return the target, with classes as 0 and 1; raise ``ValueError`` if it cannot be fitted.
 
-    Two classes may be written as any two whole numbers, of which the larger is class 1.
+    Two classes may be coded as any two integers, of which the larger is class 1.
     """
     with np.errstate(over="ignore"):
         energy = np.sum(np.square(y, dtype=np.float64))
@@ -198,7 +198,7 @@ def _checked_target(y: np.ndarray, config: Config) -> np.ndarray:
 
 
 def _require_cases(sites: np.ndarray, site: np.ndarray, y: np.ndarray, config: Config) -> None:
-    """Raise ``ValueError`` for a site without a target, and for the only one with some class."""
+    """Raise ``ValueError`` for a site without targets, or if only one site has some class."""
     if absent := sorted({*sites.tolist()} - {*site.tolist()}):
         raise ValueError(
             f"no row of {absent[0]} has a value of {config.target}; remove the rows of that site."
@@ -209,12 +209,12 @@ def _require_cases(sites: np.ndarray, site: np.ndarray, y: np.ndarray, config: C
             if having.size == 1:
                 raise ValueError(
                     f"every row with the class {label} of {config.target} is at {having[0]}, so "
-                    "the other sites have one class alone; pass --config.by=examples."
+                    "the other sites have only one class; pass --config.by=examples."
                 )
 
 
 def _assign_sites(labels: np.ndarray, config: Config) -> np.ndarray:
-    """Return sites for rows without sites: each class is divided in Dirichlet shares."""
+    """Return sites for rows without sites, by dividing each class in Dirichlet shares."""
     number, concentration = config.num_clients, config.concentration
     if (target := LOSSES[config.loss].target) != "class":
         of_classes = [name for name, loss in LOSSES.items() if loss.target == "class"]
@@ -240,12 +240,12 @@ def _assign_sites(labels: np.ndarray, config: Config) -> np.ndarray:
 
 
 def penalty(config: Config, names: list[str]) -> Penalty:
-    """Return the elastic net on the kernel, l1 if its share is 1, or groups; the bias is free."""
+    """Return the penalty of the kernel: an elastic net, l1, or groups; the bias is free."""
     inner = l1() if config.l1_fraction == 1 else elastic_net(config.l1_fraction)
     if config.groups:
         if config.l1_fraction != 1:
             raise ValueError(
-                f"l1_fraction is {config.l1_fraction}, of an elastic net, which has no groups; "
+                f"l1_fraction is {config.l1_fraction}, but an elastic net has no groups; "
                 "pass --config.group_fraction, the share of the groups beside l1."
             )
         named_groups = groups(config.groups)
@@ -260,7 +260,7 @@ def penalty(config: Config, names: list[str]) -> Penalty:
 
 
 def _of_groups(config: Config, labels: np.ndarray, number: int) -> Penalty:
-    """Return the penalty of the groups with labels below a number; other columns have l1."""
+    """Return the penalty of groups, given by labels below a number; other columns have l1."""
     kind, fraction = config.group_penalty, config.group_fraction
     if kind == "norm":
         return (
@@ -275,13 +275,13 @@ def _of_groups(config: Config, labels: np.ndarray, number: int) -> Penalty:
         )
     if kind == "fused" and fraction == 1:
         raise ValueError(
-            "group_fraction is 1, which leaves fused columns no l1 norm and so no first strength; "
+            "group_fraction is 1, so fused columns have no l1 norm and no first strength; "
             "pass less."
         )
     if kind == "trend" and fraction < 1:
         raise ValueError(
-            f"group_fraction is {fraction}, but the prox of l1 plus a trend is not the one after "
-            "the other; pass 1, or --config.group_penalty=fused."
+            f"group_fraction is {fraction}, but the prox of l1 plus trend filtering is not "
+            "one prox after the other; pass 1, or --config.group_penalty=fused."
         )
     parts: list[tuple[Penalty, np.ndarray]] = []
     for label in range(number):
@@ -350,13 +350,13 @@ def split(config: Config) -> Any:
     return SPLITS[config.by](config)
 
 
-_CONSTANT = 1e-12  # of the largest entry: a smaller deviation is rounding, and no variation
+_CONSTANT = 1e-12  # a deviation below this share of the largest entry is rounding
 
 
 def _standardised(
     x: np.ndarray | SparseRows, names: list[str]
 ) -> tuple[np.ndarray | SparseRows, Scaling]:
-    """Return features of mean 0 and variance 1, missing values at the mean, and their scaling.
+    """Return features with mean 0 and variance 1, missing values filled in, and their scaling.
 
     Sparse features are divided by their root mean squares only, so that zeros stay zero.
     """
@@ -369,7 +369,7 @@ def _standardised(
         x = x.astype(np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
             mean, spread, what = np.nanmean(x, axis=0), np.nanstd(x, axis=0), "deviation"
-            # The mean of equal numbers is off by rounding: 0.1 in all rows deviates by 1e-17.
+            # The mean of equal numbers has a rounding error: with 0.1 in all rows 1e-17.
             spread[spread <= _CONSTANT * np.nanmax(np.abs(x), axis=0)] = 0
     if (wrong := np.flatnonzero(~np.isfinite(spread))).size:
         raise ValueError(

@@ -17,8 +17,10 @@ from fcojax.problems.clients import ids_of
 from fcojax.selection import Intervals, Selection, intervals
 from fcojax.selection.ledger import Entry
 
-_MOST_NAMES = 100  # of features that the chosen model leaves out
-_MOST_FEATURES = 500  # with intervals: a site sends two matrices with a row for each
+_MOST_NAMES = 100  # features that the chosen model leaves out
+_MOST_FEATURES = (
+    500  # the limit for intervals: a site sends two matrices with a row for each feature
+)
 _LIKELIHOODS = ("linear", "logistic", "poisson")
 _WORKS = {
     "rates": "the step, from the curvature of the loss",
@@ -103,16 +105,16 @@ def _scores(found: Selection, sites: list[str] | None) -> Iterator[Row]:
 
 
 def _intervals(config: Config, problem: Problem, found: Selection) -> tuple[Intervals | None, str]:
-    """Return debiased intervals, or ``None``, and what they are or why there are none."""
+    """Return debiased intervals or ``None``, and a description or the reason."""
     num_features = np.size(found.model["kernel"])
-    if config.loss == "cox":  # a partial likelihood couples the rows of a site
-        return None, "none, because the loss cox is no sum over rows"
+    if config.loss == "cox":  # a partial likelihood is not a sum over the rows of a site
+        return None, "none, because the loss cox is not a sum over rows"
     if config.loss not in _LIKELIHOODS:
-        return None, f"none, because the loss {config.loss} is no likelihood"
+        return None, f"none, because the loss {config.loss} is not a likelihood"
     if num_features > _MOST_FEATURES:
         return None, f"none, because {num_features} features are more than {_MOST_FEATURES}"
     try:
-        return intervals(problem, found.model), "debiased, at 0.95, with errors of a sandwich"
+        return intervals(problem, found.model), "debiased, at 0.95, with sandwich errors"
     except ValueError:  # the Hessian is singular
         return None, f"none, because the Hessian of the {num_features} features is singular"
 
@@ -167,7 +169,7 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
     path, best, chosen = best_and_chosen(rows)
     rule = "the least score"
     if chosen["index"] != best["index"]:
-        rule = "the strongest within one standard error of the least score"
+        rule = "the largest strength within one standard error of the least score"
     if best["index"] == len(path) - 1:
         rule += ", which is at the last strength: a smaller config.least may find a lower one"
     ledger, [facts] = select(rows, part="ledger"), select(rows, part="data")
@@ -225,7 +227,7 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
 
 
 def best_and_chosen(rows: list[Row]) -> tuple[list[Row], Row, Row]:
-    """Return the rows of the path, that of the least score, and that of the choice."""
+    """Return the rows of the path, and the rows of the lowest score and of the choice."""
     path = select(rows, part="path")
     best, chosen = (next(row for row in path if row[name]) for name in ("best", "chosen"))
     return path, best, chosen
@@ -266,7 +268,7 @@ def _scaling_of_choice(rows: list[Row]) -> list[Row]:
 
 
 def _judged(rows: list[Row], site: str, strength: float) -> dict[str, float]:
-    """Return the loss of the choice on a left-out site, if every site was left out."""
+    """Return the loss of the chosen model on each left-out site, if every site was left out."""
     losses = [row["score"] for row in select(rows, part="fold", fold=site, strength=strength)]
     return {"loss when left out": sum(losses) / len(losses)} if losses else {}
 

@@ -1,4 +1,4 @@
-"""Three sites: FedDualAvg against averaging of coordinate descent, as the source ran it."""
+"""Three sites: FedDualAvg against averaged coordinate descent, as run in the source."""
 
 from typing import Annotated, Any, Literal
 

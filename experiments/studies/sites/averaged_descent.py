@@ -1,7 +1,7 @@
 r"""Averaged coordinate descent, the baseline of the study, as an algorithm of the engine.
 
 Each client runs cyclic coordinate descent on its own lasso from the server's model, and the server
-averages the end points. Friedman, Hastie and Tibshirani, "Regularization paths for
+averages the results. Friedman, Hastie and Tibshirani, "Regularization paths for
 generalized linear models via coordinate descent", J. Stat. Software 2010, covariance updates.
 """
 
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from fcojax.algorithms import Algorithm, ClientResult, takes
 from fcojax.types import Array, Scalar
 
-_MOST_IN_BLOCK = 60  # keeps a block's moments in a core's first-level cache
+_MOST_IN_BLOCK = 60  # so that a block's moments fit into a core's first-level cache
 
 
 class Strength(NamedTuple):

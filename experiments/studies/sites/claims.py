@@ -1,4 +1,4 @@
-"""Claims of the source on gaps, supports and uploads, and checks that make them meaningful."""
+"""Claims of the source on gaps, supports and uploads, and checks of the optima."""
 
 import math
 
@@ -9,14 +9,14 @@ from experiments.report.rows import Row, Summary, column, select
 from experiments.studies.sites.rows import at, cells, rounds_at_cap, standard_error
 from experiments.study import Config
 
-# The source's mean gaps of one cell, its differences in F1 at a common cap and its active counts,
-# the last two least and largest of nine cells.
+# From the source: the mean gaps of one cell, and the smallest and largest of nine cells for the
+# differences in F1 at a common cap and for the active counts.
 _OUR_GAP, _THEIR_GAP = 2.7e-5, 1.695
 _LEADS, _ACTIVE = (0.243, 0.467), (131.0, 218.0)
-# Means agree if they are at most this many standard errors of their difference apart. The source
-# has as many problems; where it gives no standard error, it is taken to be ours.
+# Means agree if they differ by at most this many standard errors of the difference. The source
+# has as many problems; if it gives no standard error, ours is used.
 _AGREES = 3.0
-_STILL = 0.01  # the change of the objective, as a share of it, of a curve that stands still
+_STILL = 0.01  # relative change of the objective below which a curve makes no progress
 
 
 def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
@@ -34,7 +34,7 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
 
 
 def _pair(config: Config, rows: list[Row], cell: tuple[str, int], measure: str, num_rounds: int):
-    """Return FedDualAvg's and the baseline's measure by seed; the latter after its last round."""
+    """Return the measure of FedDualAvg by seed, and of the baseline after its last round."""
     last = max(config.num_rounds)
     ours = column(at(rows, *cell, "fed_dual_avg", num_rounds), measure)
     theirs = column(at(rows, *cell, "averaged_cd", last), measure)
@@ -80,7 +80,7 @@ def _one_cell(config: Config, rows: list[Row]) -> list[Claim]:
 
 
 def _at_the_cap(config: Config, rows: list[Row]) -> list[Claim]:
-    """Claim 3: FedDualAvg is ahead at a common cap of all bytes, by as much as published."""
+    """Claim 3: FedDualAvg is better at a common cap of all bytes, by as much as published."""
     capped, found, leads = rounds_at_cap(config), [], []
     for design, num_steps in cells(config):
         ours, theirs = _pair(config, rows, (design, num_steps), "f1", capped)
@@ -92,7 +92,7 @@ def _at_the_cap(config: Config, rows: list[Row]) -> list[Claim]:
 
 
 def _stands_still(config: Config, rows: list[Row]) -> list[Claim]:
-    """Claim 4: averaged descent stands still after ten rounds and stays dense."""
+    """Claim 4: averaged descent makes no progress after ten rounds and stays dense."""
     changes, active, last = [], [], max(config.num_rounds)
     for design, num_steps in cells(config):
         found = [at(rows, design, num_steps, "averaged_cd", r) for r in (10, last)]
@@ -106,7 +106,7 @@ def _stands_still(config: Config, rows: list[Row]) -> list[Claim]:
 
 
 def _range(what: str, values: list[np.ndarray], published: tuple[float, float]) -> list[Claim]:
-    """Return claims that the least and the largest mean are the published ones."""
+    """Return claims that the smallest and the largest mean equal the published ones."""
     ordered = sorted(values, key=np.mean)
     return [
         Claim(
@@ -124,5 +124,5 @@ def _range(what: str, values: list[np.ndarray], published: tuple[float, float]) 
 
 def _distance(values: np.ndarray, published: float) -> float:
     """Return mean minus published mean, in standard errors of a difference of two such means."""
-    with np.errstate(divide="ignore", invalid="ignore"):  # no spread decides nothing
+    with np.errstate(divide="ignore", invalid="ignore"):  # undecided without a standard error
         return float((values.mean() - published) / (math.sqrt(2) * standard_error(values)))

@@ -16,7 +16,7 @@ _LINES = (":", "--", "-")
 
 
 def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:
-    """Draw a column for each design, F1 above and gaps below."""
+    """Draw a column for each design, with F1 above and gaps below."""
     figure, panels = axes.panels(len(config.designs), 2)
     budgets = list(config.num_rounds)
     for place, design in enumerate(config.designs):

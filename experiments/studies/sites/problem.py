@@ -1,4 +1,4 @@
-"""A sparse regression of three hospitals, each given by its second moments."""
+"""A sparse regression over three hospitals, each given by its second moments."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -61,9 +61,9 @@ class Sites(NamedTuple):
       signal: by site, the variance of the signal in its training rows.
       deviations: by site, the standard deviation of the noise.
       train: by site, the moments of its training rows.
-      validation: by site, those of its validation rows.
+      validation: by site, the moments of its validation rows.
       weights: the weights of the sites, which sum to one.
-      test: fresh features and labels.
+      test: independent features and labels.
       smoothness: the largest eigenvalue of any site's Hessian.
     """
 
@@ -78,7 +78,7 @@ class Sites(NamedTuple):
 
     @property
     def pooled(self) -> Moments:
-        """The weighted mean of the sites' training moments, those of the objective."""
+        """The weighted mean of the sites' training moments, which define the objective."""
         return _mean(self.train, self.weights)
 
     @property
@@ -151,9 +151,9 @@ def _mean(sites: Sequence[Moments], weights: np.ndarray) -> Moments:
 
 
 def moment_loss(w: Array, rows: Mapping[str, jax.Array]) -> Array:
-    """Return half the mean squared error of each client, differentiable once.
+    """Return half the mean squared error of each client, which is differentiable once.
 
-    The gradient takes one product, as the moments are symmetric; second derivatives are wrong.
+    The gradient takes one product, because the moments are symmetric; second derivatives are wrong.
 
     Example:
       >>> import jax.numpy as jnp
@@ -167,7 +167,7 @@ def moment_loss(w: Array, rows: Mapping[str, jax.Array]) -> Array:
 
 
 def autoregressive(rng: np.random.Generator, num: int, dim: int, correlation: float) -> np.ndarray:
-    """Return normal rows of unit variance in which features i and j have c^|i - j|."""
+    """Return normal rows of unit variance in which features i and j have correlation c^|i - j|."""
     x = rng.standard_normal((num, dim))
     for column in range(1, dim):
         x[:, column] *= (1 - correlation**2) ** 0.5
@@ -176,7 +176,7 @@ def autoregressive(rng: np.random.Generator, num: int, dim: int, correlation: fl
 
 
 def _largest_eigenvalue(x: np.ndarray) -> float:
-    """Return that of the rows' Hessian, from the smaller of the two Gram matrices."""
+    """Return the largest eigenvalue of the rows' Hessian, from the smaller of the Gram matrices."""
     gram = x @ x.T if len(x) < x.shape[1] else x.T @ x
     last = len(gram) - 1
     return float(eigh(gram, eigvals_only=True, subset_by_index=[last, last])[0] / len(x))

@@ -1,4 +1,4 @@
-"""Rows of both methods and of the pooled lasso, problem by problem, and tables by cell."""
+"""Rows of both methods and of the pooled lasso for each problem, and tables by cell."""
 
 import concurrent.futures
 import functools
@@ -15,11 +15,11 @@ from experiments.studies.sites.problem import Sites, draw
 from experiments.studies.sites.runs import METHODS, common_strength, models, optimum
 from experiments.study import Config
 
-_FLOAT = 8  # bytes of a number on the wire
+_FLOAT = 8  # bytes per number sent
 
 
 def study(config: Config) -> Iterator[Row]:
-    """Yield the rows of all designs and seeds; each device has a problem and a thread.
+    """Yield the rows of all designs and seeds; each device runs one problem in its own thread.
 
     A single thread would run the devices' programs one after the other.
     """
@@ -33,13 +33,13 @@ def study(config: Config) -> Iterator[Row]:
 
 
 def _in_thread(config: Config, place: tuple[str, int], device: Any) -> list[Row]:
-    with jax.enable_x64(True):  # threads do not inherit the context
+    with jax.enable_x64(True):  # threads do not inherit JAX's context
         design, seed = place
         return list(one_problem(config, design, seed, device))
 
 
 def one_problem(config: Config, design: str, seed: int, device: Any) -> Iterator[Row]:
-    """Yield the pooled lasso's row, and one for each method, number of steps and of rounds."""
+    """Yield the pooled lasso's row, and a row for each method, number of steps and of rounds."""
     sites, place = draw(config, design, seed), {"design": design, "seed": seed}
     choice = common_strength(config, sites, device)
     strength, train, validation = choice.strength, sites.pooled, sites.pooled_validation
@@ -64,7 +64,7 @@ def one_problem(config: Config, design: str, seed: int, device: Any) -> Iterator
         errors = validation.loss(found)
         errors = np.where(np.isfinite(errors), errors, np.inf)
         for k, num_rounds in enumerate(config.num_rounds):
-            chosen = int(errors[:, k].argmin())  # the first of equals, the smallest rate
+            chosen = int(errors[:, k].argmin())  # of equal values the first, with the smallest rate
             model = found[chosen, k]
             row = {
                 "part": "run",
@@ -78,10 +78,10 @@ def one_problem(config: Config, design: str, seed: int, device: Any) -> Iterator
 
 
 def uploads(config: Config, method: str, num_rounds: int) -> Row:
-    """Return the bytes of one fit, and those with what the choice of the step takes.
+    """Return the bytes of one fit, without and with the choice of its step size.
 
-    Each site sends a vector a round, and its strength. FedDualAvg also runs with every other step,
-    and each site sends its validation error for each step and is told the chosen one.
+    Each site sends a vector per round, and its strength. FedDualAvg also runs with all other step
+    sizes; each site sends its validation error for each of them and receives the choice.
 
     Example:
       >>> from ml_collections import ConfigDict
@@ -158,7 +158,7 @@ def _means(found: list[Row]) -> Row:
 
 
 def standard_error(values: np.ndarray) -> float:
-    """Return the standard error of the mean; not a number for a single value."""
+    """Return the standard error of the mean; NaN for a single value."""
     return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
 
 
@@ -170,7 +170,7 @@ def cells(config: Config) -> list[tuple[str, int]]:
 def rounds_at_cap(config: Config) -> int:
     """Return the most rounds of FedDualAvg that send no more in total than the baseline's last.
 
-    The cap is the baseline's bytes and 96 more, the validation errors that only FedDualAvg sends.
+    The cap is the baseline's bytes plus 96 for the validation errors, which only FedDualAvg sends.
     """
     last = max(config.num_rounds)
     extra = _FLOAT * len(config.rows) * (len(config.rate_shares) + 1)
@@ -182,7 +182,7 @@ def rounds_at_cap(config: Config) -> int:
 
 
 def at(rows: list[Row], design: str, num_steps: int, method: str, num_rounds: int) -> list[Row]:
-    """Return one row a seed, in the order of the seeds."""
+    """Return one row per seed, in the order of the seeds."""
     found = select(
         rows, part="run", design=design, num_steps=num_steps, method=method, round=num_rounds
     )

@@ -23,11 +23,11 @@ METHODS = {"fed_dual_avg": "FedDualAvg", "averaged_cd": "averaged descent"}
 
 
 class Choice(NamedTuple):
-    """The common strength, and what it is the weighted mean of.
+    """The common strength, and the strengths of the sites of which it is the weighted mean.
 
     Attributes:
       strength: the weighted mean of the sites' strengths.
-      places: by site, which of its strengths has the least validation error, the largest being 0.
+      places: by site, the index of its strength with the lowest validation error; 0 is the largest.
       duality_gap: the largest gap of the local lassos, as a share of the mean squared label.
     """
 

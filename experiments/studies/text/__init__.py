@@ -1,4 +1,4 @@
-"""The next character of a text, with every text a client."""
+"""Prediction of the next character, with each text as a client."""
 
 import pathlib
 from typing import Any, Literal
@@ -26,7 +26,7 @@ def problem(config: Config) -> Problem:
     parts: dict[bool, dict[str, np.ndarray]] = {True: {}, False: {}}
     for name, text in texts.items():
         tokens = np.array([number[letter] for letter in text], np.int32)
-        # One character more than the length: targets are the inputs, moved by one.
+        # One character more than the length: targets are the inputs shifted by one.
         rows = tokens[: len(tokens) // (config.length + 1) * (config.length + 1)]
         rows = rows.reshape(-1, config.length + 1)
         held = np.arange(len(rows)) % _VALIDATION == _VALIDATION - 1
@@ -61,7 +61,7 @@ def _texts(config: Config) -> dict[str, str]:
         found = sorted(pathlib.Path(config.data_dir).glob("*.txt"))
         if not found:
             raise ValueError(
-                f"{config.data_dir} has no .txt file; pass a folder with one a client."
+                f"{config.data_dir} has no .txt file; pass a folder with one file per client."
             )
         return {path.stem: path.read_text("utf-8") for path in found}
     rng = np.random.default_rng(config.data_seed)

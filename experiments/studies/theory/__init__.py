@@ -12,11 +12,11 @@ EXPERIMENT = Study(
     summarise=rows.summarise,
     claims=claims.claims,
     notes=(
-        "Theorem 4.1 is stated for FedMiD as well. As printed FedMiD applies the penalty twice a "
-        "round, on clients and on the server, and goes to the minimiser of F + 2 psi: with a "
-        "finite penalty its gap stops, and any bound that vanishes falls below it. With the "
-        "client's prox left out (FedMiD-OSP) it does not stop, and with an indicator, where twice "
-        "is once, FedMiD is below the bound as printed."
+        "Theorem 4.1 is stated for FedMiD as well. As printed FedMiD applies the penalty twice per "
+        "round, on clients and on the server, and converges to the minimiser of F + 2 psi: with a "
+        "finite penalty its gap does not vanish, and any vanishing bound falls below it. Without "
+        "the client's prox (FedMiD-OSP) the gap keeps falling, and with an indicator, which may be "
+        "applied twice without effect, FedMiD is below the bound as printed."
     ),
     figures=figures.draw,
     x64=True,

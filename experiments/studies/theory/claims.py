@@ -13,7 +13,7 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     for setting, (_, theorem) in SETTINGS.items():
         own = select(rows, part="bound", setting=setting)
         gap, lemma, bound = (column(own, name) for name in ("gap", "lemma", "theorem"))
-        local = column(own, "num_steps") > 1  # one step leaves no discrepancy to bound
+        local = column(own, "num_steps") > 1  # with one local step there is no discrepancy to bound
         name = setting.replace("_", "-")
         found += [
             Claim(f"{name}: Lemma 4.4 is above the gap (ratio)", float((lemma / gap).min()), 1),
@@ -66,5 +66,5 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
             10,
         ),
     ]
-    # Claims on means over seeds and on all numbers of local steps: a quick run has too few.
+    # Claims on means over seeds and on all numbers of local steps, which a quick run cannot decide.
     return [claim._replace(quick=False) for claim in found]

@@ -10,7 +10,7 @@ from experiments.study import Config
 
 
 def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:
-    """Draw the bounds, the curse on the ball and with an l1 norm, and small steps."""
+    """Draw the bounds, the curse of averaging on the ball and with an l1 norm, and small steps."""
     return [
         _draw_bounds(config, rows, directory / "bounds.png"),
         _draw_curse(config, rows, directory / "curse.png"),

@@ -22,9 +22,9 @@ SETTINGS = {
     "entropy": ("simplex, entropy", "Theorem 4.2"),
 }
 
-ONE_HESSIAN = ("l1", "p_norm")  # of all clients, which Theorem 4.3 assumes
+ONE_HESSIAN = ("l1", "p_norm")  # shared by all clients, as Theorem 4.3 assumes
 
-# The methods of Theorem 4.1, and FedMiD-OSP, for which it holds with a finite penalty as well.
+# The methods of Theorem 4.1, and FedMiD-OSP, for which it also holds with a finite penalty.
 SMALL_STEPS = {
     "l1": ("fed_dual_avg", "fed_mid_osp", "fed_mid"),
     "ball": ("fed_dual_avg", "fed_mid"),
@@ -44,8 +44,8 @@ class Task(NamedTuple):
       constants: the constants of the bounds.
       heterogeneity: zeta for l1; for the ball the largest gradient, G.
       squared_dual_norm: the squared dual norm over the last axis.
-      convexity: of h. The theorems have 1 and so divide h by it: their rates, and the duals they
-        measure, are those of the run over it.
+      convexity: the strong convexity constant of h. The theorems assume 1, so h is divided by it:
+      their rates and duals are those of the run divided by it.
     """
 
     data: fcojax.ClientData
@@ -60,7 +60,7 @@ class Task(NamedTuple):
     convexity: float = 1.0
 
     def gap(self, points: np.ndarray) -> np.ndarray:
-        """Return the objective of points beyond its minimum."""
+        """Return the suboptimality of points."""
         return self.objective(points) - self.objective(self.optimum)
 
 
@@ -118,7 +118,7 @@ def ball_task(config: Config) -> Task:
 
 
 def simplex_task(config: Config, mirror: Mirror, distance: Callable = _half_square) -> Task:
-    """Return such clients on the simplex, where the optimum is sparse, from its centre."""
+    """Return such clients on the simplex, with a sparse optimum and a start at the centre."""
 
     def to_simplex(v, step):
         largest = -np.sort(-v)
@@ -133,9 +133,9 @@ def simplex_task(config: Config, mirror: Mirror, distance: Callable = _half_squa
 def tasks(config: Config) -> dict[str, Task]:
     """Return the task of every setting.
 
-    The entropy is 1-strongly convex in the l1 norm, hence in the Euclidean one as well, in which
-    its constants are those of the Euclidean mirror but for the divergence, the relative entropy.
-    So it is with the squared p-norm over p - 1, and the norm of the Hessian, which is less.
+    The entropy is 1-strongly convex in the l1 norm, hence also in the Euclidean norm, in which its
+    constants are those of the Euclidean mirror except for the divergence, the relative entropy.
+    The same holds for the squared p-norm over p - 1, whose Hessian has a smaller norm.
     """
     p = config.p_norm_exponent
     return {
@@ -207,7 +207,7 @@ def _population(
 
 
 def _minimiser(hessian: np.ndarray, linear: np.ndarray, prox: Callable) -> np.ndarray:
-    """Return the minimiser, by many more proximal gradient steps than necessary."""
+    """Return the minimiser, computed by more proximal gradient steps than necessary."""
     step, w = 1 / np.linalg.eigvalsh(hessian)[-1], np.zeros(len(hessian))
     for _ in range(20_000):
         w = prox(w - step * (hessian @ w + linear.mean(axis=0)), step)
@@ -215,7 +215,7 @@ def _minimiser(hessian: np.ndarray, linear: np.ndarray, prox: Callable) -> np.nd
 
 
 def loss(w: Array, rows: PyTree) -> Array:
-    """Return the quadratic of each row: Hessian axes, curvatures and linear term."""
+    """Return the quadratic of each row: eigenvectors, eigenvalues and linear term."""
     rotated = jnp.einsum("nij,j->ni", rows["axes"], w)
     return 0.5 * jnp.sum(rows["curvature"] * rotated**2, axis=1) + rows["linear"] @ w
 

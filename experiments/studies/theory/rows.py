@@ -139,7 +139,7 @@ def small_steps(config: Config, setting: str, task: Task) -> Iterator[Row]:
 def _observed(
     task: Task, algorithm: Algorithm, grid: Any, keys: Array, num_steps: int, **options: Any
 ) -> dict[str, np.ndarray]:
-    """Return what a sweep with noisy steps observes, axes [points, seeds, evaluations, ...]."""
+    """Return the measures of a sweep with noisy steps, axes [points, seeds, evaluations, ...]."""
     work = fcojax.local_steps(num_steps, 1, replace=True)
     start = jnp.asarray(task.start)
     _, history = fcojax.sweep(algorithm, grid, start, task.data, keys, work, **options)
@@ -149,7 +149,7 @@ def _observed(
 def sparsity(config: Config) -> Iterator[Row]:
     """Yield the density of the clients' models and of the server's model, for l1.
 
-    A client's model is the end of a round in which it takes part alone.
+    A client's model is the result of a round in which only this client takes part.
     """
     problem = lasso(
         num_clients=config.sparsity_clients,
@@ -200,7 +200,7 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
     return {
         "bounds at the end": ends,
         "methods": [_sparsity_line(config, rows, name) for name in finals],
-        "looks from which clients' supports with l1 are final": [
+        "evaluations from which clients' supports with l1 are final": [
             {"client": m} | {style(name)[0]: row["clients"][m] for name, row in finals.items()}
             for m in range(config.sparsity_clients)
         ],
@@ -225,9 +225,9 @@ def _sparsity_line(config: Config, rows: list[Row], name: str) -> Row:
         "with l1": style(name)[0],
         "density of clients' models": end["clients"],
         "of the mean's": end["server"],
-        "the mean's support final from the look at round": final["server"],
+        "the mean's support final from round": final["server"],
         "clients whose support becomes final": len(settled),
-        "the last from the look at round": max(settled, default=None),
+        "the last from round": max(settled, default=None),
     }
 
 

@@ -1,4 +1,4 @@
-"""The curves of the page: the numbers of the rows, escaped, and alive in a browser."""
+"""The curves of the page: the numbers of the rows, escaped, and interactive in a browser."""
 
 import html.parser
 import json

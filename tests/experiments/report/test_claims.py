@@ -1,4 +1,4 @@
-"""Claims: the side of the threshold, and numbers that are not finite."""
+"""Claims: both sides of the threshold, and numbers that are not finite."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The page: complete in itself, escaped, and the same numbers as the tables it is given."""
+"""The page: complete in itself, escaped, with the numbers of its tables."""
 
 import base64
 import html.parser

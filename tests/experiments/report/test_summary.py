@@ -99,11 +99,11 @@ def test_a_threshold_is_reached_by_the_mean_over_seeds():
 @pytest.mark.parametrize(
     ("curves", "expected"),
     [
-        (([20, 16, 17, 16, 16],), 30),  # back at 16 with the look at round 30
+        (([20, 16, 17, 16, 16],), 30),  # 16 again at the evaluation in round 30
         (([16] * 5, [20, 18, 16, 16, 16]), 20),  # both seeds
         (([16] * 5, [16, 16, 16, 16, 15]), None),  # one seed changes to the end
         (([16, 16, 16, 16, None],), None),
-        (([16],), None),  # one look shows no change
+        (([16],), None),  # one evaluation shows no change
     ],
 )
 def test_a_rank_is_final_from_the_first_look_after_which_no_seed_changes(curves, expected):

@@ -32,7 +32,7 @@ def test_a_run_has_the_verdict_of_its_curve(values, optimum, status, bad_round):
 
 
 def test_the_last_quarter_is_one_of_rounds_and_not_of_evaluations():
-    """After 40 early evaluations the objective stands still for the last 40 of 200 rounds."""
+    """After 40 early evaluations the objective does not change in the last 40 of 200 rounds."""
     rounds = [*range(40), *range(40, 201, 10)]
     moving = [2.0 if now < 170 else 1.0 for now in rounds]
     assert verdict(rounds, moving).status is Status.IMPROVING
@@ -58,7 +58,7 @@ def test_a_warning_names_its_first_round():
 
 
 def test_a_sound_curve_is_judged_from_its_last_evaluation():
-    """As of the whole, at every length, while the row before was sound."""
+    """After sound rows the last evaluation alone gives the verdict on all, at every length."""
     rounds, values = curve(5.0, 3.0, 2.5, 2.5, 2.5, 2.5, 2.5, 90.0, 2.5)
     flags = {"beyond_reach": [0.0] * 6 + [0.2] + [0.0] * 2}
     sound = True

@@ -1,4 +1,4 @@
-"""Rows of a sweep from formulas, to test claims."""
+"""Rows of a sweep computed from formulas, to test claims."""
 
 from experiments.report.summary import Criterion, summarise
 

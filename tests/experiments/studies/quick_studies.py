@@ -1,4 +1,4 @@
-"""Quick runs of studies, as they come back from disk."""
+"""Quick runs of studies, with rows as read from disk."""
 
 import importlib
 
@@ -14,7 +14,7 @@ def quick_study(name, directory):
     config = module.get_config()
     module.quick(config)
     config.lock()
-    with jax.enable_x64(study.x64), jax.numpy_dtype_promotion("standard"):  # as the launcher does
+    with jax.enable_x64(study.x64), jax.numpy_dtype_promotion("standard"):  # like the launcher
         tidy.write(directory / "rows.jsonl", study.rows(config))
     rows = tidy.load(directory / "rows.jsonl")
     return study, config, rows, study.summarise(config, rows)

@@ -14,7 +14,7 @@ def test_all_claims_hold_on_a_quick_run(found):
     claims = study.claims(*rest)
     assert len(claims) == 8
     assert [claim.text for claim in claims if not claim.holds] == []
-    # Claims on all methods need the full run.
+    # Claims about all methods need the full run.
     assert [claim.quick for claim in claims] == [True, True, False, False, True, True, True, False]
 
 
@@ -50,7 +50,7 @@ def test_steps_are_multiples_of_the_safe_step_of_a_round():
 
 
 def test_floats_are_two_models_a_client_and_round_and_scalars(found):
-    """Both ways FedDualAvg sends a dual and a time; FedMiD's server needs no time downlink."""
+    """FedDualAvg sends a dual point and a time up and down; FedMiD's server sends no time."""
     _, config, rows, _ = found
     extra = {"prox_gd": 1, "fed_dual_avg": 2, "fed_pd": 1 / 8}
     for name, scalars in extra.items():

@@ -1,4 +1,4 @@
-"""The study of compressed uploads: what it counts, on two steps and few rounds."""
+"""The study of compressed uploads: its counts, with two steps and few rounds."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.experiments.studies.quick_studies import draw_figures, quick_study
 def test_bytes_are_rounds_times_those_of_all_clients(tmp_path):
     found = quick_study("compress", tmp_path)
     study, config, rows, summary = found
-    # Eight clients, each with 20 numbers or two with their places, and the number of steps.
+    # Eight clients, each with 20 numbers or two with their indices, and the number of steps.
     each = {"whole": 8 * (160 + 8), "top_k:0.1": 8 * (18 + 8), "top_k:0.1, alone": 8 * (18 + 8)}
     for row in rows:
         if row["part"] == "curve":
@@ -28,7 +28,7 @@ def test_bytes_are_rounds_times_those_of_all_clients(tmp_path):
 
 @pytest.mark.slow
 def test_softmax_on_digits_has_one_solution_that_feedback_finds(tmp_path):
-    """650 numbers of 8 bytes, or 65 with places of 10 bits, and the number of steps."""
+    """650 numbers of 8 bytes, or 65 with indices of 10 bits, and the number of steps."""
     found = quick_study("compress_digits", tmp_path)
     study, config, rows, summary = found
     [facts] = summary["data"]

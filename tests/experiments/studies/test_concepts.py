@@ -1,4 +1,4 @@
-"""The study of sparse heads: its nonzeros and accuracies, on few classes."""
+"""The study of sparse heads: its nonzeros and accuracies, with few classes."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def test_a_quick_study_has_models_at_every_sparsity(tmp_path):
         curve = [accuracies(config, rows, name, most).mean() for most in config.kept]
         assert curve == sorted(curve) and curve[-1] > 0.5  # of five classes
     assert summary["best"][0]["nonzeros per class, at most"] == 2
-    assert claims(config, rows, summary) == []  # 50 nonzeros are not among them
+    assert claims(config, rows, summary) == []  # 50 nonzeros are not among the config's numbers
     assert draw_figures(found, tmp_path) == ["accuracy.png"]
 
 

@@ -15,7 +15,7 @@ def test_all_claims_hold_on_a_quick_run(found):
     study, *rest = found
     claims = study.claims(*rest)
     assert len(claims) == 9
-    # Eight seeds do not determine the mean gap; the claim needs the full run.
+    # Eight seeds do not determine the mean gap, so the claim needs the full run.
     assert [claim.text for claim in claims[:-1] if not claim.holds] == []
     assert [claim.quick for claim in claims] == 7 * [True] + 2 * [False]
 
@@ -55,7 +55,7 @@ def test_the_bound_falls_like_one_over_the_steps(found):
 
 
 def test_credit_is_read_from_libsvm_text_and_from_its_arrays(tmp_path, found):
-    """And every client's quadratic is that of its rows, with a constant feature."""
+    """Each client's quadratic equals that of its rows, with a constant feature."""
     x = csr_array(np.random.default_rng(0).standard_normal((30, 3)).round(2))
     labels = np.repeat([-1, 1], 15)
     text, packed = tmp_path / "text", tmp_path / "packed"

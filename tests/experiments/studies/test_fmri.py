@@ -43,7 +43,7 @@ def test_the_share_of_good_rates_is_counted_for_each_seed():
     density, accuracy, share, own, mean = sweep.claims(config, rows, summary)
     assert density.measured == pytest.approx(2.5) and density.holds
     assert accuracy.measured == pytest.approx(0.02) and accuracy.holds
-    # On one scale FedMiD has no good rates; beside its own best it has more than FedDualAvg.
+    # On a common scale FedMiD has no good rates; near its own best it has more than FedDualAvg.
     assert share.measured == pytest.approx(2 / 4) and share.holds and share.source
     assert own.measured == pytest.approx(2 / 4 - 3 / 4) and not own.holds and not own.source
     assert mean.measured == pytest.approx((0.9 + 0.895 - 0.88 - 0.875 + 0.5 - 0.875) / 4, abs=1e-3)

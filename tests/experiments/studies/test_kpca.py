@@ -8,13 +8,13 @@ pytestmark = pytest.mark.slow
 def test_all_claims_hold_on_a_quick_run(found):
     study, *rest = found
     claims = study.claims(*rest)
-    # Two seeds leave the floor of batches open; the quick run has one size of them.
+    # Two seeds do not decide the floor of batches; the quick run has one batch size.
     assert len(claims) == 8
     assert [claim.text for claim in claims if not claim.holds] == []
 
 
 def test_averaging_stalls_at_the_predicted_floor(found):
-    """The prediction is of first order in the local rate; 0.2 of the curvature is not small."""
+    """The prediction is of first order in the local rate; 0.2 over the curvature is not small."""
     _, _, rows, summary = found
     (floor,) = (row["grad_norm"] for row in rows if row["part"] == "floor")
     reached = {entry["algorithm"]: entry["grad_norm"] for entry in summary["methods"]}

@@ -17,7 +17,7 @@ FIRST = Criterion("f1", "max", 20, 1e-3, 0.95)
 
 
 def recovered(f1, after, density=0.5):
-    """Measures of a method that reaches this F1 after some rounds; seeds differ a little."""
+    """Return measures of a method that reaches this F1 after some rounds, for similar seeds."""
     return lambda seed, at: {
         "f1": (f1 if at >= after else 0.0) - 1e-4 * seed,
         "density": density + 1e-4 * seed**2,
@@ -105,7 +105,7 @@ def test_the_reference_is_proximal_gradient_descent_on_pooled_data():
 def test_the_pooled_solver_chooses_the_strength(rule, measure):
     sweep, config = quick_config("lasso")
     config.candidates, config.strength = (3e-3, 0.03, 0.1, 100.0), rule
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):  # as the launcher does
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):  # like the launcher
         data, penalty = sweep.problem(config), sweep.penalty(config)
         ranks = [
             (-seen.get(measure, 0.0), seen["validation_loss"], scale)
@@ -113,7 +113,7 @@ def test_the_pooled_solver_chooses_the_strength(rule, measure):
         ]
         *_, chosen = min(ranks)
         assert resolve(config, sweep).penalty_scales == (chosen,)
-        # Every algorithm has it, but for one with a grid of its own.
+        # Every algorithm has it, except one with its own grid.
         config.own_grids = {"fed_mid": {"penalty_scale": (0.7,)}}
         grids = resolve(config, sweep).grids
     assert [{*grids[name].penalty_scale.tolist()} for name in ("fed_mid", "fed_dual_avg")] == [
@@ -131,7 +131,7 @@ def test_a_config_that_names_no_rule_types_its_strength():
 
 
 def test_supports_have_numbers_of_their_own():
-    """All subsets of ten entries, at two sizes of entries, one of which is below the cut."""
+    """All subsets of ten entries, with two magnitudes, of which one is below the threshold."""
     problem = with_support(
         fcojax.problems.lasso(num_clients=2, num_examples=2, dim=10, num_true=3), 0.01
     )

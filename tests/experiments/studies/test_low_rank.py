@@ -53,7 +53,7 @@ def said(claims, *words):
 def test_rounds_to_the_rank_and_to_the_optimum_are_counted_for_each_seed():
     claims = found()
     assert said(claims, "FedDualAvg has rank 16") == (60, True)
-    # A method that never reaches it counts with the last round.
+    # A method that never reaches it counts as reaching it in the last round.
     assert said(claims, "FedMiD is slower in rank") == (140, True)
     assert said(claims, "FedMiD-OSP is slower in rank") == (20, True)
     for level, rounds in (("1.05", 30), ("1.02", 30), ("1.01", 140)):  # all levels are shown
@@ -68,7 +68,7 @@ def test_rounds_to_the_rank_and_to_the_optimum_are_counted_for_each_seed():
 def test_methods_are_compared_at_equal_products_of_rates_as_an_expectation():
     claims = {text: entry for text, entry in found().items() if "product of rates" in text}
     assert not any(source for *_, source in claims.values())
-    # At 0.1 FedMiD-OSP is at its better point, (0.1, 1); nobody is near the optimum at 0.001.
+    # At 0.1 FedMiD-OSP is at its better point, (0.1, 1); no method is near the optimum at 0.001.
     assert [entry[0] for entry in claims.values()] == [140, 140, -10]
     assert [float(text.split()[6]) for text in claims] == [0.01, 0.01, 0.1]
 

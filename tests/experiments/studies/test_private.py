@@ -1,4 +1,4 @@
-"""The study of private uploads, without noise, as nothing is accounted then."""
+"""The study of private uploads without noise, which needs no accounting."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -43,7 +43,7 @@ def test_claims_compare_rounds_and_ends_at_both_kinds_of_rates(num_seeds):
     never = config.num_rounds
     expected = [never - 20, 0.9, never - 40, 0.8, 0, 0, 0.2, -20, 0.1, 0]
     assert [claim.measured for claim in claims] == pytest.approx(expected)
-    # What the source does not claim is an expectation of ours.
+    # Claims that the source does not make are our expectations.
     assert [claim.source for claim in claims] == 5 * [True] + 5 * [False]
     verdicts = [claim.as_json()["holds"] for claim in claims]
     holds = [True, True, True, True, False, False, True, False, True, False]
@@ -52,11 +52,11 @@ def test_claims_compare_rounds_and_ends_at_both_kinds_of_rates(num_seeds):
     assert [claim.measured for claim in ends] == pytest.approx(
         [0.9, 0.9, 0.8, 0.8, 0.2, 0.2, 0.1, 0.1]
     )
-    # A rate that one method alone ran at is not among the equal rates.
+    # A rate of only one method is not a common rate.
     more = rows + rows_of("fast_fed_dual_avg", (3, 0.5, 0.1), 0.3)
     more = [row for row in more if row["seed"] < num_seeds]
     assert sweep.claims(config, more, summary) == claims
-    # There is no best of equal rates where only the baselines ran at both.
+    # There is no best of common rates if only the baselines ran with both.
     baselines = ("fed_mid", "fed_dual_avg")
     some = [row for row in rows if row["client_lr"] == 0.2 or row["algorithm"] in baselines]
     assert sweep.claims(config, some, summary) == claims[:5]

@@ -1,4 +1,4 @@
-"""The study of robust means: one attack on two rules, and few rounds."""
+"""The study of robust means: one attack on two rules, with few rounds."""
 
 import jax
 import numpy as np
@@ -29,7 +29,7 @@ def test_the_mean_is_lost_and_the_median_is_not(tmp_path):
 
 
 def of_whole_gradients(loss):
-    """Composite FL of everyone whose clients send s_i, not s_i - c_i: nothing is added up."""
+    """Composite FL whose clients send s_i instead of s_i - c_i, so the server keeps no sum."""
     base = composite_fl(loss, rows.PENALTY)
 
     def client_update(hparams, message, client, local, key):
@@ -46,10 +46,10 @@ def of_whole_gradients(loss):
 
 @pytest.mark.slow
 def test_composite_fl_is_moved_far_because_its_server_adds_up_what_attackers_send(monkeypatch):
-    """The reason of the study's failed claims: without the sum the same attack moves it little."""
+    """The reason of the study's failed claims: without a sum the same attack has little effect."""
     monkeypatch.setitem(rows.METHODS, "whole", rows.Method("whole", of_whole_gradients))
     config = FrozenConfigDict(robust.get_config())
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):  # as the launcher does
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):  # like the launcher
         honest, far = (
             [
                 rows._end(config, method, rule, "little_is_enough", 0, share)

@@ -7,7 +7,7 @@ from tests.experiments.studies.quick_studies import quick_study
 
 
 def _rows(ends):
-    """Rows in which each method ends with these gaps and ranks, one of each by seed."""
+    """Return rows in which each method ends with these gaps and ranks, by seed."""
     place = {"part": "curve", "case": "matrices", "num_steps": 1}
     return [
         place
@@ -23,7 +23,7 @@ def test_claims_are_about_all_seeds_and_pair_them():
     config = ConfigDict({"cases": ("matrices",), "matrices": {"num_columns": 20}})
     config.matrices.num_steps, config.matrices.methods = (1,), ("fe_dual_ex", "fed_dual_avg")
     ours = [(0.1, 10.0), (0.3, 9.0), (0.5, 10.0)]
-    # Behind by 0.01 to 0.012 with each seed, though seeds are 0.2 apart.
+    # Larger by 0.01 to 0.012 with each seed, though seeds differ by 0.2.
     rank, gap = claims(
         config,
         _rows({"fe_dual_ex": ours, "fed_dual_avg": [(0.11, 20.0), (0.311, 20.0), (0.512, 20.0)]}),
@@ -31,7 +31,7 @@ def test_claims_are_about_all_seeds_and_pair_them():
     )
     assert (rank.measured, rank.holds, gap.holds) == (10, True, True)
     assert gap.measured == pytest.approx(0.011)
-    # One seed of higher rank, or one that is not behind, and neither is so.
+    # One seed of higher rank, or one with a smaller gap, refutes the claim.
     ours[1] = (0.3, 11.0)
     rank, gap = claims(
         config,
@@ -47,7 +47,7 @@ def test_averaging_in_the_primal_is_dense_and_in_the_dual_is_not(tmp_path):
     study, config, rows, summary = quick_study("saddle", tmp_path)
     for num_steps in (1, 10):
         entries = {entry["method"]: entry for entry in summary[f"vectors, K = {num_steps}"]}
-        # Three rates were tried: those at an end have a star.
+        # Of three rates the first and the last have a star.
         starred = {row["client rate"] for row in summary["best"] if row["K"] == num_steps}
         assert starred <= {"0.1*", "0.03", "0.01*"}
         dual, primal = entries["FeDualEx"], entries["FedMiP, client prox only"]

@@ -1,4 +1,4 @@
-"""What a selection makes of a file: targets, sites, scaling; and a quick one up to its figures."""
+"""A selection from a file: targets, sites and scaling; and a quick run with its figures."""
 
 import io
 import re
@@ -35,7 +35,7 @@ from tests.experiments.studies.select_files import compressed, config_of
 @pytest.mark.parametrize("suffix", ["csv", "svm"])
 @pytest.mark.parametrize("loss", [name for name in LOSSES if name != "cox"])
 def test_targets_are_those_in_the_file(loss, suffix, tmp_path):
-    """Numbers and counts as they are; of two classes, however written, the larger is 1."""
+    """Numbers and counts are unchanged; of two classes in any coding the larger is 1."""
     numbers = {"class": [-1, 1, 1, -1], "count": [7, 0, 40, 7], "number": [-30.5, 2, 900, 2]}
     target = numbers[LOSSES[loss].target]
     x = [3, 1, 4, 1]
@@ -76,7 +76,7 @@ def test_rows_without_sites_are_divided_by_class():
     even = _assign_sites(labels, division_of(concentration=1e9))
     shares = [[np.mean(even[labels == label] == name) for name in names] for label in (0, 1)]
     np.testing.assert_allclose(shares, 0.1, atol=1 / 400)
-    # At a concentration near zero a class is on few clients.
+    # With a concentration near zero a class is on few clients.
     few = _assign_sites(labels, division_of(num_clients=3, concentration=0.05))
     assert max(np.mean(few[labels == 1] == f"client {index}") for index in (1, 2, 3)) > 0.7
 
@@ -103,7 +103,7 @@ def test_missing_values_are_counted(tmp_path):
     config = config_of(data_dir=tmp_path / "a.csv", positive_above=np.inf)
     problem, _, scaling, filled, unlabelled = task(config)
     assert filled.tolist() == [0, 2] and unlabelled == 1
-    assert scaling.mean.tolist() == [1.5, 2.5]  # of the values present, in rows with a target
+    assert scaling.mean.tolist() == [1.5, 2.5]  # over the values present, in rows with a target
     assert int(problem.train.sizes.sum()) == 4
     rows = [
         {"part": "data", "filled": 2, "filled_features": 1, "features": 2, "unlabelled": 1},
@@ -237,7 +237,7 @@ def test_a_quick_study_has_a_model_a_ledger_and_figures(tmp_path):
 
 
 def partial_likelihood(x, time, event, site):
-    """The mean loss and gradient function by risk sets of each site."""
+    """Return the mean loss and its gradient, by risk sets of each site."""
 
     def of(kernel):
         gradient = np.zeros(x.shape[1])

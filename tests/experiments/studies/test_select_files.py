@@ -105,7 +105,7 @@ def test_wide_libsvm_files_stay_sparse(tmp_path, monkeypatch):
     assert isinstance(table.x, SparseRows) and table.x.shape == (3, 50)
     scaled, scaling = _standardised(table.x, table.names)
     assert scaled.index.tolist() == [[0, 49], [6, 0], [6, 8]]
-    # Mean squares of 1 over the three rows; dropped features and padding stay zero.
+    # Mean squares are 1 over the three rows; dropped features and padding stay zero.
     expected = [[1, 1], [3 / np.sqrt(10), 0], [1 / np.sqrt(10), 0]]
     np.testing.assert_allclose(scaled.value, np.sqrt(3) * np.array(expected))
     assert not scaling.mean.any() and scaling.size[[0, 6, 1]].tolist() == [
@@ -149,7 +149,7 @@ def test_every_format_may_have_no_sites(tmp_path):
 
 def test_a_column_of_one_number_is_no_feature_whatever_its_rounding():
     x = np.column_stack([np.full(7, 0.1), np.arange(7.0)])
-    assert x[:, 0].std() > 0  # by rounding of the mean
+    assert x[:, 0].std() > 0  # because of rounding in the mean
     scaled, scaling = _standardised(x, ["same", "varies"])
     assert not scaled[:, 0].any() and scaling.size[0] == 1
     assert scaled[:, 1].std() == pytest.approx(1)

@@ -1,4 +1,4 @@
-"""FedMiD and FedDualAvg with an optimiser on the server, against numpy and against themselves."""
+"""FedMiD and FedDualAvg with an optimiser on the server, against numpy and special cases."""
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ def after(build, num_rounds):
     hparams = algorithm.hparams_type(CLIENT_LR, SERVER_LR, SCALE)
     plan = fcojax.local_steps(STEPS)
     given = (algorithm, hparams, jnp.asarray(START), data, jax.random.key(0), plan)
-    with jax.numpy_dtype_promotion("standard"):  # as the launcher does
+    with jax.numpy_dtype_promotion("standard"):  # like the launcher
         return np.asarray(fcojax.run(*given, num_rounds=num_rounds)[0])
 
 
@@ -41,7 +41,7 @@ def soft(v, threshold):
 
 
 def in_numpy(method, optimiser):
-    """The last model; only the server's point differs from ``tests/support/oracles.py``."""
+    """Return the last model; only the server's step differs from ``tests/support/oracles.py``."""
     dual = method is fed_dual_avg
     point, elapsed, first, second = START.copy(), 0.0, np.zeros(4), np.zeros(4)
     eps = 1e-8 if optimiser == "adam" else 1e-6
@@ -57,7 +57,7 @@ def in_numpy(method, optimiser):
         mean = np.mean(moved, axis=0)
         first, second = 0.9 * first + 0.1 * mean, 0.999 * second + 0.001 * mean**2
         step = (first / (1 - 0.9**r)) / (np.sqrt(second / (1 - 0.999**r)) + eps)
-        if optimiser == "lamb":  # as long as the point
+        if optimiser == "lamb":  # as many numbers as the point
             step *= np.linalg.norm(point) / np.linalg.norm(step)
         point, elapsed = point + SERVER_LR * step, elapsed + SERVER_LR * STEPS * CLIENT_LR
         if not dual:

@@ -16,7 +16,7 @@ from tests.experiments.studies.quick_studies import quick_study
 
 
 def _clients(dim, sizes, seed=0):
-    """Rows of every client, and the clients that hold their moments."""
+    """Return rows of every client, and clients with their moments."""
     rng = np.random.default_rng(seed)
     rows = [(rng.standard_normal((n, dim)), rng.standard_normal(n)) for n in sizes]
     held = problem.clients([problem.moments(*own) for own in rows], list(sizes))
@@ -24,7 +24,7 @@ def _clients(dim, sizes, seed=0):
 
 
 def _coordinate_descent(x, y, w, strength, num_sweeps):
-    """Coordinate descent by its definition, with residuals."""
+    """Plain coordinate descent with residuals."""
     w = w.copy()
     for _ in range(num_sweeps):
         for j in range(len(w)):
@@ -36,7 +36,7 @@ def _coordinate_descent(x, y, w, strength, num_sweeps):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dim", [5, 122])  # one block, and two of 61 or fewer
+@pytest.mark.parametrize("dim", [5, 122])  # one block, or two of at most 61
 @pytest.mark.parametrize("num_steps", [1, 3])
 def test_averaged_descent_is_its_definition(dim, num_steps):
     sizes, strengths = (9, 6, 4), [0.3, 0.05]
@@ -176,7 +176,7 @@ def test_uploads_are_those_of_the_source():
 
 
 def _fabricated(config, lead, late=0.0):
-    """Rows in which FedDualAvg's F1 is higher by ``lead``, and its gap small if ``lead`` > 0."""
+    """Return rows in which FedDualAvg's F1 leads by ``lead``, with a small gap if ``lead`` > 0."""
     rows = []
     for at, (design, num_steps) in enumerate(cells(config)):
         for seed in range(config.num_seeds):
@@ -237,7 +237,7 @@ def test_a_quick_run_leaves_rows_tables_and_a_figure(tmp_path):
         assert (row["rate"] is None) == (row["method"] == "averaged_cd")
     for row in select(rows, part="pooled"):
         assert row["mapping"] < 1e-5
-    # Dual averaging approaches the optimum; averaged models do not.
+    # Dual averaging approaches the optimum; averaged descent does not.
     ours, theirs = (
         [row["gap"] for row in select(rows, method=name, num_steps=1, round=100)]
         for name in runs.METHODS

@@ -17,7 +17,7 @@ def test_the_divergence_and_the_optimum_on_the_simplex():
     best, start = entropy.optimum, entropy.start
     assert best.sum() == pytest.approx(1) and 0 < (best > 0).sum() < 8
     slope = np.array([plain.gap(best + 1e-6 * step) for step in np.eye(8)]) / 1e-6
-    # The gradient is least, and the same, where the optimum is not zero.
+    # Where the optimum is not zero the gradient is equal and smallest.
     np.testing.assert_allclose(slope[best > 0], slope.min(), atol=1e-4)
     # h(w*) - h(w) - <grad h(w), w* - w> with the gradient of each mirror.
     inside = best > 0
@@ -40,7 +40,7 @@ def test_all_claims_hold_on_a_quick_run(found):
     study, *rest = found
     claims = study.claims(*rest)
     assert len(claims) == 29
-    # The averages separate only after the rounds of a full run.
+    # The averages differ only after the rounds of a full run.
     late = ("the mean of FedMiD's models", "the model of FedDualAvg's mean dual")
     wrong = [claim.text for claim in claims if not claim.holds]
     assert [text for text in wrong if not any(words in text for words in late)] == []
@@ -59,7 +59,7 @@ def test_the_figures_are_drawn(found, tmp_path):
 
 @pytest.mark.slow
 def test_the_distance_of_duals_is_proportional_to_the_rate(found):
-    """The distance is proportional to first order; the rows have its square."""
+    """The distance is proportional to first order; the rows contain its square."""
     _, config, rows, _ = found
     for setting in ("l1", "p_norm", "ball", "simplex", "entropy"):
         own = select(rows, part="bound", setting=setting, round=config.num_rounds)
@@ -69,9 +69,9 @@ def test_the_distance_of_duals_is_proportional_to_the_rate(found):
 
 @pytest.mark.slow
 def test_supports_of_all_models_are_watched(found):
-    """A support that the last look changes is not final."""
+    """A support that changes at the last evaluation is not final."""
     _, config, _, summary = found
-    lines = summary["looks from which clients' supports with l1 are final"]
+    lines = summary["evaluations from which clients' supports with l1 are final"]
     assert len(lines) == config.sparsity_clients
     for method in summary["methods"]:
         looks = [line[method["with l1"]] for line in lines]

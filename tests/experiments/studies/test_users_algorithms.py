@@ -33,7 +33,7 @@ CRITERION = Criterion("objective", "min", 20)
 
 
 def seen(level):
-    """All measures that a claim may ask for, at this level."""
+    """Return all measures that claims use, with this value."""
     return lambda seed, at: dict.fromkeys(MEASURES, level + 0.01 * seed + 0.001 * at)
 
 
@@ -51,7 +51,7 @@ def test_an_algorithm_without_a_server_rate_changes_no_claim(name):
     summary["optimum"] = {"0.1": {"objective": 0.05}}
     alone = sweep.claims(config, rows, summary)
     assert alone
-    # Better than all others in every measure that is to be low.
+    # Better than all others in every measure to be minimised.
     point = {"algorithm": "mine", "step": 0.3, "status": "improving"}
     theirs = [
         point | {"seed": seed, "round": at} | seen(0.001)(seed, at)
