@@ -24,7 +24,7 @@ from fcojax.arguments import (
     validated,
 )
 from fcojax.engine.aggregation import (
-    Population,
+    TotalWeights,
     aggregate,
     decoded_upload,
 )

@@ -141,7 +141,7 @@ def optimum(
         return jax.device_get(found)
 
 
-@jit_per(3)
+@jit_per(num_static=3)
 @in_full_precision
 def _solve(smooth, penalty, max_steps, scale, params, context, tolerance) -> Solution:
     def value(w):

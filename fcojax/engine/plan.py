@@ -66,8 +66,7 @@ class Program(NamedTuple):
       observe: what is evaluated, or ``None``.
       num_evaluations: how often it is evaluated.
       rounds_per_evaluation: rounds before each evaluation.
-      num_last_rounds: rounds after these, before one more evaluation; 0 for none. Only a whole run
-        has any; see ``parts``.
+      num_last_rounds: rounds of a last, shorter block, followed by one more evaluation; 0 for none.
     """
 
     algorithm: Algorithm

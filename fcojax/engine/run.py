@@ -114,7 +114,7 @@ def divmod_rounds(num_rounds: int, eval_every: int) -> tuple[int, int, int]:
     return num_rounds // eval_every, eval_every, num_rounds % eval_every
 
 
-@jit_per(1)
+@jit_per(num_static=1)
 def run_compiled(
     program: Program, hparams: PyTree, params: Params, data: ClientData, key: Key, context: PyTree
 ) -> tuple[Params, PyTree]:
@@ -140,7 +140,7 @@ def run_in_blocks(
     context: PyTree,
     progress: Report,
 ) -> tuple[Params, PyTree]:
-    """Do as ``run_compiled``, with one program for each evaluation and a report after it."""
+    """Run as ``run_compiled`` does, with one program for each evaluation and a report after it."""
     state = start_compiled(program.algorithm, program.plan, None, hparams, params, data, key)
     if isinstance(state.round, Tracer):
         raise ValueError(

@@ -168,7 +168,7 @@ def solve_traced(
     return read_model_traced(program.algorithm, hparams, progress.state), progress.outcome
 
 
-_solve_compiled = jit_per(2)(solve_traced)
+_solve_compiled = jit_per(num_static=2)(solve_traced)
 
 
 def _begin_traced(program: Program, hparams, params, data, key, tolerance) -> SolveProgress:
@@ -192,10 +192,10 @@ def _begin_traced(program: Program, hparams, params, data, key, tolerance) -> So
         bytes_up=up,
         spent=zero > 0,
     )
-    return SolveProgress(state, violation, _with_verdict(outcome, violation, zero > 0, tolerance))
+    return SolveProgress(state, violation, _with_status(outcome, violation, zero > 0, tolerance))
 
 
-_begin_compiled = jit_per(1)(_begin_traced)
+_begin_compiled = jit_per(num_static=1)(_begin_traced)
 
 
 def _continue_traced(
@@ -227,7 +227,7 @@ def _continue_traced(
     return jax.lax.while_loop(unfinished, block, progress)
 
 
-_continue_compiled = jit_per(2)(_continue_traced)
+_continue_compiled = jit_per(num_static=2)(_continue_traced)
 
 
 def _after_block(
@@ -255,7 +255,7 @@ def _after_block(
         bytes_down=old.bytes_down + down + each * last["bytes_down"].astype(down.dtype)[..., None],
         bytes_up=old.bytes_up + up + each * last["bytes_up"].astype(up.dtype)[..., None],
     )
-    new = _with_verdict(new, violation, failed, tolerance)
+    new = _with_status(new, violation, failed, tolerance)
     # Finished points ran through the block with the others; here they get their old states back.
     keep = functools.partial(_where_active, _active(old))
     # Round and keys have no axis of points, so they advance for all.
@@ -269,9 +269,9 @@ def _after_block(
 
 
 def has_failed(counts: dict, violation: Scalar, first_violation: Scalar) -> Array:
-    """Return whether a solve cannot end well.
+    """Return whether a solve has failed.
 
-    It cannot if no client's upload was finite since the last evaluation, if a server's step was
+    It has if no client's upload was finite since the last evaluation, if a server's step was
     refused, or if the violation has grown by a factor of 1e8.
 
     Args:
@@ -289,7 +289,7 @@ def has_failed(counts: dict, violation: Scalar, first_violation: Scalar) -> Arra
 def _solve_grid(
     program: Program, max_rounds: int, hparams, data, progress: SolveProgress, tolerance
 ) -> SolveProgress:
-    """Finish all points of a grid; those that are done are dropped once they are half of them."""
+    """Finish all points of a grid; finished points are dropped once they are half of all."""
     whole, points = progress, np.arange(num_points(hparams))
     while True:
         # Half: sizes n, n/2, n/4, ... compile at most log2(n) programs, and less than half of the
@@ -329,11 +329,11 @@ def _violation(measures: dict[str, Array], ndim: int) -> Array:
     return jnp.asarray(violation, dtype if jnp.issubdtype(dtype, jnp.inexact) else float)
 
 
-def _with_verdict(outcome: Outcome, violation: Array, failed: Array, tolerance: Scalar) -> Outcome:
+def _with_status(outcome: Outcome, violation: Array, failed: Array, tolerance: Scalar) -> Outcome:
     diverged = failed | ~jnp.isfinite(violation)
     small = violation <= jnp.asarray(tolerance, violation.dtype)
-    # A server that refused its step stays where it was, and the violation there may be small: that
-    # is divergence all the same.
+    # A server that refused its step keeps its state, where the violation may be small; the run has
+    # still diverged.
     return outcome._replace(solved=small & ~diverged, diverged=diverged)
 
 

@@ -147,7 +147,7 @@ def runs_at_once(
     plan: Plan,
     num_seeds: int,
 ) -> tuple[int, int]:
-    """Return how many points and seeds of a sweep run together, one a multiple of the devices.
+    """Return how many points and seeds run together; one of them is a multiple of the devices.
 
     Args:
       algorithm: the algorithm.

@@ -2,7 +2,7 @@
 
 ``run`` and ``sweep`` choose by a rule that was measured on other machines. Sums over clients are
 rounded in an order that depends on the chunk size, so a run is reproduced to the last bit only with
-the same size; for that reason nothing is timed unless it is asked for.
+the same size; so nothing is timed by default.
 """
 
 import hashlib

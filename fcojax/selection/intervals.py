@@ -160,7 +160,7 @@ def intervals(
     return Intervals(unravel(estimate), unravel(error), low, high, covariance, float(level), ledger)
 
 
-@jit_per(2)
+@jit_per(num_static=2)
 @in_full_precision
 def _compiled(loss, is_nodewise, model, data, kept, nodewise):
     strength = nodewise if is_nodewise else None

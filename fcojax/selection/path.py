@@ -256,7 +256,7 @@ def search_on_host(
     return answers(target, goal, found)
 
 
-@jit_per(2, kept=16)
+@jit_per(num_static=2, kept=16)
 @in_full_precision
 def _search(setup, counter, goal, hparams, params, data, key, least, tolerance):
     counts = data.weights[: data.num_clients] > 0
@@ -356,7 +356,7 @@ def require_first_strength(penalty: Penalty) -> None:
         )
 
 
-@jit_per(2, kept=16)
+@jit_per(num_static=2, kept=16)
 @in_full_precision
 def _path(setup, relative, hparams, params, data, key, grid, tolerance) -> SolvedPath:
     counts = data.weights[: data.num_clients] > 0

@@ -412,7 +412,7 @@ def _one_client_at_a_time(plan: Plan, data: ClientData) -> Plan:
     return plan
 
 
-@jit_per(2, kept=16)
+@jit_per(num_static=2, kept=16)
 @in_full_precision
 def _search(
     setups, relative, hparams, params, data, key, folds, grid, tolerance

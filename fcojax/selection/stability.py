@@ -126,7 +126,7 @@ def stability(
     return Stability(found, frequencies, Ledger(entries, client_names(data)))
 
 
-@jit_per(2, kept=8)
+@jit_per(num_static=2, kept=8)
 @in_full_precision
 def _stability(setups, relative, hparams, params, data, key, parts: Part, grid, tolerance) -> Any:
     setup, of_draws = setups

@@ -26,8 +26,8 @@ from fcojax.xla.rules import pretended_memory, rules
 
 # The share of memory that one program may use; the rest is for the caller and for fragmentation.
 _SHARE = 0.5
-# Memory of a program in multiples of what is known of it: intermediate results of a step and of an
-# evaluation against the states of the model, and copies of the clients' rows.
+# Estimated memory of a program, as multiples of the model's states, for intermediate results of a
+# step and an evaluation, and of the clients' rows, for copies.
 _STATES_FACTOR, _ROWS_FACTOR = 256, 4
 
 
@@ -49,7 +49,7 @@ def sized(
       hparams: the hyperparameters of one run.
       params: the start point, or its shapes.
       data: the clients.
-      plan: how rounds are driven; sizes that it names are kept.
+      plan: how rounds are driven; sizes that it sets are kept.
       num_points: number of points of a sweep.
       num_seeds: number of seeds of a sweep.
 
@@ -93,7 +93,7 @@ def sized(
 def with_chunk_size(
     plan: Plan, algorithm: Algorithm, hparams: PyTree, data: ClientData, state: State
 ) -> Plan:
-    """Return the plan with a client chunk size, unless it names one.
+    """Return the plan with a client chunk size, unless it sets one.
 
     Args:
       plan: how rounds are driven.
@@ -110,7 +110,7 @@ def with_chunk_size(
         if not is_sweep(state.key):
             return now, server
         return (
-            # One point and one seed stand for all, as only shapes are read.
+            # One point and one seed suffice, as only shapes are read.
             jax.tree.map(lambda leaf: leaf[0], now),
             jax.tree.map(lambda leaf: leaf[0, 0], server),
         )
@@ -144,13 +144,13 @@ def choose_chunk_size(
     each = client_bytes(plan.work, algorithm, hparams, server, data, num_points)
     chosen = chunk_size(plan.work, data, each, places, num_points)
     most = chunk_size(plan.work, data, 1, places, num_points)
-    # Nothing to refine: the whole cohort fits by the guess, or the cache decides and not memory.
+    # Nothing to refine: the whole cohort fits by the estimate, or the limit is cache, not memory.
     if chosen == most or rules().chunk_bytes is not None:
         return chosen
 
-    # The factor is a guess for small models with many activations, so the update is traced here.
+    # The factor is too large for models with few activations, so the update is traced here.
     traced = bytes_of_update(plan, algorithm, hparams, server, data, num_points)
-    # By the guess alone the cohort of W4 was split at 10,000 points, which took five times the
+    # By the estimate alone the cohort of W4 was split at 10,000 points, which took five times the
     # launches of 400 points on an accelerator.
     left = room() - kept_bytes(algorithm, hparams, server, data, num_points)
     return max(chosen, chunk_size(plan.work, data, traced, places, num_points, int(left)))
@@ -291,7 +291,7 @@ def pays_to_share(each: int, num_places: int, num_steps: int, num_devices: int) 
       num_devices: number of devices.
 
     Returns:
-      ``None`` where the rules leave it to whether clients run one by one.
+      ``None`` where the rules decide by whether clients run one by one.
     """
     # 64 MiB a device on an accelerator, which take as long to read as an all-reduce.
     least = rules().bytes_to_share

@@ -2,8 +2,9 @@
 
 Along the mesh axis ``sweep`` every device holds all clients and computes its own points of a grid.
 Along the axis ``clients`` each device owns a contiguous part of the clients with their examples and
-states. In a round every device knows the whole cohort from the key and computes the members that it
-owns; only the sum of uploads and a few counts cross. The cohort is the one of a single device.
+states. In a round every device draws the whole cohort from the key and computes the members that it
+owns; only the sum of uploads and a few counts cross devices. The cohort is the same as on one
+device.
 """
 
 import contextlib
@@ -152,7 +153,7 @@ def _placed(data: ClientData, rows_of_shard: Callable[[int], np.ndarray]) -> jax
     The devices of a CPU share an array that needs no conversion, and copy none.
 
     Args:
-      data: the population, which knows the mesh.
+      data: the population, with its mesh.
       rows_of_shard: ``(shard) -> rows``, equally many for all; called for this process alone.
     """
     assert data.mesh is not None
@@ -270,8 +271,9 @@ Result = TypeVar("Result")
 def with_auto_axes(function: Callable[..., Result]) -> Callable[..., Result]:
     """Trace a function of positional arguments so that a user's mesh around it has no effect.
 
-    With explicit mesh axes JAX requires an output sharding for each gather, which a minibatch has
-    not; those axes are switched to automatic. A population that is sharded brings its own mesh.
+    With explicit mesh axes JAX requires an output sharding for each gather, which a minibatch does
+    not have; those axes are switched to automatic. A population that is sharded brings its own
+    mesh.
 
     Raises ``ValueError`` inside a ``shard_map`` that checks what varies over its axes.
     """
