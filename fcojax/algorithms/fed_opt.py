@@ -64,10 +64,10 @@ def fed_opt(
     .. math:: w^m_{k+1} = \mathrm{step}_c\big(w^m_k, \nabla f(w^m_k; \xi^m_k)\big), \qquad
               w_{r+1} = \mathrm{step}_s\Big(w_r, -\sum_m p_m (w^m_K - w_r)\Big).
 
-    An optimiser is passed as it is, and reads no hyperparameter, or as a function of the
-    hyperparameters, so that its numbers are traced and can be swept. So can those of an optax
-    schedule in it, which counts the steps taken: on the server, the rounds that had an upload. By
-    default both sides take gradient steps of ``client_lr`` and ``server_lr``, which is FedAvg.
+    Pass an optimiser, whose numbers are fixed, or a function of the hyperparameters that returns
+    one, whose numbers are traced and can be swept. An optax schedule in it counts the steps taken:
+    on the server, the rounds that had an upload. By default both sides take gradient steps of
+    ``client_lr`` and ``server_lr``, which is FedAvg.
 
     It takes no penalty: a Euclidean prox after a step with a rate per entry does not converge to
     the minimiser. ``fed_mid`` and ``fed_dual_avg`` take one, ``fed_da`` in an adaptive metric.
@@ -80,8 +80,8 @@ def fed_opt(
       server: the server's optimiser, or ``(hparams) -> optimiser``.
       client: the same for the clients.
       hparams_type: the type of the hyperparameters that functions for the two read; by default
-        ``client_lr`` and ``server_lr``, without the rate of a side whose optimiser is passed as it
-        is.
+        ``client_lr`` and ``server_lr``, without the rate of a side that is given an optimiser and
+        not a function.
       keep_client_state: whether a client's optimiser keeps its state from round to round; otherwise
         it is initialised in each.
       proximal_term: whether clients also minimise :math:`(\mu / 2) |w - w_r|^2`, with mu the
@@ -101,7 +101,7 @@ def fed_opt(
       True
     """
     if hparams_type is FedOptHparams:
-        # A grid over a rate that nothing reads would have equal points.
+        # A grid over an unused rate would have equal points.
         sides = {"client_lr": client, "server_lr": server}
         hparams_type = _with_rates(tuple(name for name, side in sides.items() if callable(side)))
     _check_fields(hparams_type, server, client, proximal_term)

@@ -103,7 +103,7 @@ def prox_skip(
                 "pass local_steps(K), or steps='geometric'."
             )
         num_steps = local.num_steps.astype(jnp.asarray(hparams.client_lr).dtype)
-        # The client keeps b_i = w - delta h_i and not h_i, so it need not know the prox.
+        # The client keeps b_i = w - delta h_i and not h_i, so it needs no prox.
         control = tree.scale(1 / delta(hparams, num_steps), tree.sub(message.center, client))
 
         def step(x, batch):
