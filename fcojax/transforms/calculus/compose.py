@@ -159,7 +159,7 @@ def translated(penalty: Penalty, shift: PyTree) -> Penalty:
 
     .. math:: \mathrm{prox}(v) = b + \mathrm{prox}_{t\psi}(v - b)
 
-    ``scale_max`` is ``None``, as a large scale makes b optimal and not zero.
+    ``scale_max`` is ``None``, as a large scale makes b optimal, not zero.
 
     Args:
       penalty: psi.
@@ -302,7 +302,7 @@ def with_box(penalty: Penalty, lower: PyTree, upper: PyTree) -> Penalty:
     Args:
       penalty: psi, convex and separable.
       lower: a, one number for all entries or a pytree of arrays like x; minus infinity is allowed.
-      upper: b, likewise.
+      upper: b, in the same form; infinity is allowed.
 
     Example:
       >>> from fcojax.transforms.penalties.l1 import l1

@@ -71,8 +71,9 @@ def per_entry(penalty: Penalty) -> Penalty:
 def sum_over_entries(penalty: Penalty, name: str) -> Penalty:
     """Return a separable penalty, whose prox accepts a step for each entry.
 
-    A penalty that is not marked as separable is tested on a vector: if its prox is the same entry
-    by entry, it is taken for a sum of the same function of each entry. ``name`` is for errors.
+    A penalty that is not marked as separable is tested on a vector: if its prox acts entry by
+    entry, it is treated as a sum of the same function of each entry. ``name`` is for error
+    messages.
     """
     if penalty.separable:
         return penalty

@@ -117,7 +117,7 @@ def box(lower: PyTree, upper: PyTree) -> Penalty:
     Args:
       lower: l, one number for all entries, or a pytree with the structure and shapes of the
         points. Minus infinity means no bound.
-      upper: u, likewise.
+      upper: u, in the same form.
 
     Example:
       >>> box(0.0, 1.0).prox(jnp.array([3.0, -0.5]), step=1.0, scale=1.0).tolist()
@@ -263,7 +263,7 @@ def affine(matrix: ArrayLike, right_side: ArrayLike) -> Penalty:
 
     def value(x, scale):
         del scale
-        flat = ravel_pytree(x)[0]  # judged by the rounding errors of its own dtype
+        flat = ravel_pytree(x)[0]  # with the tolerance of its own dtype
         size = jnp.max(jnp.abs(flat), initial=np.max(np.abs(levels), initial=0.0))
         return indicator(jnp.max(jnp.abs(residual(flat)), initial=0.0), size)
 

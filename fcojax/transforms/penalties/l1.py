@@ -93,7 +93,7 @@ def soft_threshold(v: Array, threshold: Scalar) -> Array:
       >>> fcojax.transforms.soft_threshold(jnp.array([3.0, -0.5, -2.0]), 1.0).tolist()
       [2.0, 0.0, -1.0]
     """
-    dtype = jnp.result_type(v, float)  # of v, unless it has integers
+    dtype = jnp.result_type(v, float)  # of v, unless v has integers
     return _soft(jnp.asarray(v, dtype), jnp.asarray(threshold, dtype))
 
 
@@ -104,7 +104,7 @@ def _soft(v, threshold):
 
 @_soft.defjvp
 def _soft_jvp(primals, tangents):
-    # The derivative of clip at a kink is a half in JAX; the law needs that of the zero side.
+    # The derivative of clip at a kink is 1/2 in JAX; a ``Penalty`` has that of the zero side.
     v, threshold = primals
     v_dot, threshold_dot = tangents
     outside = (jnp.abs(v) > threshold) | (threshold == 0)

@@ -163,9 +163,7 @@ class Groups(NamedTuple):
 def grouped(axis: int | tuple[int, ...] | None, labels: PyTree) -> Groups:
     """Return the groups of a penalty, from one of its two arguments."""
     if (axis is None) == (labels is None):
-        raise ValueError(
-            f"axis is {axis} and labels is {labels}; pass one of them and leave the other out."
-        )
+        raise ValueError(f"axis is {axis} and labels is {labels}; pass exactly one of them.")
     if labels is None:
         return Groups(axis, None, 0)
     if any(isinstance(label, np.ma.MaskedArray) for label in jax.tree.leaves(labels)):
@@ -292,7 +290,7 @@ def sparse_group(
             sparse = jax.tree.map(lambda g: soft_threshold(g, l1_fraction * scale), gradient)
             return largest(groups.norms(sparse)) <= (1 - l1_fraction) * scale
 
-        # At this scale one of the norms suffices; its fraction of at least 1/2 bounds the interval.
+        # At this scale one of the two norms alone makes zero optimal, so it bounds the interval.
         if l1_fraction >= 0.5:
             high = tree.max_abs(gradient) / l1_fraction
         else:
