@@ -1,4 +1,4 @@
-r"""Second moments of a population, and least squares by them: F from one matrix, not all rows.
+r"""Second moments of a population, from which F of least squares is computed without all rows.
 
 .. math:: F(w) = \tfrac12 w^T G w - c^T w + e, \qquad
           G = \sum_i \omega_i x_i x_i^T + \rho I, \quad c = \sum_i \omega_i y_i x_i, \quad

@@ -73,6 +73,6 @@ def on_entries(*parts: tuple[Penalty, Sequence[int] | np.ndarray]) -> Penalty:
         value,
         prox,
         scale_max if parts and all(scales) else None,
-        all(p.convex for p in penalties),
+        convex=all(p.convex for p in penalties),
         subdiff_distance=subdiff_distance if parts and all(distances) else None,
     )

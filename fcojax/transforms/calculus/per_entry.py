@@ -64,7 +64,9 @@ def per_entry(penalty: Penalty) -> Penalty:
         )
 
     distance = None if inner_distance is None else subdiff_distance
-    return Penalty(value, prox, scale_max, penalty.convex, True, distance)
+    return Penalty(
+        value, prox, scale_max, convex=penalty.convex, separable=True, subdiff_distance=distance
+    )
 
 
 @validated

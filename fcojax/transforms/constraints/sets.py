@@ -74,8 +74,7 @@ def l2_ball() -> Penalty:
         moved = ball_prox(wide, strength(scale, jax.tree.leaves(wide)[0]), steps)
         return tree.cast_like(moved, v)
 
-    functions = value, prox, None, True, False, subdiff_distance, diagonal_prox
-    return Penalty(*functions)
+    return Penalty(value, prox, subdiff_distance=subdiff_distance, diagonal_prox=diagonal_prox)
 
 
 @factory
@@ -105,7 +104,7 @@ def linf_ball() -> Penalty:
     def subdiff_distance(x, v, scale):
         return distance_to_intervals(lambda leaf, r: bounds_interval(leaf, -r, r), x, v, scale)
 
-    return Penalty(value, prox, None, True, True, subdiff_distance)
+    return Penalty(value, prox, separable=True, subdiff_distance=subdiff_distance)
 
 
 @factory
@@ -165,7 +164,7 @@ def box(lower: PyTree, upper: PyTree) -> Penalty:
         x = tree.floats(x)
         return distance_to_intervals(interval, x, v, scale, *bounds(x))
 
-    return Penalty(value, prox, None, True, True, subdiff_distance)
+    return Penalty(value, prox, separable=True, subdiff_distance=subdiff_distance)
 
 
 @factory

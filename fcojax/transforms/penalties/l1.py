@@ -30,7 +30,7 @@ def zero() -> Penalty:
         del x, scale
         return tree.euclidean_norm(tree.floats(v))
 
-    return Penalty(value, prox, None, True, True, subdiff_distance)
+    return Penalty(value, prox, separable=True, subdiff_distance=subdiff_distance)
 
 
 @factory
@@ -70,7 +70,7 @@ def l1() -> Penalty:
 
         return tree.euclidean_norm(jax.tree.map(excess, tree.floats(x), tree.floats(v)))
 
-    return Penalty(value, prox, tree.max_abs, True, True, subdiff_distance)
+    return Penalty(value, prox, tree.max_abs, separable=True, subdiff_distance=subdiff_distance)
 
 
 def l1_norm(x: PyTree) -> Array:

@@ -72,8 +72,9 @@ def l2() -> Penalty:
         wide, steps = floats_with_steps(v, steps)
         return tree.cast_like(norm_prox(wide, tree.scale(scale, steps)), v)
 
-    functions = value, prox, scale_max, True, False, subdiff_distance, diagonal_prox
-    return Penalty(*functions)
+    return Penalty(
+        value, prox, scale_max, subdiff_distance=subdiff_distance, diagonal_prox=diagonal_prox
+    )
 
 
 @factory
@@ -235,8 +236,13 @@ def group_l2(*, axis: int | tuple[int, ...] | None = None, labels: PyTree = None
         moved = norm_prox(wide, tree.scale(scale, steps), groups.norms, groups.scale)
         return tree.cast_like(moved, v)
 
-    functions = value, prox, scale_max, True, False, groups.subdiff_distance, diagonal_prox
-    return Penalty(*functions)
+    return Penalty(
+        value,
+        prox,
+        scale_max,
+        subdiff_distance=groups.subdiff_distance,
+        diagonal_prox=diagonal_prox,
+    )
 
 
 @factory
@@ -313,5 +319,6 @@ def sparse_group(
         moved = norm_prox(sparse, thresholds, groups.norms, groups.scale)
         return tree.cast_like(moved, v)
 
-    functions = value, prox, scale_max, True, False, subdiff_distance, diagonal_prox
-    return Penalty(*functions)
+    return Penalty(
+        value, prox, scale_max, subdiff_distance=subdiff_distance, diagonal_prox=diagonal_prox
+    )
