@@ -41,6 +41,10 @@ class RoundWeights(NamedTuple):
         """The share of the population's weight that the counted clients have."""
         return self.share * (self.cohort_weight / self.population_weight)
 
+    def aggregate(self, mean: PyTree, memory: PyTree) -> "Aggregate":
+        """Return the result for a mean of the counted clients, with a step if any client counts."""
+        return Aggregate(mean, self.fraction, memory, self.count > 0)
+
 
 class Change(NamedTuple):
     """A correction of the server's estimate of the upload, as some codecs send it.
@@ -245,9 +249,7 @@ def weighted_mean(
 ) -> Aggregate:
     """Return the weighted mean over the counted clients, from their sum."""
     del hparams, key
-    return Aggregate(
-        mean_of(total, weights), fraction=weights.fraction, memory=memory, step=weights.count > 0
-    )
+    return weights.aggregate(mean_of(total, weights), memory)
 
 
 def mean_of(total: PyTree, weights: RoundWeights) -> PyTree:
