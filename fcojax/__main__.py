@@ -5,9 +5,9 @@
     fcojax copy lasso mine.py
     fcojax check mine:scaffold
 
-A wheel carries the launcher and the configs in a folder of its own, so that it takes no top-level
-names such as ``experiments``; in a clone they lie beside the library. Each command is a module that
-declares its own flags; here the module is found, and the config by its name.
+A wheel has the launcher and the configs in a separate folder, so that it installs no top-level
+names such as ``experiments``; in a clone they are beside the library. Each command is a module that
+declares its own flags; this file finds the module, and the config by its name.
 """
 
 import ast
@@ -31,9 +31,9 @@ class Command(NamedTuple):
     """A command.
 
     Attributes:
-      arguments: what is typed behind it, for the usage.
+      arguments: its arguments, for the usage.
       summary: what it does.
-      module: what is run, ``None`` for a list of the configs.
+      module: the module that runs, ``None`` for a list of the configs.
     """
 
     arguments: str
@@ -70,7 +70,7 @@ def main() -> None:
             _dispatch(*(sys.argv[1:] or ["--help"]))
         finally:
             sys.stdout.flush()
-    except BrokenPipeError:  # as of fcojax configs | head
+    except BrokenPipeError:  # as in fcojax configs | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -116,7 +116,7 @@ def summary(path: pathlib.Path) -> str:
 
 
 def _copy(*arguments: str) -> None:
-    """Write a config to a new file, with the commands of its docstring as they are typed there."""
+    """Write a config to a new file, which the commands in its docstring then name."""
     if len(arguments) != 2 or not arguments[1].endswith(".py"):
         _leave("copy takes a config and the name of a new file; type fcojax copy NAME FILE.py.")
     name, target = arguments
@@ -141,7 +141,7 @@ def _known(name: str) -> pathlib.Path:
 
 
 def _with_config(arguments: Sequence[str]) -> list[str]:
-    """Write ``lasso`` or ``mine.py`` in front as ``--config=FILE``."""
+    """Replace ``lasso`` or ``mine.py`` in front by ``--config=FILE``."""
     if not arguments or arguments[0].startswith("-"):
         return list(arguments)
     name, *rest = arguments

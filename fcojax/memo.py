@@ -1,7 +1,7 @@
-"""Compiled programs that are let go.
+"""A bounded cache of compiled programs.
 
 A function that JAX compiles for static arguments keeps its programs, and those arguments, for as
-long as the process lives. ``jit_per`` keeps those of the last few.
+long as the process lives. ``jit_per`` keeps those of the last few arguments.
 """
 
 import functools
@@ -14,24 +14,25 @@ from fcojax.factories import memoised
 
 __all__ = ["jit_per", "memoised"]
 
-_MAX_PROGRAMS = 32  # per function: with all that it maps, one takes a few megabytes
+_MAX_PROGRAMS = 32  # per function: a program takes a few megabytes, mapped memory included
 
 
 def jit_per(
     num_static: int, kept: int = _MAX_PROGRAMS, **options: Any
 ) -> Callable[[Callable], Any]:
-    """Return ``jax.jit`` whose first arguments are static, for the last values of them alone.
+    """Return ``jax.jit`` with static first arguments, for the last few values of these.
 
     A program that was dropped is compiled again when it is next needed. ``trace``,
     ``lower`` and ``eval_shape`` work as those of ``jax.jit``.
 
     Args:
       num_static: number of leading arguments that are static.
-      kept: number of their values whose programs are kept, fewer where a program is large.
-      **options: options of ``jax.jit``, which count the other arguments only.
+      kept: for how many values programs are kept; fewer if a program is large.
+      **options: options of ``jax.jit``; argument numbers count from the first one that is not
+        static.
 
     Example:
-      >>> power = jit_per(1)(lambda exponent, x: x**exponent)
+      >>> power = jit_per(num_static=1)(lambda exponent, x: x**exponent)
       >>> float(power(3, 2.0))
       8.0
     """

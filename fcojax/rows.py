@@ -1,4 +1,4 @@
-"""Results as tables: of runs and sweeps in Python, and of what the command ``fcojax run`` wrote."""
+"""Results as tables: of runs and sweeps in Python, and of the command ``fcojax run``."""
 
 import json
 import os
@@ -18,14 +18,15 @@ def to_frame(grid: PyTree, keys: Key, history: PyTree) -> Any:
     The columns are the hyperparameters by name, ``seed``, the number of the key, and the entries of
     the history, such as ``round``. An entry ``v`` that is a vector has the columns ``v.0``,
     ``v.1``, .... Hyperparameters in float32 are rounded to seven digits, so that
-    ``frame[frame.client_lr == 0.1]`` finds its rows; a schedule has its value of the row's round.
+    ``frame[frame.client_lr == 0.1]`` finds its rows; a schedule has its value in the row's round.
 
     Needs pandas, ``pip install 'fcojax[pandas]'``.
 
     Args:
       grid: the hyperparameters of ``fcojax.run``, or the grid of ``fcojax.sweep``.
       keys: the key of the run, or the keys of the sweep.
-      history: what it returned, with axes [evaluations] or [points, seeds, evaluations].
+      history: the history that it returned, with axes [evaluations] or [points, seeds,
+        evaluations].
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -49,8 +50,8 @@ def to_frame(grid: PyTree, keys: Key, history: PyTree) -> Any:
     leading = {shape[: len(runs) + 1] for shape in shapes.values()}
     if len(leading) != 1 or any(shape[:-1] != runs or len(shape) <= len(runs) for shape in leading):
         raise ValueError(
-            f"the history has shapes {shapes}; pass the one that goes with this grid and these "
-            f"keys, whose arrays begin with the axes {[*runs, 'evaluations']}."
+            f"the history has shapes {shapes}; pass the one of this grid and these keys, whose "
+            f"arrays begin with the axes {[*runs, 'evaluations']}."
         )
     axes = (*runs, *leading.pop()[len(runs) :])
     if not runs:
@@ -70,7 +71,7 @@ def to_frame(grid: PyTree, keys: Key, history: PyTree) -> Any:
 def read(path: str | os.PathLike) -> Any:
     """Return the rows that a run of the command ``fcojax run`` wrote, as a pandas frame.
 
-    Needs pandas, ``pip install 'fcojax[pandas]'``; ``load`` does without.
+    Needs pandas, ``pip install 'fcojax[pandas]'``; ``load`` does not.
 
     Args:
       path: the workdir of the run, or its file ``rows.jsonl``.

@@ -79,7 +79,7 @@ class Subject(NamedTuple):
         """The hyperparameters that are rates or steps of the clients.
 
         They are the fields annotated ``Positive`` and, in any case, ``client_lr``; not
-        ``server_lr``, which only the server knows.
+        ``server_lr``, which only the server uses.
         """
         kind = self.build(None).hparams_type
         kinds = (kind, *getattr(kind, "extends", ()))

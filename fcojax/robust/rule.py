@@ -48,7 +48,8 @@ class Mixing(NamedTuple):
     """A preprocessing step that replaces the uploads before aggregation.
 
     Attributes:
-      name: the call that makes it. mix: ``(hparams, points, weights, key) -> (points, weights)``.
+      name: the call that makes it.
+      mix: ``(hparams, points, weights, key) -> (points, weights)``.
 
     Example:
       >>> import jax.numpy as jnp

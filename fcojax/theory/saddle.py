@@ -102,7 +102,7 @@ def gap_bound(
       client_lr: eta, at most 1 / (sqrt(5) beta).
       num_steps: K.
       num_rounds: R.
-      gradient_bound: G, on the dual norm of stochastic gradients.
+      gradient_bound: G, a bound on the dual norm of stochastic gradients.
 
     References:
       Bai and Bullins, 2024, Theorem 1.
