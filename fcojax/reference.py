@@ -239,7 +239,7 @@ def _residual(
 def _majorising(
     problem, extrapolated: Params, value: Array, gradient: Params, smoothness: Array
 ) -> Array:
-    """L, doubled until the quadratic model at ``extrapolated`` is above F at the end of the step."""
+    """Return L, doubled until the quadratic model is above F at the end of the step."""
     epsilon = jnp.finfo(value.dtype).eps
 
     def too_small(smoothness):
