@@ -235,7 +235,7 @@ def attacked(algorithm: Algorithm, clients: Sequence[int], attack: Attack) -> Al
     Args:
       algorithm: the algorithm.
       clients: indices of the bad clients.
-      attack: what they send; ``Public`` parts stay.
+      attack: what they send; ``Public`` parts are unchanged.
 
     Example:
       >>> import fcojax

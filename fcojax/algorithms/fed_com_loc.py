@@ -51,8 +51,8 @@ def fed_com_loc(
 
     C is applied to models, not to differences, and what it leaves out is lost, so the limit is not
     the minimiser; ``prox_skip`` with ``fcojax.uploads.ef14`` is exact. For ``"broadcast"`` the
-    paper averages :math:`x_i` and not :math:`x_i - K \gamma h_i`, which are equal in the other two
-    cases.
+    paper averages :math:`x_i` and not :math:`x_i - K \gamma h_i`, whose means are equal in the
+    other two cases.
 
     Args:
       loss: one loss per example.

@@ -66,7 +66,7 @@ def prox_skip(
 
     Args:
       loss: one loss per example.
-      penalty: psi, applied on the server; none by default, which is Scaffnew.
+      penalty: psi, applied on the server; by default none, as in Scaffnew.
       steps: ``"all"`` takes the K steps of the engine's ``work``, with :math:`p = 1 / K`;
         ``"geometric"`` draws K for each round, the same for all clients and at most that of
         ``work``, except in the first round, which takes the mean.

@@ -1,4 +1,4 @@
-"""Laws of compressors: what one states about its error and its bytes, checked by simulation."""
+"""Laws of compressors: the stated error and bytes of a compressor, checked by simulation."""
 
 import functools
 from collections.abc import Callable

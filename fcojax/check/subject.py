@@ -154,7 +154,7 @@ def _with_named_prox(piece: Any) -> Any:
 
 
 def found_piece(name: str) -> Any:
-    """Return what is named in ``fcojax.algorithms``, or by ``MODULE:NAME``."""
+    """Return the object called ``name`` in ``fcojax.algorithms``, or given as ``MODULE:NAME``."""
     module_name, colon, attribute = name.rpartition(":")
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())

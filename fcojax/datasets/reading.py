@@ -33,7 +33,7 @@ _BROKEN = (
     NotImplementedError,  # zipfile, of a bit that stands for encryption
     MemoryError,
 )
-_MOST_LETTERS = 160  # of another library's reason, which may quote the whole file
+_MOST_LETTERS = 160  # of another library's message, which may quote the whole file
 
 
 class Foreign(ValueError):

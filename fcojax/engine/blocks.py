@@ -441,7 +441,7 @@ def _with_sizes(placed: Placed, plan: Plan, num_rounds: int) -> Placed:
 
 
 def _numbers_a_round(placed: Placed, plan: Plan) -> float:
-    """Return how many numbers of the clients' examples the local steps of all runs read."""
+    """Return the number of example entries that the local steps of all runs read."""
     data, work = placed.data, plan.work
     num_runs = num_points(placed.grid) * placed.num_seeds
     rows_of_step = min(work.batch_size or data.max_size, data.max_size)

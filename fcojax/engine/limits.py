@@ -90,6 +90,6 @@ def require_unlimited(plan: Plan, name: str) -> None:
     """
     if allowance_of(plan) is not None:
         raise ValueError(
-            f"the aggregator has a budget, which {name} does not keep; pass one without, and add "
-            "up the rounds of all runs with privacy.total_epsilon."
+            f"the aggregator has a budget, which {name} does not enforce; pass one without, and "
+            "add up the rounds of all runs with privacy.total_epsilon."
         )

@@ -271,8 +271,8 @@ def _after_block(
 def has_failed(counts: dict, violation: Scalar, first_violation: Scalar) -> Array:
     """Return whether a solve has failed.
 
-    It has if no client's upload was finite since the last evaluation, if a server's step was
-    refused, or if the violation has grown by a factor of 1e8.
+    A solve has failed if no client's upload was finite since the last evaluation, if a server's
+    step was refused, or if the violation has grown by a factor of 1e8.
 
     Args:
       counts: ``participants``, ``dropped`` and ``refused`` since the last evaluation.

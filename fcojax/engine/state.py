@@ -1,9 +1,9 @@
 """The state of a run, the axes that a sweep puts in front of it, and observers of it.
 
-All points of a grid share their cohorts and minibatches, which is right for comparing them and lets
-a minibatch be gathered once for all. Inside a sweep seeds are the outer axis, so that the points of
-one seed use its minibatch in one matrix product. A shared value has no axis, so it is computed
-once. At every public boundary the axes are [points, seeds].
+All points of a grid share their cohorts and minibatches, so that their differences have less noise
+and a minibatch is gathered once for all. Inside a sweep seeds are the outer axis, so that the
+points of one seed use its minibatch in one matrix product. A shared value has no axis, so it is
+computed once. At every public boundary the axes are [points, seeds].
 """
 
 import dataclasses

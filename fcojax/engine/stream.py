@@ -19,7 +19,7 @@ from fcojax.arguments import validated
 from fcojax.engine import stepper
 from fcojax.engine.hparams import as_arrays
 from fcojax.engine.limits import limit_of, require_within
-from fcojax.engine.placement.chunk_size import room
+from fcojax.engine.placement.chunk_size import usable_memory
 from fcojax.engine.plan import Plan, Program, as_plan
 from fcojax.engine.randomness import draw_cohort
 from fcojax.engine.run import join_histories
@@ -92,10 +92,10 @@ class Stream:
         largest = -np.partition(-self._sizes, self.num_held - 1)[: self.num_held]
         # `Local.full` slices as many rows as the largest client has, whoever is in the block.
         self.num_rows = max(int(largest.sum()), data.max_size)
-        # Three buffers: computing, queued, being read. One suffices for the whole population.
+        # Buffers in use, queued and being read. One is enough for the whole population.
         num_buffers = 1 if self.num_held == data.num_clients else 3
         self._require_memory(num_buffers)
-        # Enough to draw cohorts from: the number of clients and their sizes, without examples.
+        # Used to draw cohorts: it has the number of clients and their sizes, but no examples.
         self._empty = self._with((), jnp.zeros(1, jnp.int32), data.weights[:0], self._all)
         self._cohorts: dict[tuple[bytes, int], np.ndarray] = {}
         # One thread: blocks are read in order, and a buffer has one writer.
@@ -303,11 +303,11 @@ class Stream:
     def _require_memory(self, num_buffers: int) -> None:
         # Checked before anything is allocated, where the message can name `eval_every`.
         needed = num_buffers * tree.num_bytes(self.shapes().examples)
-        if needed > room():
+        if needed > (usable := usable_memory()):
             raise ValueError(
                 f"eval_every is {self.eval_every}, and the cohorts of such a block have up to "
                 f"{self.num_held} clients, whose examples need {needed / 2**30:.1f} GiB where "
-                f"{room() / 2**30:.1f} GiB are free; pass fewer rounds or a smaller cohort."
+                f"{usable / 2**30:.1f} GiB are free; pass fewer rounds or a smaller cohort."
             )
 
 

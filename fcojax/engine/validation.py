@@ -111,7 +111,7 @@ def _is_number(leaf: Any) -> bool:
     dtype = getattr(leaf, "dtype", None)
     if dtype is None:
         return isinstance(leaf, bool | int | float | complex)
-    # JAX refuses masked arrays as well, but further on and without the name of the argument.
+    # JAX also refuses masked arrays, but later and without naming the argument.
     if isinstance(leaf, np.ma.MaskedArray):
         return False
     # numpy has arrays of objects, strings, bytes and dates; JAX has none.

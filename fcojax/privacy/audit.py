@@ -207,7 +207,7 @@ def _seen(algorithm, grid, params, data, keys, plan, num_rounds, released) -> _S
 def _statistics(
     present: _Seen, absent: _Seen, half: int
 ) -> tuple[list[str], tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
-    """Return names of statistics, and their columns on the runs that choose and that bound."""
+    """Return each statistic's name and its columns on the choosing and the bounding runs."""
     features: list[tuple[str, np.ndarray, np.ndarray]] = []
 
     def add(name, of):
@@ -249,7 +249,7 @@ def _statistics(
 
 
 def _bounded(names, choosing, bounding, delta, level, promised) -> Audit:
-    """Choose a statistic, a threshold and a side on some runs; return the bound by the others."""
+    """Choose a statistic, a threshold and a side on some runs; bound epsilon on the others."""
     thresholds = np.quantile(np.concatenate(choosing), _THRESHOLDS, axis=0)
     bounds = _bounds(choosing, thresholds, delta, level)
     side, row, column = np.unravel_index(np.argmax(bounds), bounds.shape)

@@ -47,7 +47,7 @@ def trimmed_mean(share: Any) -> Rule:
     """Return the mean of each coordinate without its smallest and its largest values.
 
     Args:
-      share: weight that is cut off on each side; below 1/2.
+      share: part of the weight that is cut off on each side; below 1/2.
 
     Example:
       >>> points = jnp.array([[0.0], [1.0], [2.0], [90.0]])
@@ -73,7 +73,7 @@ def mean_around_median(share: Any) -> Rule:
     """Return the mean of each coordinate without the values farthest from its median.
 
     Args:
-      share: weight that is cut off; below 1/2.
+      share: part of the weight that is cut off; below 1/2.
 
     Example:
       >>> points = jnp.array([[0.0], [1.0], [2.0], [90.0]])
@@ -87,7 +87,7 @@ def mean_around_median(share: Any) -> Rule:
 
     def mean(hparams, points, weights):
         lower, upper = medians(points, weights)
-        # Twice the distance from the midpoint; in this form both medians are equally far, exactly.
+        # Twice the distance from the midpoint; so written, it is exactly equal for both medians.
         far = jnp.abs((points - lower[None]) + (points - upper[None]))
         far = jnp.where(weights[:, None] > 0, far, jnp.inf)
         far, weights, points = ordered(far, weights, points)
@@ -154,7 +154,7 @@ def krum(share: Any) -> Rule:
     def mean(hparams, points, weights):
         scores = _scores(points, weights, number(hparams, share))
         least = scores <= jnp.min(scores) * (1 + rounding(points.shape[0], scores.dtype))
-        # Divided by the largest weight first: a single best point is then returned bit for bit.
+        # Dividing by the largest weight first returns a single best point bit for bit.
         return _total(jnp.where(least, weights, 0) / jnp.max(jnp.where(least, weights, 0)), points)
 
     return Rule(f"krum({share})", mean)

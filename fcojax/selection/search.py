@@ -240,7 +240,7 @@ def _after(now: SearchProgress, goal: Range, first, floor, tolerance) -> SearchP
         """Move an end away if its model, solved more precisely, was on the other side."""
         return end._replace(log_strength=away, precision=jnp.full_like(end.precision, jnp.inf))
 
-    # A loosely solved model may have put an end on the wrong side.
+    # The bracket may be wrong at an end whose model was solved loosely.
     crossed = sparser.log_strength <= denser.log_strength
     denser = tree.where(
         crossed & too_sparse, moved(denser, jnp.maximum(x - 16 * _NARROW, floor)), denser

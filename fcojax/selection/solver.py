@@ -259,7 +259,7 @@ def solve_path(
 def warm_started(
     solver: Solver, loops: Loops, params: Params, strengths: Array, key: Key, tolerance: Any
 ) -> Fits:
-    """Solve for one strength after the other, each from the models of those before."""
+    """Solve for one strength after another, each started from the earlier models."""
 
     def solve_next(start, inputs):
         index, strength = inputs

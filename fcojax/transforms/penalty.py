@@ -92,7 +92,7 @@ def entrywise(
 
 
 def steps_like(v: PyTree, step: PyTree) -> PyTree:
-    """Return a pytree like ``v`` of steps, from one step or from such a pytree."""
+    """Return one step per leaf of ``v``, given one step for all leaves or such a pytree."""
     if jax.tree.structure(step) == jax.tree.structure(v):
         return step
     return jax.tree.map(lambda leaf: step, v)

@@ -38,7 +38,7 @@ def per_matrix(name: str, function: Callable[[Array], Array], x: PyTree) -> PyTr
 
 
 def require_matrix(name: str, array: Array, *, square: bool = False, least: int = 0) -> None:
-    """Raise ``ValueError`` unless an array is a matrix as a transform needs it.
+    """Raise ``ValueError`` unless an array is a matrix that a transform accepts.
 
     Args:
       name: the name of the transform.

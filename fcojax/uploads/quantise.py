@@ -91,7 +91,7 @@ def qsgd(levels: Levels) -> Compressor:
 
 @factory
 def terngrad(clip: Positive | None = None) -> Compressor:
-    r"""Return TernGrad: entries rounded at random to -m, 0 or m, with m the largest size.
+    r"""Return TernGrad: entries rounded at random to -m, 0 or m, with m the largest absolute entry.
 
     It is unbiased with :math:`w = (\sqrt d - 1) / 2`, attained where one entry is m and the others
     :math:`m / (1 + \sqrt d)`. An entry costs two bits.

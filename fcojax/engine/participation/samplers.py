@@ -187,8 +187,8 @@ class CoinFlips(Sampler):
         self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
     ) -> Draw:
         count_key, member_key = jax.random.split(jax.random.fold_in(key, round_index))
-        # Given their number, the participants are a uniform cohort, so O(cohort) numbers suffice
-        # where one coin a client takes O(M).
+        # Given their number, the participants are a uniform cohort, which takes O(cohort) numbers
+        # instead of one coin for each of M clients.
         count = jax.random.binomial(count_key, num_clients, self.probability)
         places = jnp.arange(self.size(num_clients), dtype=jnp.int32)
         members = shuffle.permuted(member_key, num_clients, jnp.zeros_like(places), places)

@@ -152,14 +152,14 @@ def choose_chunk_size(
     traced = bytes_of_update(plan, algorithm, hparams, server, data, num_points)
     # By the estimate alone the cohort of W4 was split at 10,000 points, which took five times the
     # launches of 400 points on an accelerator.
-    left = room() - kept_bytes(algorithm, hparams, server, data, num_points)
+    left = usable_memory() - kept_bytes(algorithm, hparams, server, data, num_points)
     return max(chosen, chunk_size(plan.work, data, traced, places, num_points, int(left)))
 
 
 def kept_bytes(
     algorithm: Algorithm, hparams: PyTree, server: PyTree, data: ClientData, num_points: int = 1
 ) -> float:
-    """Return the bytes of the population and of the states, with copies of these.
+    """Return the bytes of the population, of the states and of copies of the states.
 
     Args:
       algorithm: the algorithm.
@@ -256,7 +256,7 @@ def chunk_size(
     if budget is None:
         budget = rule.chunk_bytes if num_points == 1 else rule.sweep_chunk_bytes
     if budget is None:  # memory is the only limit
-        budget = int(room() / _STATES_FACTOR)
+        budget = int(usable_memory() / _STATES_FACTOR)
     chunk = min(num_places, budget // each)
     if padding.sizes_matter(work, data):
         # Each chunk pads to its own largest client, so more chunks have less padding.
@@ -278,7 +278,7 @@ def points_that_fit(
     # Rows are copied where they are gathered and written, and the intermediate results of a step
     # are many times the model.
     each = _STATES_FACTOR * server_bytes + _ROWS_FACTOR * row_bytes
-    return max(1, min(num_points, int(room(memory) / max(each, 1))))
+    return max(1, min(num_points, int(usable_memory(memory) / max(each, 1))))
 
 
 def pays_to_share(each: int, num_places: int, num_steps: int, num_devices: int) -> bool | None:
@@ -312,7 +312,7 @@ def device_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // len(jax.local_devices())
 
 
-def room(memory: int | None = None) -> float:
+def usable_memory(memory: int | None = None) -> float:
     """Return the bytes that one program may use of ``memory``, by default of a device's."""
     return _SHARE * (device_memory() if memory is None else memory)
 

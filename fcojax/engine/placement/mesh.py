@@ -99,8 +99,8 @@ def client_mesh(num_devices: Count | None = None) -> jax.sharding.Mesh:
 def shard_clients(data: ClientData, mesh: jax.sharding.Mesh) -> ClientData:
     """Shard a population over the mesh axis ``clients``, in contiguous parts of equal size.
 
-    Devices whose clients have fewer rows are padded with copies of their own rows, at which losses
-    are finite if they are anywhere. Where the mesh does not divide the population, clients of
+    Devices whose clients have fewer rows are padded with copies of their own rows, so that losses
+    at padding are finite if others are. Where the mesh does not divide the population, clients of
     weight zero and without rows are added.
 
     Args:

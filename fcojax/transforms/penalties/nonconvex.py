@@ -146,7 +146,7 @@ def l0_ball(num_nonzero: CountOrZero) -> Penalty:
 
     .. math:: \mathrm{prox}(v) \in \mathrm{argmin}_{|x|_0 \le k} |x - v|^2
 
-    It keeps the k entries of largest absolute value, the first ones of equals, and every entry if
+    It keeps the k entries of largest absolute value, the earlier one of a tie, and every entry if
     there are at most k. Step and scale have no effect.
 
     Args:
