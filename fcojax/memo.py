@@ -28,8 +28,7 @@ def jit_per(
     Args:
       num_static: number of leading arguments that are static.
       kept: for how many values programs are kept; fewer if a program is large.
-      **options: options of ``jax.jit``; argument numbers count from the first one that is not
-        static.
+      **options: options of ``jax.jit``; argument numbers count from the first that is not static.
 
     Example:
       >>> power = jit_per(num_static=1)(lambda exponent, x: x**exponent)

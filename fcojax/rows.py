@@ -25,8 +25,7 @@ def to_frame(grid: PyTree, keys: Key, history: PyTree) -> Any:
     Args:
       grid: the hyperparameters of ``fcojax.run``, or the grid of ``fcojax.sweep``.
       keys: the key of the run, or the keys of the sweep.
-      history: the history that it returned, with axes [evaluations] or [points, seeds,
-        evaluations].
+      history: what it returned, with axes [evaluations] or [points, seeds, evaluations].
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np

@@ -79,7 +79,7 @@ def test_programs_of_the_last_static_arguments_are_kept_and_others_let_go():
     """``jax.jit`` does the same for a function without references."""
     traced = []
 
-    @jit_per(1)
+    @jit_per(num_static=1)
     def apply(function, x):
         traced.append(function)
         return function(x)

@@ -73,8 +73,7 @@ def fast_fed_dual_avg(loss: Loss, mirror: Mirror, *, end_points: bool = False) -
     .. math:: \sum_t a_t \big(\langle g_t, w \rangle + \tfrac{\mu}{2} D_h(w, w_t)\big)
               + \tfrac{T}{\eta} \psi(w) + \tfrac{1}{\eta} D_h(w, w_0).
 
-    So psi keeps its weight relative to the sum of all gradients, and the steps shrink like 1 / (mu
-    T):
+    So psi keeps its weight relative to the sum of gradients, and the steps shrink like 1 / (mu T):
     the limit is the minimiser of F + psi, at a rate of one over the rounds for equal weights; steps
     are stable for :math:`\eta \le 1 / (2 K L)`. With ``strong_convexity`` 0 this is FedDualAvg.
     The paper sends the sums of gradients and of points separately; only z is needed. A local step

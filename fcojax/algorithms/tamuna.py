@@ -152,8 +152,7 @@ def tamuna(
         moved, owned, seed = tree.scale(fraction, mean_upload.moved), (), ()
         if owners is not None:
             owned = tree.add_scaled(server.owned, fraction, mean_upload.owned)
-            # Where nobody is an owner nothing has moved, but rounding leaves a weight that is not
-            # zero.
+            # Without an owner nothing has moved, but rounding leaves a nonzero weight.
             moved = jax.tree.map(
                 lambda x, m: jnp.where(m > jnp.finfo(m.dtype).eps, x / m, 0), moved, owned
             )

@@ -80,8 +80,7 @@ class Aggregate(NamedTuple):
       fraction: the counted clients' share of the population's weight, for ``server_update``;
         ``None`` if the mean is an estimate over all clients, present or not. Algorithms whose
         server step depends on ``fraction`` are then refused.
-      memory: for the next round; stored even if the server's step is refused, as the residuals of
-        counted clients are.
+      memory: for the next round; stored even if the server's step is refused.
       step: whether the server updates its state.
     """
 
@@ -263,8 +262,7 @@ class Aggregator(NamedTuple):
     """How the server combines the uploads of a round; numbers are passed as ``hparams``.
 
     Attributes:
-      init: ``(payload) -> memory``: the initial memory, given zeros in the form of a decoded
-        payload.
+      init: ``(payload) -> memory``: the initial memory, given a decoded payload of zeros.
       term: ``(hparams, payload, memory) -> Term`` for one client.
       collect: ``SUM`` of the terms, each times its client's share of the cohort's weight; or
         ``STACK``, which keeps all terms of a round in memory, for rules that need them together.
@@ -273,8 +271,7 @@ class Aggregator(NamedTuple):
       noisy: whether it adds noise for privacy: a ``Noise``, or ``True`` if its amount is unknown,
         which privacy accounting refuses. Selection draws separate noise for each fold and refuses a
         refit without noise.
-      takes_changes: whether each payload is a ``Change``, as the codec of ``uploads.ef21`` sends
-        it.
+      takes_changes: whether each payload is a ``Change``, as with ``uploads.ef21``.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np

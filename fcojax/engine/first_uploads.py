@@ -89,7 +89,7 @@ def kept_for(
     if is_change != plan.aggregator.takes_changes:
         raise ValueError(
             "codec and aggregator do not belong together: one of them is for corrections of an "
-            "estimate, the other for whole uploads; pass both of"
+            "estimate, the other for whole uploads; pass both of "
             "uploads.ef21(...), as in Plan(work, cohort, *uploads.ef21(...)), or neither."
         )
     memory = plan.aggregator.init(Change(zeros) if is_change else zeros)
@@ -125,9 +125,8 @@ def require_fitting(
     codec = plan.codec
     if codec is not None and codec.feeds_back and algorithm.codecs != "any":
         raise ValueError(
-            "the codec adds what it left out of an upload to later ones, which have another "
-            "meaning in this algorithm; pass a codec without feedback, such as "
-            "uploads.compressed(...)."
+            "the codec adds what it left out to later uploads, which have another meaning in this "
+            "algorithm; pass a codec without feedback, such as uploads.compressed(...)."
         )
     if one.keep is not None and algorithm.needs_everyone:
         raise ValueError(

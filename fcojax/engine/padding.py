@@ -1,9 +1,8 @@
 """Padding of clients of different sizes.
 
 Shapes are static, so where a step takes all rows of a client they are padded. A population has a
-few row counts to pad to; a chunk of clients runs the branch of the smallest one that holds its
-largest member. Chunks hold clients of similar size, which saves rows here and steps with
-minibatches.
+few row counts to pad to; a chunk of clients runs the branch of the smallest that holds its largest
+client. Chunks hold clients of similar size, which saves rows here and steps with minibatches.
 """
 
 import jax.numpy as jnp

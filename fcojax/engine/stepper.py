@@ -300,8 +300,7 @@ def _rounds(
     def rounds(hparams, data, state, num_rounds):
         noise_key = state.key
         if program.plan.aggregator.noisy:
-            # Folded by the whole schedule: two schedules that agree in one round draw different
-            # noise.
+            # By the whole schedule: two that agree in one round draw different noise.
             noise_key = folded_by(state.key, hparams)
 
         def body(state, _):

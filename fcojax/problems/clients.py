@@ -149,8 +149,7 @@ class ClientData:
                 f"{self.num_clients - 1}."
             )
         sizes = offsets[members + 1] - offsets[members]
-        # Row k of the result is row k plus its client's first row minus the rows of clients before
-        # it.
+        # Row k is k plus its client's first row, minus the number of rows of the clients before.
         shift = np.cumsum(sizes) - sizes
         rows = np.arange(sizes.sum()) + np.repeat(offsets[members] - shift, sizes)
         return jax.tree.map(lambda leaf: memory.taken(leaf, rows), self.examples), sizes

@@ -1,6 +1,6 @@
 """Robust means, weighted: integer weights are treated as that many copies of a point.
 
-``share`` is the share of the weight that may be bad. Any number except ``steps`` may be a function
+``share`` is the part of the weight that may be bad. Any number except ``steps`` may be a function
 of the hyperparameters, as in ``lambda h: h.share``, so that it can be swept.
 """
 

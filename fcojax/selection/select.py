@@ -189,8 +189,7 @@ def select(
         rows, ``hold_out(share)`` has one fold; ``selection.bic()``, ``aic()`` and ``ebic()`` are
         criteria; ``selection.nonzeros(5)`` chooses a model with that sparsity, whatever its score.
       one_standard_error: whether to choose the strongest penalty whose mean score is within one
-        standard error of the least; otherwise the least. Of equal scores the strongest penalty is
-        chosen.
+        standard error of the least; otherwise the least. Ties go to the strongest penalty.
       num_draws: how often the folds are drawn, if they are random.
       refit: whether to fit the chosen support again without the penalty, which makes sense for
         penalties that set entries to zero.

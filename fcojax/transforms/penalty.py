@@ -30,8 +30,7 @@ class Penalty(NamedTuple):
         entry stays zero, or a constraint is inactive.
       scale_max: ``(gradient at zero) -> the least scale at which zero minimises f + psi``, or
         ``None`` if there is no such number. For a psi that is zero on a subspace, pass the gradient
-        at the minimiser of f there; the result is the least scale at which that point minimises f +
-        psi.
+        at the minimiser of f there; at that scale this point minimises f + psi.
       convex: whether psi is convex.
       separable: whether psi is a sum over entries. Its ``prox`` then also accepts a pytree like
         ``v`` for ``step``, with a step t_i for each entry, and computes

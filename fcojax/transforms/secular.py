@@ -36,8 +36,7 @@ def root_of_norms(
       a: a pytree like ``c``, at least 0.
       b: a pytree like ``c``, above 0 where ``a`` is 0.
       norms: ``(pytree) -> the norm of each group``; one group by default.
-      spread: ``(one number per group, pytree) -> pytree``, each entry times the number of its
-        group.
+      spread: ``(one number per group, pytree) -> pytree``, each entry times its group's number.
     """
     eps = max(float(jnp.finfo(leaf.dtype).eps) for leaf in jax.tree.leaves(c))
 

@@ -45,15 +45,15 @@ def distance_up_to_rounding(
     r"""Return the least distance of v from the subdifferentials at points that round to x.
 
     This is for an x that was computed from numbers of norm ``size``, so that its zeros, ties and
-    active bounds are rounding errors away from those of a prox. A prox returns points with exact
-    zeros, ties and bounds:
+    active bounds are rounding errors away from those of a prox. A prox returns exact zeros, ties
+    and bounds:
     for :math:`y = \mathrm{prox}_{t\psi}(x + tv)`,
 
     .. math:: t\, \mathrm{dist}(v, \partial\psi(y)) \le |x - y|
               \le t\, \mathrm{dist}(v, \partial\psi(x)).
 
     With t the rounding error of x divided by its distance, y is x up to rounding, and a distance
-    that is due to rounding decreases; this is repeated as long as it does. ``distance`` is that of
+    that is due to rounding decreases; this is repeated as long as it does. ``distance`` belongs to
     psi.
     """
     fixed_x, fixed_v, room = jax.lax.stop_gradient((x, v, relative_rounding(x) * size))

@@ -1,7 +1,6 @@
 r"""Error feedback: what compression leaves out is sent later.
 
-Plain compression by a contractive C converges to a wrong point. Two remedies, for two kinds of
-uploads:
+Plain compression by a contractive C converges to a wrong point. Two kinds of uploads, two remedies:
 
 - ``ef14`` adds what was left out to the next upload, so that sums over rounds are right. It is for
   methods whose uploads vanish at the solution: those with control variates or with dual variables
@@ -109,8 +108,7 @@ def ef21(compressor: Compressor) -> Uploads:
     The algorithm receives :math:`g = \sum_i p_i g_i`, over **all** clients: those that are absent
     or whose upload was lost keep their :math:`g_i`, on both sides (EF21-PP). So it is exact for
     methods that take the mean of uploads that do not vanish, at the step sizes of its theory; the
-    bias of several local steps remains. Algorithms whose server step depends on ``fraction`` are
-    refused.
+    bias of several local steps remains. Algorithms that depend on ``fraction`` are refused.
 
     Args:
       compressor: a contractive compressor.
@@ -277,8 +275,8 @@ def diana(
 def marina(compressor: Compressor, probability: Share | Callable[[Any], Any] = 0.1) -> Uploads:
     r"""Return a codec and an aggregator that send compressed changes of uploads, or whole ones.
 
-    One coin for all clients of a round shows heads with probability p; with :math:`u_i'` a client's
-    last upload,
+    One coin for all clients of a round shows heads with probability p; with :math:`u_i'` the upload
+    before,
 
     .. math:: g_i \leftarrow \begin{cases} u_i & \text{if heads} \\
               g_i + Q(u_i - u_i') & \text{otherwise} \end{cases}

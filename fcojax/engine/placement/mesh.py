@@ -3,8 +3,7 @@
 Along the mesh axis ``sweep`` every device holds all clients and computes its own points of a grid.
 Along the axis ``clients`` each device owns a contiguous part of the clients with their examples and
 states. In a round every device draws the whole cohort from the key and computes the members that it
-owns; only the sum of uploads and a few counts cross devices. The cohort is the same as on one
-device.
+owns; only the sum of uploads and a few counts cross devices. The cohort is that of one device.
 """
 
 import contextlib
@@ -272,8 +271,7 @@ def with_auto_axes(function: Callable[..., Result]) -> Callable[..., Result]:
     """Trace a function of positional arguments so that a user's mesh around it has no effect.
 
     With explicit mesh axes JAX requires an output sharding for each gather, which a minibatch does
-    not have; those axes are switched to automatic. A population that is sharded brings its own
-    mesh.
+    not have; those axes are switched to automatic. A sharded population has its own mesh.
 
     Raises ``ValueError`` inside a ``shard_map`` that checks what varies over its axes.
     """

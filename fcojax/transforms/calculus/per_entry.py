@@ -74,8 +74,7 @@ def sum_over_entries(penalty: Penalty, name: str) -> Penalty:
     """Return a separable penalty, whose prox accepts a step for each entry.
 
     A penalty that is not marked as separable is tested on a vector: if its prox acts entry by
-    entry, it is treated as a sum of the same function of each entry. ``name`` is for error
-    messages.
+    entry, it is treated as a sum of one function per entry. ``name`` is for messages.
     """
     if penalty.separable:
         return penalty

@@ -63,8 +63,7 @@ def polar(y: Array, method: Method | None = None) -> Array:
           product, and both again if the condition number of y is above 2. Products only.
         * ``"eigh"``: the same, with the root from an eigendecomposition of the Gram matrix.
         * ``"newton_schulz"``: the quintic iteration on y itself.
-        * ``"polar_express"``: minimax quintics on y itself, with fewer steps for a y far from the
-        manifold.
+        * ``"polar_express"``: minimax quintics on y itself, with fewer steps far from the manifold.
         * ``"svd"``, ``"qdwh"``: the thin decomposition; dynamically weighted Halley iteration.
 
         The first four fall back to ``"svd"`` if y is too ill-conditioned: the Gram matrix has no

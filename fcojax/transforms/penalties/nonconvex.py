@@ -29,8 +29,7 @@ def mcp(reach: Positive) -> Penalty:
       \psi(x) = \sum_i q(|x_i|), \quad q(u) = \lambda u - u^2 / (2 \gamma)
       \text{ for } u \le \gamma \lambda, \text{ else } \gamma \lambda^2 / 2
 
-    For a step :math:`t < \gamma` the prox is firm thresholding, which does not change large
-    entries:
+    For a step :math:`t < \gamma` the prox is firm thresholding, which keeps large entries:
 
     .. math:: \mathrm{prox}(v) = \mathrm{soft}(v, t \lambda) / (1 - t / \gamma)
       \text{ for } |v| \le \gamma \lambda, \text{ else } v
