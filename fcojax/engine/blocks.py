@@ -52,7 +52,7 @@ class Placed(NamedTuple):
       data: the clients on the devices.
       keys: one key for each seed, the last one repeated where devices share the seeds.
       num_seeds: number of seeds without repeats.
-      plan: how rounds are driven.
+      plan: how rounds are run.
       observe: what is evaluated after each block.
       context: what ``observe`` needs.
       longest: the rounds of the longest block. One program runs blocks of any length up to it.
@@ -121,7 +121,7 @@ def place(
       init: ``(key) -> params``, the start point.
       data: the clients, on one device or on disk.
       keys: a vector of PRNG keys, one for each seed.
-      plan: how rounds are driven.
+      plan: how rounds are run.
       ends: the rounds at which blocks end, up to the last round of the run.
       observe: ``(hparams, model, context) -> dict`` of arrays, evaluated after each block.
       context: ``(data) -> context`` of ``observe``, from the placed clients.

@@ -42,7 +42,7 @@ class RoundContext(NamedTuple):
 
     Attributes:
       algorithm: the algorithm.
-      plan: how rounds are driven, with every size chosen.
+      plan: how rounds are run, with every size chosen.
       hparams: the hyperparameters of this round.
       data: the clients of this device.
       key: PRNG key of the run.

@@ -51,7 +51,7 @@ def find_first_nonfinite(
       hparams: its hyperparameters.
       state: the state of one run, not of a sweep.
       data: the clients, on one device.
-      plan: how rounds are driven.
+      plan: how rounds are run.
       num_rounds: number of rounds to repeat.
 
     Example:

@@ -46,7 +46,7 @@ def first_uploads(
 
     Args:
       algorithm: the algorithm.
-      plan: how rounds are driven.
+      plan: how rounds are run.
       hparams: the hyperparameters of the first round.
       states: the first states of the server and of a client.
       data: the clients.
@@ -71,7 +71,7 @@ def kept_for(
     """Return one client's residual, the server's memory, and the shapes of a contribution.
 
     Args:
-      plan: how rounds are driven.
+      plan: how rounds are run.
       hparams: the hyperparameters of the first round.
       result: the shapes of one client's result.
     """
@@ -115,7 +115,7 @@ def require_fitting(
 
     Args:
       algorithm: the algorithm.
-      plan: how rounds are driven.
+      plan: how rounds are run.
       hparams: its hyperparameters.
       server: the server's state, or its shapes.
       result: the shapes of one client's result, before the codec.

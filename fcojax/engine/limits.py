@@ -18,7 +18,7 @@ def limit_of(plan: Plan, hparams: PyTree, data: ClientData, key: Key) -> Allowan
     """Return how many rounds the aggregator allows each of these runs; ``None`` for any number.
 
     Args:
-      plan: how rounds are driven.
+      plan: how rounds are run.
       hparams: the hyperparameters, or a grid of them.
       data: the clients.
       key: PRNG key; for a sweep a vector with one key per seed.
@@ -85,7 +85,7 @@ def require_unlimited(plan: Plan, name: str) -> None:
     """Raise ``ValueError`` if a plan has a budget, which the called function does not enforce.
 
     Args:
-      plan: how rounds are driven.
+      plan: how rounds are run.
       name: the called function, for the message.
     """
     if allowance_of(plan) is not None:

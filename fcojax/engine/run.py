@@ -62,7 +62,7 @@ def run(
       data: the clients.
       key: PRNG key, the only source of randomness. Two runs with the same key use the same cohorts
         and minibatches.
-      plan: how rounds are driven: a ``Plan``, or only how much clients work, ``local_steps(...)``
+      plan: how rounds are run: a ``Plan``, or only how much clients work, ``local_steps(...)``
         or ``local_epochs(...)``, if everyone takes part.
       num_rounds: number of rounds. A privacy budget may allow fewer: the run then ends with a
         warning after the last of these, where it is evaluated once more.

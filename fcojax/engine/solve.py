@@ -108,7 +108,7 @@ def solve(
       params: the start point.
       data: the clients.
       key: PRNG key, the only source of randomness; for a sweep a vector with one key per seed.
-      plan: how rounds are driven: a ``Plan``, or a ``Work`` if everyone takes part.
+      plan: how rounds are run: a ``Plan``, or a ``Work`` if everyone takes part.
       certificate: ``(hparams, model, data) -> {"violation": number}``, such as ``fcojax.kkt``; or
         a ``StateObserver`` of the whole state.
       tolerance: the violation at which a run counts as solved.

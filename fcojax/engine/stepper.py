@@ -75,7 +75,7 @@ def start(
       params: the start point, or a function ``(key) -> params`` that makes one for each seed.
       data: the clients.
       key: PRNG key, the only source of randomness; for a sweep a vector with one key per seed.
-      plan: how rounds are driven: a ``Plan``, or a ``Work`` if everyone takes part.
+      plan: how rounds are run: a ``Plan``, or a ``Work`` if everyone takes part.
 
     Returns:
       The state; in a sweep with leading axes [points, seeds].
@@ -124,7 +124,7 @@ def advance(
       hparams: its hyperparameters, or a grid of them.
       state: the state to continue from.
       data: the clients.
-      plan: how rounds are driven: a ``Plan``, or a ``Work`` if everyone takes part.
+      plan: how rounds are run: a ``Plan``, or a ``Work`` if everyone takes part.
       num_rounds: number of rounds.
       eval_every: rounds between two evaluations; must divide ``num_rounds``.
       observe: ``(hparams, model, context) -> dict`` of arrays, evaluated after every

@@ -69,7 +69,7 @@ class Stream:
 
         Args:
           data: the population, with examples on disk or in memory.
-          plan: how rounds are driven: a ``Plan``, or a ``Work`` if everyone takes part.
+          plan: how rounds are run: a ``Plan``, or a ``Work`` if everyone takes part.
           eval_every: rounds in a block, between two evaluations. The examples of three blocks are
             in memory (one is computed, one is queued, one is read), or of one where a block may
             hold the whole population.

@@ -55,7 +55,7 @@ def sweep(
       params: the start point of all runs.
       data: the clients. On a mesh with an axis ``sweep`` the points are sharded over it.
       keys: a vector of PRNG keys, one per seed.
-      plan: how rounds are driven: a ``Plan``, or a ``Work`` if everyone takes part. Its
+      plan: how rounds are run: a ``Plan``, or a ``Work`` if everyone takes part. Its
         ``point_chunk_size`` is the number of points that run together.
       num_rounds: number of rounds; a budget of the aggregator is shared by all points and seeds, as
         ``run`` says.
@@ -154,7 +154,7 @@ def runs_at_once(
       grid: the grid.
       params: the start point, or its shapes.
       data: the clients.
-      plan: how rounds are driven.
+      plan: how rounds are run.
       num_seeds: number of seeds.
     """
     points = num_points(grid)

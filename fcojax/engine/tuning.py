@@ -54,7 +54,7 @@ def fastest_chunk_size(
       hparams: hyperparameters of one run; the first values of schedules are used.
       params: the start point.
       data: the clients, on one device or on a mesh.
-      plan: how rounds are driven: a ``Plan``, or a ``Work`` if everyone takes part.
+      plan: how rounds are run: a ``Plan``, or a ``Work`` if everyone takes part.
       num_points: points of a sweep that run together.
       num_seeds: seeds of a sweep.
       candidates: sizes to try; by default 1, 4, 16, ... up to the whole cohort, and the rule's.

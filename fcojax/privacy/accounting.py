@@ -336,7 +336,7 @@ def multiplier_of(plan: Plan, hparams: Any) -> float:
     """Return the noise multiplier of a plan; 0 without noise.
 
     Args:
-      plan: how rounds are driven.
+      plan: how rounds are run.
       hparams: the hyperparameters, if the noise is a function of them.
 
     Example:

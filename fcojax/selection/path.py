@@ -140,7 +140,7 @@ def path(
       hparams: the method's hyperparameters, whose ``penalty_scale`` is replaced. By default
         ``client_lr`` is one over the largest curvature of F, found by power iterations: each is an
         exchange with all clients, a few for each strength unless F is a quadratic.
-      plan: how rounds are driven; by default everyone takes one full-batch step.
+      plan: how rounds are run; by default everyone takes one full-batch step.
       tolerance: largest violation of the optimality conditions, in units of the first strength.
       eval_every: rounds between two evaluations of the violation.
       max_rounds: rounds for each strength, rounded up to a multiple of ``eval_every``.

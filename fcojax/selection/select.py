@@ -199,7 +199,7 @@ def select(
         ``jax.random.key(0)``.
       method: ``loss -> algorithm``; by default FedMiD-OSP.
       hparams: the method's hyperparameters; by default ``client_lr`` is found by power iterations.
-      plan: how rounds are driven; by default everyone takes one full-batch step.
+      plan: how rounds are run; by default everyone takes one full-batch step.
       tolerance: largest violation of the optimality conditions, in units of the first strength.
       eval_every: rounds between two evaluations of the violation.
       max_rounds: rounds for each strength, rounded up to a multiple of ``eval_every``.

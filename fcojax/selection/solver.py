@@ -277,7 +277,7 @@ def key_of_fold(plan: Plan, key: Key, fold: Array | int) -> Key:
     noise each has its own key: the difference of two releases with the same noise would have none.
 
     Args:
-      plan: how rounds are driven.
+      plan: how rounds are run.
       key: PRNG key of the path on all data.
       fold: index of the part.
 

@@ -49,7 +49,7 @@ def sized(
       hparams: the hyperparameters of one run.
       params: the start point, or its shapes.
       data: the clients.
-      plan: how rounds are driven; sizes that it sets are kept.
+      plan: how rounds are run; sizes that it sets are kept.
       num_points: number of points of a sweep.
       num_seeds: number of seeds of a sweep.
 
@@ -96,7 +96,7 @@ def with_chunk_size(
     """Return the plan with a client chunk size, unless it sets one.
 
     Args:
-      plan: how rounds are driven.
+      plan: how rounds are run.
       algorithm: the algorithm.
       hparams: hyperparameters of a run, or a grid, or their shapes.
       data: the clients.
@@ -132,7 +132,7 @@ def choose_chunk_size(
     """Return the number of clients to run together.
 
     Args:
-      plan: how rounds are driven.
+      plan: how rounds are run.
       algorithm: the algorithm.
       hparams: hyperparameters of one run, or their shapes.
       server: the server's state of one run, or its shapes.
@@ -188,7 +188,7 @@ def bytes_of_update(
     """Return the bytes of all that one client's update computes, the bodies of its loops once.
 
     Args:
-      plan: how rounds are driven.
+      plan: how rounds are run.
       algorithm: the algorithm.
       hparams: hyperparameters of one run, or their shapes.
       server: the server's state of one run, or its shapes.

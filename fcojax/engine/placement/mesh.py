@@ -224,7 +224,7 @@ def spread(
       hparams: the hyperparameters of one run.
       params: the start point, or its shapes.
       data: the clients, on one device.
-      plan: how rounds are driven: a ``Plan``, or a ``Work`` if everyone takes part.
+      plan: how rounds are run: a ``Plan``, or a ``Work`` if everyone takes part.
       num_points: number of points of a sweep.
       num_seeds: number of seeds of a sweep.
 
