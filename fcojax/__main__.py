@@ -116,7 +116,7 @@ def summary(path: pathlib.Path) -> str:
 
 
 def _copy(*arguments: str) -> None:
-    """Write a config to a new file, which the commands in its docstring then name."""
+    """Copy a config to a new file, and change the commands in its docstring accordingly."""
     if len(arguments) != 2 or not arguments[1].endswith(".py"):
         _leave("copy takes a config and the name of a new file; type fcojax copy NAME FILE.py.")
     name, target = arguments

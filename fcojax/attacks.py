@@ -63,7 +63,7 @@ class Flagged(NamedTuple):
 
 @validated
 def scaled(factor: Real) -> Attack:
-    """Return the attack that sends a multiple of the honest upload: a flipped sign, a thousandfold.
+    """Return the attack that sends a multiple of the honest upload, such as -1 or 1000 times it.
 
     Args:
       factor: the factor.
@@ -183,7 +183,7 @@ def mimic(client: CountOrZero = 0) -> Attack:
 def strongest(
     direction: Attack, mean: Callable[[Array, Array], Array], *, num_strengths: int = 20
 ) -> Attack:
-    """Return the attack along a direction whose strength moves a mean farthest, by a line search.
+    """Return the attack along a direction, as far as moves a robust mean most, by a line search.
 
     Args:
       direction: an attack that uses all uploads, such as ``little_is_enough(1.0)``.

@@ -94,7 +94,7 @@ def load(path: str | os.PathLike) -> list[dict[str, Any]]:
     path = pathlib.Path(path)
     file = path / "rows.jsonl" if path.is_dir() else path
     if not file.is_file():
-        raise ValueError(f"{file} is no file; pass the workdir of a run, or its rows.jsonl.")
+        raise ValueError(f"{file} is not a file; pass the workdir of a run, or its rows.jsonl.")
     rows = []
     for number, line in enumerate(file.read_bytes().split(b"\n")[:-1], 1):
         try:
@@ -128,7 +128,7 @@ def _hyperparameters(
 
 
 def _flat(name: str, values: np.ndarray, axes: tuple[int, ...]) -> dict[str, np.ndarray]:
-    """Return one column per number that each evaluation has."""
+    """Return one column for each entry that a metric has per evaluation."""
     inner = values.shape[len(axes) :]
     columns = np.broadcast_to(values, axes + inner).reshape(-1, *inner)
     return {

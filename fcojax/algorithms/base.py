@@ -294,7 +294,7 @@ def takes(
     """
     unknown = [name for name in geometry if name not in GEOMETRY]
     if unknown:
-        raise ValueError(f"the geometry is {unknown[0]!r}; pass names out of {GEOMETRY}.")
+        raise ValueError(f"the geometry is {unknown[0]!r}; pass names from {GEOMETRY}.")
 
     def attach(factory: Callable[Arguments, Algorithm]) -> Factory[Arguments, HparamsType]:
         checked = validated(factory)

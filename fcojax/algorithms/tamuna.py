@@ -97,7 +97,7 @@ def tamuna(
     if owners is not None and (num_clients is None or not 2 <= owners <= num_clients):
         raise ValueError(
             f"num_owners is {owners} and num_clients {num_clients}; pass the number of clients, "
-            "and from 2 owners to that many."
+            "and at least 2 and at most as many owners."
         )
     n, q = (num_clients or 1, owners or 1) if owners else (1, 1)
     chi = n * (q - 1) / (q * (n - 1)) if owners and n > 1 else 1.0

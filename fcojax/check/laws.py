@@ -317,7 +317,7 @@ def fraction(subject: Subject) -> Finding:
 
 
 def _affects_server(subject: Subject) -> bool:
-    """Return whether the server depends on the clients' states, which may be only a record."""
+    """Return whether the clients' states affect the server; some are only recorded."""
     plain, shifted = (recorded(subject, num_rounds=1, shift=shift).server for shift in (0, 1))
     return difference(plain, shifted) != 0
 

@@ -197,7 +197,7 @@ def warn_if_nonfinite(history: dict[str, Array], grid: PyTree = None) -> None:
         where = "" if grid is None else _points(grid, np.flatnonzero(of_runs.any(axis=-1)))
         warnings.warn(
             f"{which} became non-finite{where}: by round {first} no upload, or no server step, was "
-            "finite any more, and such rounds change nothing; take smaller rates.",
+            "finite any more, and such rounds change nothing; pass smaller rates.",
             stacklevel=3,
         )
 

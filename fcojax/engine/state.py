@@ -237,7 +237,7 @@ class Status(enum.Enum):
 
         Args:
           round: the round at which the run ended, or diverged.
-          detail: what the run ended with, where the sentence names it.
+          detail: what the sentence adds: a reason, a residual or a gap.
         """
         return self.value.format(round=round, detail=detail)
 

@@ -123,7 +123,7 @@ def fmri_surrogate(
 
 @validated
 def brain_voxels(grid: Sequence[int], num_voxels: Count) -> np.ndarray:
-    """Return the indices (i, j, k) of the cells nearest to the centre of a grid, in its order.
+    """Return the indices (i, j, k) of the cells nearest to the centre of a grid, in grid order.
 
     Distances are measured with the grid stretched to a cube, so the shape is an ellipsoid.
 

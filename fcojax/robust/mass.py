@@ -68,8 +68,8 @@ def between(weights: Array, low: Any, high: Any, keys: Array | None = None) -> A
         after = jax.lax.cummin(jnp.where(last, after, jnp.inf), axis=0, reverse=True)
     low, high = low * whole, high * whole
     near_low, near_high = (jnp.abs(after - bound) <= slack * whole for bound in (low, high))
-    # Rounding must not let a point in, so of the ends within the slack the inner one is used.
-    # Nothing is cut where the bound is 0 or the whole mass.
+    # A bound within rounding of the end of a weight moves inwards to it, so that no further point
+    # counts. Bounds at 0 and at the whole mass stay.
     inner = jnp.max(jnp.where(near_low & (low > 0), after, low), axis=0, keepdims=True)
     outer = jnp.min(jnp.where(near_high & (high < whole), after, high), axis=0, keepdims=True)
     low, high = jnp.maximum(low, inner), jnp.minimum(high, outer)

@@ -165,7 +165,7 @@ def multi_krum(share: Any) -> Rule:
     """Return the mean of the points with the best scores of ``krum``.
 
     Args:
-      share: weight that is not among the neighbours, and not in the mean; below 1/2.
+      share: part of the weight that is not among the neighbours, nor in the mean; below 1/2.
 
     Example:
       >>> points = jnp.array([[0.0], [1.0], [2.0], [90.0]])

@@ -78,7 +78,7 @@ def nonzeros(
     if of != "groups" and (axis is not None or labels is not None):
         raise ValueError(f'of is {of!r} but there are groups; pass of="groups".')
     if of != "entries" and per != "model":
-        raise ValueError(f"per is {per!r} but of is {of!r}; pass per for entries alone.")
+        raise ValueError(f"per is {per!r} but of is {of!r}; pass per only for entries.")
     number = _number_of(of, axis, labels)
 
     def units(model):
@@ -99,7 +99,7 @@ def nonzeros(
 
 @memoised
 def _number_of(of: str, axis: int | tuple[int, ...] | None, labels: PyTree) -> Number:
-    """Return the function that counts, one for all targets, as it is static in a program."""
+    """Return the function that counts, cached because it is a static argument of programs."""
     if of == "entries":
         return _num_nonzero
     if of == "rank":

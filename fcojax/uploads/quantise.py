@@ -212,9 +212,9 @@ def sign() -> Compressor:
 def half(dtype: Literal["bfloat16", "float16"] = "bfloat16") -> Compressor:
     r"""Return rounding to a float of 16 bits.
 
-    It is contractive with :math:`1 - a = 2^{-16}` in bfloat16. In float16 it is :math:`2^{-22}`,
-    if no entry is above 65504, which becomes infinite, or below :math:`2^{-14}`, which loses digits
-    and below :math:`2^{-25}` all.
+    It is contractive with :math:`1 - a = 2^{-16}` in bfloat16. In float16 it is :math:`2^{-22}` for
+    entries between :math:`2^{-14}` and 65504: smaller ones lose digits, below :math:`2^{-25}` all
+    of them, and larger ones become infinite.
 
     Args:
       dtype: ``"bfloat16"``, with the range of float32, or ``"float16"``, with eight times its

@@ -139,7 +139,7 @@ def test_refusals(arguments, message):
 
 
 def test_targets_that_contradict_themselves():
-    with pytest.raises(ValueError, match="pass per for entries alone"):
+    with pytest.raises(ValueError, match="pass per only for entries"):
         nonzeros(2, per="row", of="rank")
     with pytest.raises(ValueError, match="of is 'entries'"):
         nonzeros(2, axis=0)

@@ -168,7 +168,7 @@ class Markov(Sampler):
             start, count, members = found
             places = start + jnp.arange(width, dtype=jnp.int32)
             # Candidates come in random order, so the first available ones are a uniform draw from
-            # all that are available, without computing who else is.
+            # all available clients; the others need not be computed.
             clients = shuffle.permuted(order_key, num_clients, jnp.zeros_like(places), places)
             available = self.available(key, round_index, clients) & (places < num_clients)
             target = count + jnp.cumsum(available, dtype=jnp.int32) - 1

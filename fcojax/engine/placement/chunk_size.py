@@ -250,7 +250,7 @@ def chunk_size(
       each: bytes of one client's step, as ``client_bytes`` counts them.
       num_places: places in a cohort.
       num_points: points of a sweep that run together.
-      budget: bytes for all of them; by default what the rules say.
+      budget: bytes for all of them; by default that of the backend's rules.
     """
     rule = rules()
     if budget is None:

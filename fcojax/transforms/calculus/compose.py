@@ -363,7 +363,7 @@ def is_concrete(numbers: PyTree) -> bool:
 
 
 def _paired(lows: list, highs: list) -> list[tuple]:
-    """Pairs of leaves, or of one number with every leaf."""
+    """Return pairs of leaves, where a single number is paired with every leaf."""
     count = max(len(lows), len(highs))
     lows, highs = (leaves * count if len(leaves) == 1 else leaves for leaves in (lows, highs))
     return list(zip(lows, highs, strict=False))

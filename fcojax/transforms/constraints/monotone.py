@@ -60,7 +60,7 @@ def monotone(axis: Axis = -1) -> Penalty:
 
 
 def isotonic(flat: Array, begins: Array | np.ndarray) -> Array:
-    """Return the closest increasing sequence, in each of the signals that begin where marked."""
+    """Return the closest increasing sequence to each signal; ``begins`` marks first entries."""
     blocks = block_numbers(_block_begins(jax.lax.stop_gradient(flat), begins))
     return block_means(flat, blocks)
 

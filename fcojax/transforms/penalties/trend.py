@@ -1,10 +1,10 @@
 r"""Trend filtering: total variation of a derivative, by projected Newton steps in its dual.
 
 With D the matrix of differences, the prox is :math:`v - D^T u` for the u that minimises
-:math:`|v - D^T u|^2 / 2` subject to :math:`|u_i| \le s`. If it is known which bounds are active, u
-solves a linear system. A step solves it for the bounds at which the gradient points outwards, and
-moves towards the solution, projected, by the best of some lengths. The objective falls until the
-active bounds are right, and then the solution of the system is exact.
+:math:`|v - D^T u|^2 / 2` subject to :math:`|u_i| \le s`. Given the active bounds, u solves a linear
+system. A step takes those at which the gradient points outwards as active, solves the system, and
+moves towards the solution by the best of some step lengths, projected onto the bounds. Once the
+active bounds are right, the result is exact.
 
 Reference: Bertsekas, Projected Newton methods for optimization problems with simple constraints,
 1982.
