@@ -131,7 +131,7 @@ def _step_if(condition: Array, step: Step, carry: PyTree, *args: PyTree) -> tupl
 
 
 def _branch(condition: Array, step: Step, carry: PyTree, *args: PyTree) -> tuple[PyTree, PyTree]:
-    """Do as ``_step_if``, by a branch on every device, for work that is worth skipping."""
+    """Return what ``_step_if`` returns, by a branch, for steps that cost more than a branch."""
     step = jax.jit(step)  # traced once, for its shapes and for the branch
     emitted = jax.eval_shape(step, carry, *args)[1]
 

@@ -215,7 +215,7 @@ def sweep_blocks(
       stored: the points that ``state`` holds, which include ``points``.
       is_over: ``(point, rounds)``, whether a point had diverged by this round. Once half of the
         points have, they are left out. Called for the block before the last one, whose results the
-        caller has, so that a resumed run decides alike.
+        caller has, so that a resumed run leaves out the same points.
       wants_state: called after a block is dispatched and the previous one is yielded; if true, the
         block is yielded with its state before another is dispatched.
       around: ``(number of the block)``, the context in which it is dispatched.

@@ -182,7 +182,7 @@ def _require_equal_public_parts(algorithm, plan, hparams, states, data) -> None:
     server, client = states
     work = plan.work
     if work.counts is not None and len(set(work.counts)) == 1:
-        # Equal counts, given one by one, do not tell clients apart.
+        # Equal counts, given one by one, do not distinguish clients.
         plan = plan._replace(work=work._replace(counts=None, fewest=None))
 
     def public(seen, hparams, server):

@@ -131,16 +131,16 @@ def solve(
       (1.5, ['solved by round 30: the violation is ...'])
     """
     plan = as_plan(plan)
-    # All blocks are alike, so one program serves them.
+    # All blocks have the same length, so one program serves them.
     max_rounds = -(-max_rounds // eval_every) * eval_every
     require_run(algorithm, plan, hparams, data, key)
     require_observer(certificate, name="certificate")
     sweeping = is_sweep(key)
     require_schedules(hparams, max_rounds, sweeping=sweeping)
     hparams, params = as_arrays(hparams), as_params(params)
-    limit, asked = limit_of(plan, hparams, data, key), max_rounds
+    limit, requested = limit_of(plan, hparams, data, key), max_rounds
     # No warning here: the outcome says `spent`.
-    max_rounds = within(limit, asked, warns=False)
+    max_rounds = within(limit, requested, warns=False)
     program = Program(algorithm, plan, certificate, 1, eval_every)
     if sweeping:
         progress = _begin_compiled(program, hparams, params, data, key, tolerance)
@@ -148,7 +148,7 @@ def solve(
         model, outcome = read_model_traced(algorithm, hparams, progress.state), progress.outcome
     else:
         model, outcome = _solve_compiled(program, max_rounds, hparams, params, data, key, tolerance)
-    if max_rounds < asked:
+    if max_rounds < requested:
         outcome = outcome._replace(spent=(outcome.rounds >= max_rounds) & _active(outcome))
     return model, outcome
 
@@ -218,7 +218,7 @@ def _continue_traced(
     def block(progress):
         eval_every = program.rounds_per_evaluation
         # If a budget ends within a block, the length is traced, which saves a second program.
-        left = None  # as a rule all blocks are alike
+        left = None  # usually all blocks have the same length
         if max_rounds % eval_every:
             left = jnp.minimum(eval_every, max_rounds - progress.state.round)
         state, history = advance_traced(program, hparams, data, progress.state, data, left)

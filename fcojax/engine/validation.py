@@ -27,7 +27,7 @@ def as_round_counts(num_rounds: Count, eval_every: Count) -> tuple[int, int]:
     if num_rounds % eval_every:
         raise ValueError(
             f"eval_every is {eval_every}, which does not divide num_rounds = {num_rounds}; "
-            "pass a divisor, so that all blocks are alike."
+            "pass a divisor, so that all blocks have the same length."
         )
     return num_rounds, eval_every
 

@@ -233,7 +233,7 @@ def _statistics(
         apart = first[0].mean(axis=0) - first[1].mean(axis=0)
         spread = first[0].var(axis=0) + first[1].var(axis=0)
         scale = np.where(spread > 0, spread, 1)
-        # An entry without any spread in these runs tells the two apart wherever it differs.
+        # An entry that is constant in each of the two distinguishes them wherever it differs.
         ratio = np.where((spread == 0) & (apart != 0), np.inf, apart**2 / scale)
         best = np.argsort(-ratio)[:_MOST_ENTRIES]
         names += [f"{name}, along the difference of means", f"the sum of {name}"]

@@ -68,8 +68,8 @@ def device_mesh(*, sweep: Count = 1, clients: Count = 1) -> jax.sharding.Mesh:
     devices, needed = jax.devices(), sweep * clients
     if needed > len(devices):
         raise ValueError(
-            f"a mesh of {sweep} x {clients} devices was asked for but JAX sees {len(devices)}; "
-            "pass less, or on a CPU set jax_num_cpu_devices before the first use of JAX."
+            f"the mesh has {sweep} x {clients} devices but JAX sees {len(devices)}; pass fewer, or "
+            "on a CPU set jax_num_cpu_devices before the first use of JAX."
         )
     # shard_map is given every sharding, so none has to be inferred.
     return jax.make_mesh(

@@ -370,7 +370,7 @@ def _paired(lows: list, highs: list) -> list[tuple]:
 
 
 def _distance_from_orthogonal(matrix: Array) -> float:
-    """The largest entry of ``|Q Q^T - I|``; infinite if not square, and 0 if not known yet."""
+    """Return the largest entry of ``|Q Q^T - I|``; infinity if not square, 0 if traced."""
     if jnp.ndim(matrix) != 2 or matrix.shape[0] != matrix.shape[1]:
         return np.inf
     if not is_concrete(matrix):
