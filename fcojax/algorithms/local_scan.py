@@ -93,7 +93,7 @@ def some_minibatches(
 
     def take_block(carry, steps):
         indices, weights = batches.draw(steps)
-        # Compared here: XLA would repeat the division in `taken` for every entry of the carry.
+        # XLA would repeat the division in `taken` for every entry of the carry, so compare here.
         drawn = steps, steps < taken, steps, batches.offset + indices, weights
         return _scan(take_if_needed, carry, drawn)
 

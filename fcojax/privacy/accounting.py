@@ -226,8 +226,7 @@ def epsilon(
       hparams: the hyperparameters, if the noise is a function of them.
       num_runs: runs whose results are released or inspected, such as the points of a sweep from
         which the best was taken; with the same key, as for ``releases``.
-      by: ``"rdp"``, or ``"pld"``, which is tighter and slower, and does not support sampling
-        without replacement.
+      by: ``"rdp"``, or ``"pld"``, which is tighter and slower, and not for ``uniform_cohort``.
 
     Example:
       >>> import fcojax

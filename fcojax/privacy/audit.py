@@ -35,8 +35,7 @@ class Audit(NamedTuple):
 
     Attributes:
       lower: epsilon is at least this, with the given confidence.
-      promised: the epsilon that ``privacy.epsilon`` computes; if it is below ``lower``, there is an
-        error.
+      promised: the epsilon of ``privacy.epsilon``; if it is below ``lower``, there is an error.
       statistic: the statistic that distinguished the two populations best, in words.
       threshold: the value above which, or below which, a run counts as one with the client.
 

@@ -63,7 +63,7 @@ def hold_out_examples(data: ClientData, share: Share, key: Key) -> tuple[ClientD
 def hold_out_clients(data: ClientData, share: Share, key: Key) -> tuple[ClientData, ClientData]:
     """Split the clients at random into those to train on and those to validate on.
 
-    All keep their ids and weights; at least one client is on either side.
+    All keep their ids and weights; each part has at least one client.
 
     Args:
       data: at least two clients.

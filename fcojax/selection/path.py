@@ -343,7 +343,9 @@ def grid_of(
     # Kept in the given order: a caller may want warm starts from the weakest strength on.
     values = np.asarray(checked_value("strengths", strengths, _Strengths), float)
     if values.ndim != 1 or not values.size:
-        raise ValueError(f"strengths is {shown(strengths)}; pass a list of them, or how many.")
+        raise ValueError(
+            f"strengths is {shown(strengths)}; pass a list of numbers, or their count."
+        )
     return values, False
 
 

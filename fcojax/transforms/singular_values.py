@@ -132,8 +132,8 @@ def _apply_map_jvp(rule, primals, tangents):
 def difference_quotients(x: Array, y: Array, slopes: Array, steep: bool = False) -> Array:
     """Return ``(y_i - y_j) / (x_i - x_j)`` for y a function of x with these slopes.
 
-    Where the mean of two slopes explains the difference up to rounding, as on one linear piece and
-    where the x are nearly or exactly equal, it is the quotient. On different linear pieces both
+    The mean of the two slopes is returned where it explains the difference up to rounding, as on
+    one linear piece, and where the x are (nearly) equal. On different linear pieces both
     differences are exact.
     """
     gap, rise = x[:, None] - x[None, :], y[:, None] - y[None, :]

@@ -3,7 +3,7 @@
 Along the mesh axis ``sweep`` every device holds all clients and computes its own points of a grid.
 Along the axis ``clients`` each device owns a contiguous part of the clients with their examples and
 states. In a round every device draws the whole cohort from the key and computes the members that it
-owns; only the sum of uploads and a few counts cross devices. The cohort is that of one device.
+owns; only the sum of uploads and a few counts cross devices. A single device draws the same one.
 """
 
 import contextlib

@@ -57,7 +57,7 @@ def l2() -> Penalty:
     def scale_max(gradient):
         return tree.euclidean_norm(tree.floats(gradient))
 
-    def subdiff_distance(x, v, scale):
+    def distance(x, v, scale):
         x, v = tree.floats((x, v))
         size = tree.euclidean_norm(x)
         threshold = strength(scale, size)
@@ -72,9 +72,7 @@ def l2() -> Penalty:
         wide, steps = floats_with_steps(v, steps)
         return tree.cast_like(norm_prox(wide, tree.scale(scale, steps)), v)
 
-    return Penalty(
-        value, prox, scale_max, subdiff_distance=subdiff_distance, diagonal_prox=diagonal_prox
-    )
+    return Penalty(value, prox, scale_max, subdiff_distance=distance, diagonal_prox=diagonal_prox)
 
 
 @factory
@@ -236,13 +234,8 @@ def group_l2(*, axis: int | tuple[int, ...] | None = None, labels: PyTree = None
         moved = norm_prox(wide, tree.scale(scale, steps), groups.norms, groups.scale)
         return tree.cast_like(moved, v)
 
-    return Penalty(
-        value,
-        prox,
-        scale_max,
-        subdiff_distance=groups.subdiff_distance,
-        diagonal_prox=diagonal_prox,
-    )
+    distance = groups.subdiff_distance
+    return Penalty(value, prox, scale_max, subdiff_distance=distance, diagonal_prox=diagonal_prox)
 
 
 @factory
@@ -303,7 +296,7 @@ def sparse_group(
             high = largest(groups.norms(gradient)) / (1 - l1_fraction)
         return least_scale(stays_zero, high)
 
-    def subdiff_distance(x, v, scale):
+    def distance(x, v, scale):
         def sparse(leaf, slope):
             share = l1_fraction * strength(scale, leaf)
             kept = slope - share * jnp.sign(leaf)
@@ -319,6 +312,4 @@ def sparse_group(
         moved = norm_prox(sparse, thresholds, groups.norms, groups.scale)
         return tree.cast_like(moved, v)
 
-    return Penalty(
-        value, prox, scale_max, subdiff_distance=subdiff_distance, diagonal_prox=diagonal_prox
-    )
+    return Penalty(value, prox, scale_max, subdiff_distance=distance, diagonal_prox=diagonal_prox)

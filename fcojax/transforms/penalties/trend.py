@@ -122,7 +122,7 @@ def _denoised(flat: Array, differences: _Differences, bound: Array) -> Array:
 
 
 def _dual(flat: Array, bound: Array, differences: _Differences, side: Array) -> Array:
-    """Return u with the active entries at their bounds, by the sign of ``side``, and Dx else 0."""
+    """Return u with active entries at bounds of the signs ``side``, and Dx = 0 for the rest."""
     free = side == 0
     matrix, gram = differences
     gram = jnp.where(free[:, None] & free[None], gram, jnp.diag((~free).astype(gram.dtype)))
