@@ -43,7 +43,7 @@ class Limit(NamedTuple):
     def word(self) -> str:
         """``exact``, ``neighbourhood``, ``approaching``, ``elsewhere`` or ``diverges``.
 
-        In a neighbourhood the distance is proportional to the rate; ``approaching`` still falls.
+        In a neighbourhood the distance is proportional to the rate; if approaching, it still falls.
         """
         if max(self.distance, self.halved) <= _EXACT:
             return "exact"
