@@ -134,6 +134,7 @@ LIMITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_steps", [1, 10, 50])
 @pytest.mark.parametrize("problem", LIMITS)
 def test_the_limit_is_the_minimiser_with_its_zeros(problem, num_steps):
@@ -169,6 +170,7 @@ def test_the_limit_is_the_minimiser_with_its_zeros(problem, num_steps):
         assert np.array_equal(w == 0, exact == 0)
 
 
+@pytest.mark.slow
 def test_with_a_curved_penalty_the_violation_falls_as_a_power_of_the_rounds():
     """T multiplies the curvature of the penalty, so steps along its level sets shrink as 1/T."""
     penalty, clients = group_l2(labels=np.repeat(np.arange(4), 3)), unlike_clients()
@@ -254,6 +256,7 @@ GEOMETRIES: dict[str, tuple[Mirror, float]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 def test_the_limit_is_that_of_one_step_in_every_geometry(geometry):
     mirror, scale = GEOMETRIES[geometry]
