@@ -95,6 +95,35 @@ def test_programs_of_the_last_static_arguments_are_kept_and_others_let_go():
     assert apply.lower(last(), 1.0).as_text().startswith("module @jit_apply")
 
 
+def test_programs_of_the_last_shapes_are_kept_and_others_let_go():
+    """Data objects of a thousand shapes made as many programs, each of some megabytes."""
+    traced = []
+
+    @jit_per(1, kept=3)
+    def apply(function, x):
+        traced.append(x.shape)
+        return function(x)
+
+    def double(x):
+        return 2 * x
+
+    def num_alive():
+        gc.collect()
+        return len(jax.devices()[0].client.live_executables())
+
+    shapes = [np.ones(size) for size in range(1, 21)]
+    before = num_alive()
+    for x in shapes:
+        np.testing.assert_array_equal(apply(double, x), 2 * x)
+    assert len(traced) == 20 and num_alive() - before <= 2 * 3
+    # One that is in use stays, also while others come.
+    del traced[:]
+    for x in shapes[:3]:
+        apply(lambda x: x + 1, np.ones(1))
+        apply(double, shapes[-1])
+    assert traced.count((20,)) <= 1
+
+
 def run_once(loss, data, number):
     algorithm = fcojax.algorithms.fed_avg(loss)
     hparams, plan = algorithm.hparams_type(client_lr=0.1), fcojax.local_steps(2)
