@@ -4,8 +4,9 @@ Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar and McMahan, "Adaptive fed
 optimization", ICLR 2021, Algorithm 1.
 """
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -68,6 +69,11 @@ def fed_opt(
     hyperparameters, so that its numbers are traced and can be swept. So can those of an optax
     schedule in it, which counts the steps taken: on the server, the rounds that had an upload. By
     default both sides take gradient steps of ``client_lr`` and ``server_lr``, which is FedAvg.
+
+    The model is the point that the server's optimiser steps; an average that it keeps beside it, as
+    ``optax.contrib.schedule_free`` does, is in ``state.server.state``. An optimiser of the clients
+    that draws noise is refused, since all clients would draw the same from its seed, and so is one
+    that needs the loss, as a line search does.
 
     It takes no penalty: a Euclidean prox after a step with a rate per entry does not converge to
     the minimiser. ``fed_mid`` and ``fed_dual_avg`` take one, ``fed_da`` in an adaptive metric.
@@ -142,7 +148,15 @@ def _init(side: str, chosen: Choose, hparams: Any, params: Params) -> PyTree:
     """Return the state of an optimiser before its first step."""
     dtype = widest_dtype(params)
     with jax.numpy_dtype_promotion("standard"):
-        return _optimiser(side, chosen, hparams, dtype).init(as_dtype(params, dtype))
+        optimiser = _optimiser(side, chosen, hparams, dtype)
+        with _refused(side):
+            state = optimiser.init(as_dtype(params, dtype))
+    if side == "client" and any(map(_is_key, jax.tree_util.tree_leaves_with_path(state))):
+        raise ValueError(
+            "the optimiser of the client draws random numbers from a seed, which would be the same "
+            "for all clients; pass one without noise, and noise as the plan's aggregator."
+        )
+    return state
 
 
 def _step(
@@ -154,8 +168,28 @@ def _step(
     # Optax raises traced decays to integer powers, which strict promotion refuses.
     with jax.numpy_dtype_promotion("standard"):
         optimiser = _optimiser(side, chosen, hparams, dtype)
-        updates, state = optimiser.update(gradient, state, wide)
+        with _refused(side):
+            updates, state = optimiser.update(gradient, state, wide)
     return jax.tree.map(lambda x, u, old: (x + u).astype(old.dtype), wide, updates, w), state
+
+
+@contextlib.contextmanager
+def _refused(side: str) -> Iterator[None]:
+    """Say what an optimiser is given where it fails, as one with a line search does."""
+    try:
+        yield
+    except (AttributeError, TypeError, IndexError) as error:
+        raise ValueError(
+            f"the optimiser of the {side} fails in its init(params) or update(gradient, state, "
+            f"params): {error}; pass one that needs no more than these."
+        ) from error
+
+
+def _is_key(entry: tuple[tuple, Any]) -> bool:
+    """Return whether a leaf of an optimiser's state is a PRNG key, typed or of plain integers."""
+    path, leaf = entry
+    is_typed = jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key)
+    return is_typed or getattr(path[-1] if path else None, "name", "") == "rng_key"
 
 
 def _optimiser(side: str, chosen: Choose, hparams: Any, dtype: Any) -> optax.GradientTransformation:
