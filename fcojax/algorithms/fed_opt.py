@@ -88,8 +88,8 @@ def fed_opt(
       hparams_type: the type of the hyperparameters that functions for the two read; by default
         ``client_lr`` and ``server_lr``, without the rate of a side whose optimiser is passed as it
         is.
-      keep_client_state: whether a client's optimiser keeps its state from round to round; otherwise
-        it is initialised in each.
+      keep_client_state: whether a client's optimiser keeps its state from round to round, from one
+        initialised at the start point; otherwise it is initialised in each.
       proximal_term: whether clients also minimise :math:`(\mu / 2) |w - w_r|^2`, with mu the
         ``prox_scale``; see ``fed_prox``.
 
