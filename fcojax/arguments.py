@@ -110,7 +110,7 @@ def numbers_of(annotation: Any) -> Numbers | None:
     return next((extra for extra in extras if isinstance(extra, Numbers)), None)
 
 
-@functools.cache
+@functools.lru_cache(256)  # types may be made in a loop
 def field_annotations(fields: type) -> dict[str, Any]:
     """Return the annotations of a NamedTuple's fields, with their extras."""
     return _resolved(fields)

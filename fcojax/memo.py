@@ -4,7 +4,9 @@ A function that JAX compiles for static arguments keeps its programs, and those 
 long as the process lives. ``jit_per`` keeps those of the last few arguments.
 """
 
+import collections
 import functools
+import threading
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -22,8 +24,9 @@ def jit_per(
 ) -> Callable[[Callable], Any]:
     """Return ``jax.jit`` with static first arguments, for the last few values of these.
 
-    A program that was dropped is compiled again when it is next needed. ``trace``,
-    ``lower`` and ``eval_shape`` work as those of ``jax.jit``.
+    At most twice as many programs are kept as values: data of another shape is another program. A
+    program that was dropped is compiled again when it is next needed. ``trace``, ``lower`` and
+    ``eval_shape`` work as those of ``jax.jit``.
 
     Args:
       num_static: number of leading arguments that are static.
@@ -37,23 +40,54 @@ def jit_per(
     """
 
     def decorate(function: Callable) -> Any:
-        @functools.lru_cache(kept)
-        def program_of(*static: Hashable) -> Any:
-            def of_others(*others):
-                return function(*static, *others)
+        # By static arguments, the last used at the end: the jitted function, and a list that grows
+        # with each trace, hence with each shape.
+        programs: collections.OrderedDict[tuple[Hashable, ...], tuple[Any, list]] = (
+            collections.OrderedDict()
+        )
+        lock = threading.Lock()
 
-            of_others.__name__ = of_others.__qualname__ = function.__name__
-            return jax.jit(of_others, **options)
+        def program_of(static: tuple[Hashable, ...]) -> tuple[Any, list]:
+            with lock:
+                if static not in programs:
+                    programs[static] = _jitted(function, static, options)
+                programs.move_to_end(static)
+                return programs[static]
 
-        @functools.wraps(function)
-        def compiled(*args):
-            return program_of(*args[:num_static])(*args[num_static:])
+        def let_go() -> None:
+            with lock:
+                while len(programs) > kept or sum(map(_num_traces, programs.values())) > 2 * kept:
+                    programs.popitem(last=False)
 
         def method(name: str) -> Callable:
-            return lambda *args: getattr(program_of(*args[:num_static]), name)(*args[num_static:])
+            def of_name(*args):
+                program, traces = program_of(args[:num_static])
+                before = len(traces)
+                result = getattr(program, name)(*args[num_static:])
+                if len(traces) > before:
+                    let_go()
+                return result
 
+            return of_name
+
+        compiled: Any = functools.wraps(function)(method("__call__"))
         for name in ("trace", "lower", "eval_shape"):
             setattr(compiled, name, method(name))
         return compiled
 
     return decorate
+
+
+def _jitted(function: Callable, static: tuple, options: dict[str, Any]) -> tuple[Any, list]:
+    traces: list[None] = []
+
+    def of_others(*others):
+        traces.append(None)
+        return function(*static, *others)
+
+    of_others.__name__ = of_others.__qualname__ = function.__name__
+    return jax.jit(of_others, **options), traces
+
+
+def _num_traces(program: tuple[Any, list]) -> int:
+    return len(program[1])

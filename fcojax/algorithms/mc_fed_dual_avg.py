@@ -72,6 +72,10 @@ def mc_fed_dual_avg(
     is active, that is not the minimiser over it; we follow the authors' code. The last stage does
     not end; rounds without uploads do not count. A round of K steps takes K + 1 proxes on a client.
 
+    Where psi is a set, a stage starts at :math:`\Pi(P_0(\nabla h(c)))`, the projection of c and not
+    c itself, which may be outside of the stage's smaller set. The ball keeps its centre c; where it
+    is active the model may be outside of the set.
+
     Args:
       loss: one loss per example.
       mirror: the geometry, with its penalty.
