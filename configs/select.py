@@ -10,7 +10,7 @@ in which every row has a site; without it, five sites are drawn. Four hospitals,
         --config.client=hospital --config.names=feature_names,hospital_names \
         --config.positive_above=0 --config.drop=slope,ca,thal
 
-Missing values (empty, NA, N/A, #N/A, NULL, null, nan, ? or a dot, and what ``missing`` adds) become
+Missing values (empty, NA, N/A, #N/A, NaN, NULL, None, ? or a dot, and what ``missing`` adds) become
 the feature's mean, and rows without a target are left out; both are counted on the page.
 
 With an empty ``--config.client=`` a file without sites is divided among ``num_clients``: each class

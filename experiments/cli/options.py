@@ -152,6 +152,8 @@ def refuse_unknown_keys(file: ConfigFile, config: ConfigDict) -> None:
 def _explain(argv: list[str], error: Exception) -> str:
     given = [arg[len("--config.") :].split("=")[0] for arg in argv if arg[:9] == "--config."]
     path = config_among(argv)
+    if nameless := [arg for arg in argv if arg.partition("=")[0] == "--config."]:
+        return f"{nameless[0]} names no key; pass --config.KEY=VALUE."
     if given and path is None:
         return "--config.KEY needs --config=FILE beside it."
     try:

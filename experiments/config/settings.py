@@ -1,7 +1,8 @@
 """Check a config and turn it into settings."""
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -114,7 +115,8 @@ def participation(law: str, cohort_size: int | None = None, lost: float = 0.0) -
         numbers = [kind(text) for kind, text in zip(kinds, texts, strict=True)]
     except ValueError:
         raise ValueError(f"participation is {law!r}; pass {form}.") from None
-    sampler = build(cohort_size, *numbers)
+    with _naming("participation", law):
+        sampler = build(cohort_size, *numbers)
     return fcojax.dropout(sampler, lost) if lost else sampler
 
 
@@ -131,12 +133,15 @@ def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
     strengths = _numbers("penalty_scale", sweep.strengths(config))
     if any(seed != int(seed) for seed in seeds):
         raise ValueError(f"seeds is {seeds}; pass distinct whole numbers.")
+    lost = _number(config, "dropout_probability", 0.0)
+    if not 0 <= lost < 1:
+        raise ValueError(f"dropout_probability is {lost}; pass a number from 0 to below 1.")
     plan = Plan(
         _work(config),
         participation(
             str(config.get("participation", "uniform")),
             _whole_or_none(config, "cohort_size"),
-            _number(config, "dropout_probability", 0.0),
+            lost,
         ),
         *_uploads(config),
         client_chunk_size=_whole_or_none(config, "client_chunk_size"),
@@ -165,6 +170,17 @@ def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
         budget=None if config.get("privacy_budget") is None else _number(config, "privacy_budget"),
         broadcast=_broadcast(config),
     )
+
+
+@contextlib.contextmanager
+def _naming(key: str, value: Any) -> Iterator[None]:
+    """Name the key in an error about a number within its text."""
+    try:
+        yield
+    except ValueError as error:
+        if key in str(error):
+            raise
+        raise ValueError(f"{key} is {value!r}: {error}") from error
 
 
 def _delta(config: ConfigDict) -> float | None:
@@ -276,13 +292,15 @@ def _work(config: ConfigDict) -> Work:
 
 def _broadcast(config: ConfigDict) -> uploads.Compressor | None:
     text = config.get("broadcast")
-    return None if text is None else uploads.compressor_from_text(str(text), "broadcast")
+    with _naming("broadcast", text):
+        return None if text is None else uploads.compressor_from_text(str(text), "broadcast")
 
 
 def _uploads(config: ConfigDict) -> tuple[Codec | None, Aggregator]:
     """Return how uploads are compressed, and bounded, clipped or hidden in noise."""
     text = config.get("codec")
-    codec, aggregator = Uploads() if text is None else uploads.from_text(str(text), "codec")
+    with _naming("codec", text):
+        codec, aggregator = Uploads() if text is None else uploads.from_text(str(text), "codec")
     own = [name for name in ("clip_norm", "upload_norm") if config.get(name) is not None]
     if own and aggregator is not MEAN:
         own.insert(0, f"codec {text!r}")

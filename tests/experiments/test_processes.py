@@ -239,6 +239,18 @@ def test_jobs_of_several_tasks_are_known(monkeypatch, around, several):
     assert distributed.is_job_of_several() == several
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_process_whose_others_never_come_ends_in_a_sentence(index):
+    program = (
+        "from experiments.process import distributed\n"
+        "distributed._TOGETHER = 2\n"
+        f"distributed.connect({coordinator()!r}, 2, {index})\n"
+    )
+    codes, said = ended([begun([sys.executable, "-c", program])], 60)
+    assert codes == [distributed.GONE] and "did not find each other" in said[0], said
+
+
 ON_DISK = """
 import os, pathlib
 import fcojax

@@ -17,8 +17,8 @@ from fcojax.datasets.reading import Foreign, reading
 from fcojax.problems import SparseRows, sparse_rows
 
 _MOST_ENTRIES = 1 << 25  # of a dense matrix: four copies in double precision are a gigabyte
-# What pandas, R, SAS and SQL write for a missing value; other texts are refused as no number.
-_MISSING = ("", "NA", "N/A", "#N/A", "NULL", "null", "?", ".")
+# What other programs write for a missing value, in any case; other texts are refused as no number.
+_MISSING = ("", "na", "n/a", "#n/a", "nan", "null", "none", "?", ".")
 # What pandas reads files of other programs with.
 _READERS = {
     ".json": "read_json",
@@ -187,7 +187,7 @@ class _Column(NamedTuple):
         """Return the cells as numbers, NaN if missing; ``advice`` ends the message of an error."""
         found = np.full(len(self.cells), np.nan)
         for row, cell in enumerate(self.cells):
-            if str(cell) in self.missing:
+            if str(cell).casefold() in self.missing:
                 continue
             try:
                 if "_" in str(cell):  # Python reads 1_000 as a number
@@ -211,7 +211,7 @@ class _Column(NamedTuple):
         found = []
         for row, cell in enumerate(self.cells):
             name = _plain(cell)
-            if name in self.missing:
+            if name.casefold() in self.missing:
                 given = repr(name) if name else "empty"
                 raise self._error(row, given, "name the site or remove the row")
             same = first.setdefault(_as_number(name).casefold(), name)
@@ -256,7 +256,8 @@ def _of_csv(path: pathlib.Path, config: Config) -> Table:
     for line, place in read_lines:
         if any("\0" in cell for cell in line):
             raise ValueError(f"{place}: has a NUL byte; save the file as text.")
-    return _of_lines(path, config, *zip(*read_lines, strict=True) or ((), ()))
+    lines, places = [line for line, _ in read_lines], [place for _, place in read_lines]
+    return _of_lines(path, config, lines, places)
 
 
 def _of_parquet(path: pathlib.Path, config: Config) -> Table:
@@ -341,7 +342,8 @@ def _of_columns(
       places: where each row is, in words.
     """
     header = [_plain(name) for name in header]
-    missing = {text for name in _names(config.missing) for text in (name, _as_number(name))}
+    said = [name.casefold() for name in _names(config.missing)]
+    missing = {text for name in said for text in (name, _as_number(name))}
     missing = frozenset({*_MISSING, *missing})
 
     def column(name):
@@ -358,6 +360,8 @@ def _of_columns(
         )
     if both := {*chosen} & {*target, *client}:
         raise ValueError(f"features names {both.pop()!r}, which is the target or the site.")
+    if "" in target:
+        raise ValueError(f"{of_target} is empty; name a column of {path}: {', '.join(header)}.")
     for name in (*target, *client, *chosen):
         if name not in header:
             raise ValueError(f"{path} has no column {name!r}, only {', '.join(header)}.")
