@@ -164,6 +164,11 @@ def _explain(argv: list[str], error: Exception) -> str:
     if unknown and isinstance(error, KeyError):
         return f"the config has no key {unknown[0]}; {suggest(unknown[0], known)}"
     text = str(error).splitlines()[0] if str(error) else f"the flags raise {type(error).__name__}."
+    if unknown and "malformed node" in text:
+        return (
+            f"--config.{unknown[0]} cannot be read: the config has no such key, and new ones take "
+            f"numbers; {suggest(unknown[0], known)}"
+        )
     # absl puts a tuple into this message.
     flag, of_boolean, _ = text.partition(": ('Non-boolean argument to boolean flag'")
     key, _, value = flag.removeprefix("flag ").partition("=")

@@ -322,9 +322,11 @@ def _clipped(config: ConfigDict) -> Aggregator | None:
     if epsilon is not None and (delta is None or not noise):
         missing = "privacy_delta" if noise else "noise_multiplier"
         raise ValueError(f"privacy_budget needs {missing} beside it.")
-    clip = _number(config, "clip_norm")
-    budget = None if epsilon is None else privacy.budget(epsilon, delta)
-    return privacy.gaussian(clip, noise or 0.0, budget=budget)
+    clip = _positive(config, "clip_norm")
+    with _naming("privacy_budget", epsilon):
+        budget = None if epsilon is None else privacy.budget(epsilon, delta)
+    with _naming("noise_multiplier", noise):
+        return privacy.gaussian(clip, noise or 0.0, budget=budget)
 
 
 def _bound(config: ConfigDict) -> Aggregator | None:
@@ -335,10 +337,11 @@ def _bound(config: ConfigDict) -> Aggregator | None:
                 "upload_quantile needs upload_norm beside it, the bound of the first round."
             )
         return None
-    norm = _number(config, "upload_norm")
+    norm = _positive(config, "upload_norm")
     if quantile is None:
         return fcojax.norm_bound(norm)
-    return fcojax.norm_quantile(_number(config, "upload_quantile"), norm)
+    with _naming("upload_quantile", quantile):
+        return fcojax.norm_quantile(_number(config, "upload_quantile"), norm)
 
 
 def _choice(config: ConfigDict, key: str, choices: tuple) -> Any:
@@ -350,6 +353,13 @@ def _choice(config: ConfigDict, key: str, choices: tuple) -> Any:
 
 def _number(config: ConfigDict, key: str, default: float | None = None) -> float:
     (number,) = _numbers(key, config.get(key, default))
+    return number
+
+
+def _positive(config: ConfigDict, key: str) -> float:
+    number = _number(config, key)
+    if not number > 0:
+        raise ValueError(f"{key} is {number}; pass a finite number above 0.")
     return number
 
 
