@@ -90,7 +90,7 @@ def parse(argv: list[str]) -> list[str]:
     logger.disabled = True  # it warns of a config that is refused in a sentence
     try:
         return flags.FLAGS([_with_quotes(argument) for argument in _last_of_each(argv)])
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a config that exits would end as a run that is done
         raise UserError(_explain(argv, error)) from error
     finally:
         logger.disabled = False
@@ -149,7 +149,7 @@ def refuse_unknown_keys(file: ConfigFile, config: ConfigDict) -> None:
             raise UserError(f"{what} {key}; {suggest(key, {*_flattened(known), *further})}")
 
 
-def _explain(argv: list[str], error: Exception) -> str:
+def _explain(argv: list[str], error: BaseException) -> str:
     given = [arg[len("--config.") :].split("=")[0] for arg in argv if arg[:9] == "--config."]
     path = config_among(argv)
     if nameless := [arg for arg in argv if arg.partition("=")[0] == "--config."]:
