@@ -115,7 +115,7 @@ def participation(law: str, cohort_size: int | None = None, lost: float = 0.0) -
         numbers = [kind(text) for kind, text in zip(kinds, texts, strict=True)]
     except ValueError:
         raise ValueError(f"participation is {law!r}; pass {form}.") from None
-    with _naming("participation", law):
+    with naming("participation", law):
         sampler = build(cohort_size, *numbers)
     return fcojax.dropout(sampler, lost) if lost else sampler
 
@@ -173,7 +173,7 @@ def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
 
 
 @contextlib.contextmanager
-def _naming(key: str, value: Any) -> Iterator[None]:
+def naming(key: str, value: Any) -> Iterator[None]:
     """Name the key in an error about a number within its text."""
     try:
         yield
@@ -274,7 +274,7 @@ def refuse_numbers_beyond_range(config: ConfigDict) -> None:
                 continue
             if not -most - 1 <= entry <= most:
                 raise ValueError(f"{key} is {entry}; whole numbers may be at most {most}.")
-            if entry < 0 and key.startswith("num_"):
+            if entry < 0 and (key.startswith("num_") or key == "data_seed"):
                 raise ValueError(f"{key} is {entry}; pass a number that is not negative.")
 
 
@@ -292,14 +292,14 @@ def _work(config: ConfigDict) -> Work:
 
 def _broadcast(config: ConfigDict) -> uploads.Compressor | None:
     text = config.get("broadcast")
-    with _naming("broadcast", text):
+    with naming("broadcast", text):
         return None if text is None else uploads.compressor_from_text(str(text), "broadcast")
 
 
 def _uploads(config: ConfigDict) -> tuple[Codec | None, Aggregator]:
     """Return how uploads are compressed, and bounded, clipped or hidden in noise."""
     text = config.get("codec")
-    with _naming("codec", text):
+    with naming("codec", text):
         codec, aggregator = Uploads() if text is None else uploads.from_text(str(text), "codec")
     own = [name for name in ("clip_norm", "upload_norm") if config.get(name) is not None]
     if own and aggregator is not MEAN:
@@ -323,9 +323,9 @@ def _clipped(config: ConfigDict) -> Aggregator | None:
         missing = "privacy_delta" if noise else "noise_multiplier"
         raise ValueError(f"privacy_budget needs {missing} beside it.")
     clip = _positive(config, "clip_norm")
-    with _naming("privacy_budget", epsilon):
+    with naming("privacy_budget", epsilon):
         budget = None if epsilon is None else privacy.budget(epsilon, delta)
-    with _naming("noise_multiplier", noise):
+    with naming("noise_multiplier", noise):
         return privacy.gaussian(clip, noise or 0.0, budget=budget)
 
 
@@ -340,7 +340,7 @@ def _bound(config: ConfigDict) -> Aggregator | None:
     norm = _positive(config, "upload_norm")
     if quantile is None:
         return fcojax.norm_bound(norm)
-    with _naming("upload_quantile", quantile):
+    with naming("upload_quantile", quantile):
         return fcojax.norm_quantile(_number(config, "upload_quantile"), norm)
 
 
