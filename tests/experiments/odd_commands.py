@@ -189,7 +189,9 @@ def command_case(rng: random.Random, folder: pathlib.Path) -> Case:
             continue
         arguments.append(f"--config.{key}={value}")
         wrong.append("fed_midd" if "fed_midd" in key else key.split(".")[-1])
-        if kind == "name" and len(value) > 2:  # the value tells which key it is of
+        if (kind == "name" or key == "groups") and len(
+            value
+        ) > 2:  # the value tells which key it is of
             wrong += value.split(":")[0].strip("=").split("=")[:2]
     if rng.random() < 0.1:
         key = _misspelt(rng, rng.choice([one for one in keys if "." not in one]))
@@ -419,7 +421,7 @@ def _cell(value: str) -> Callable[[Written], list[str]]:
 def _target(value: str) -> Callable[[Written], list[str]]:
     def fault(table: Written) -> list[str]:
         table.cells[table.any_row()][len(table.data.names)] = value
-        return ["y is", "but y has"]
+        return ["y is", "y has"]
 
     return fault
 
@@ -767,7 +769,8 @@ def judged(case: Case, code: int, said: str) -> Verdict:
         return Verdict("silent" if bad else "", said, case)
     if not case.wrong:
         return Verdict("needless", said, case)
-    if not any(name.lower() in said.lower() for name in case.wrong):
+    plain = unicodedata.normalize("NFC", said).lower()
+    if not any(unicodedata.normalize("NFC", name).lower() in plain for name in case.wrong):
         return Verdict("unnamed", said, case)
     return Verdict("", said, case)
 
