@@ -153,7 +153,7 @@ SELECT_KEYS: dict[str, tuple[str, tuple[str, ...]]] = {
     "tolerance": ("positive", ()),
     "concentration": ("positive", ()),
     "l1_fraction": ("share", ("0",)),
-    "least": ("share", ("0", "1")),
+    "least": ("", ("0", "1", "2", "-0.1", "nan", "abc")),
     "group_fraction": ("", ("2", "-1", "nan", "abc", "inf")),
     "one_standard_error": ("truth", ()),
     "loss": ("name", ("logit", "Linear")),

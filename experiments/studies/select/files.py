@@ -3,6 +3,7 @@
 import csv
 import importlib
 import pathlib
+import re
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,6 +35,7 @@ _READERS = {
     ".html": "read_html",
     ".xml": "read_xml",
 }
+_CONTROL = re.compile(r"[\0-\x08\x0e-\x1f]")  # other than those of white space
 _INDEX = ("", "Unnamed: 0", "__index_level_0__")  # names of an index that pandas wrote
 _MOST_FEATURES = 100_000_000  # their names take ten gigabytes
 _NPZ = "a numpy npz file"
@@ -254,8 +256,8 @@ def _of_csv(path: pathlib.Path, config: Config) -> Table:
         where = f"{path.name}, line {reader.line_num}"
         raise ValueError(f"{where}: {error}; is there an open quote?") from error
     for line, place in read_lines:
-        if any("\0" in cell for cell in line):
-            raise ValueError(f"{place}: has a NUL byte; save the file as text.")
+        if any(_CONTROL.search(cell) for cell in line):
+            raise ValueError(f"{place}: has a control character; save the file as text.")
     lines, places = [line for line, _ in read_lines], [place for _, place in read_lines]
     return _of_lines(path, config, lines, places)
 
