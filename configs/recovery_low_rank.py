@@ -66,6 +66,7 @@ def get_config():
 def quick(config):
     """Shrink the run to under a minute on a laptop."""
     config.client_lr = (0.005, 0.01)
+    config.own_grids.fast_fed_dual_avg.client_lr = (0.005, 0.01)
     config.seeds = (0,)
     config.num_rounds = 300
     config.stage_rounds = (50,)

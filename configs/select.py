@@ -2,16 +2,16 @@ r"""A sparse model from a user's file: path, validation, coefficients by name, l
 
     fcojax run select --workdir=runs/select
 
-With ``--config.data_dir=FILE`` an npz, CSV, Parquet or LIBSVM file (or the folder with it) in which
-every row has a site; without it, five sites are drawn. Four hospitals, each left out once:
+With ``--config.data_dir=FILE`` an npz, CSV, Parquet, Excel or LIBSVM file (or the folder with it)
+in which every row has a site; without it, five sites are drawn. Four hospitals, each left out once:
 
     fcojax run select --workdir=runs/heart \
         --config.data_dir=heart_disease.npz --config.features=X --config.target=num \
         --config.client=hospital --config.names=feature_names,hospital_names \
         --config.positive_above=0 --config.drop=slope,ca,thal
 
-Missing values (empty, NA or ?) become the feature's mean, and rows without a target are left out;
-both are counted on the page.
+Missing values (empty, NA, N/A, #N/A, NaN, NULL, None, ? or a dot, and what ``missing`` adds) become
+the feature's mean, and rows without a target are left out; both are counted on the page.
 
 With an empty ``--config.client=`` a file without sites is divided among ``num_clients``: each class
 in Dirichlet shares, which are uneven if ``concentration`` is small.
@@ -48,6 +48,7 @@ def get_config():
     config.num_clients = 10  # number of clients for a file without sites
     config.concentration = 0.5  # of the Dirichlet shares of each class
     config.names = ""  # of an npz file: the array of features' names, and after a comma of sites'
+    config.missing = ""  # further texts for a missing value, as -999,unknown
     config.drop = ("",)  # features to leave out, as age,dose
     config.positive_above = float("inf")  # a threshold that turns numbers into two classes
 

@@ -1,4 +1,4 @@
-r"""Your own table: algorithms over rates, on a CSV, Parquet, npz or LIBSVM file.
+r"""Your own table: algorithms over rates, on a CSV, Excel, Parquet, npz or LIBSVM file.
 
     fcojax run FILE.csv --workdir=runs/table \
         --config.target=died --config.client=hospital --config.positive_above=0
@@ -25,6 +25,7 @@ def get_config():
         client="client",  # the column of clients; empty: rows are divided among num_clients
         features="",  # columns, as age,dose; empty: all others; of an npz file, an array
         drop=("",),  # features to leave out, as age,dose
+        missing="",  # further texts for a missing value, as -999,unknown
         loss="logistic",  # linear, logistic, poisson, huber, median or squared_hinge
         positive_above=float("inf"),  # a threshold that turns numbers into two classes
         algorithms=("fed_dual_avg", "fed_mid", "scaffold", "composite_fl"),

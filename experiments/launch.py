@@ -23,7 +23,7 @@ from typing import Any
 
 from absl import flags
 
-from experiments.process.invocation import speak
+from experiments.process.invocation import speak, write_any_letter
 
 _NAME = re.compile(r"[\w.+=-]+")
 # The exit code of a run whose arguments are wrong, which another attempt does not change.
@@ -208,6 +208,7 @@ def _flags() -> flags.FlagValues:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the list, or write the script; return 0 if all runs are finished."""
+    write_any_letter()
     argv, values = sys.argv[1:] if argv is None else argv, _flags()
     if {"--help", "-h"} & set(argv):
         print(f"{__doc__}\n{values.get_help()}")

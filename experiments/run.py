@@ -20,7 +20,13 @@ from ml_collections import ConfigDict
 from rich.console import Console
 
 from experiments.cli import options
-from experiments.cli.console import Progress, display_on, print_plain, printed, results
+from experiments.cli.console import (
+    Progress,
+    display_on,
+    print_plain,
+    printed,
+    results,
+)
 from experiments.cli.help import manual
 from experiments.config import config_file
 from experiments.config.settings import refuse_numbers_beyond_range, resolve, set_precision
@@ -39,6 +45,7 @@ from experiments.study import Study, split_names
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parse the command line; a mistake ends in one line and exit code 2."""
+    invocation.write_any_letter()
     try:
         if {"--help", "-h", "-help", "--helpshort"} & set(argv):
             print_plain(manual(options.config_among(argv), options.__name__))
@@ -53,9 +60,6 @@ _say = functools.partial(invocation.speak, "run")
 
 def main(argv: list[str]) -> None:
     """Run the experiment and exit with its status."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError):
-            stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]
     silence_orbax_threads()
     try:
         with watched() as watch:

@@ -5,9 +5,9 @@
     fcojax copy lasso mine.py
     fcojax check mine:scaffold
 
-A wheel carries the launcher and the configs in a folder of its own, so that it takes no top-level
-names such as ``experiments``; in a clone they lie beside the library. Each command is a module that
-declares its own flags; here the module is found, and the config by its name.
+A wheel has the launcher and the configs in a separate folder, so that it installs no top-level
+names such as ``experiments``; in a clone they are beside the library. Each command is a module that
+declares its own flags; this file finds the module, and the config by its name.
 """
 
 import ast
@@ -24,7 +24,7 @@ import fcojax
 _PACKAGED = pathlib.Path(__file__).parent / "_launcher"
 # The folder of ``experiments`` and ``configs``.
 LAUNCHER = _PACKAGED if _PACKAGED.is_dir() else pathlib.Path(__file__).parent.parent
-_TABLES = (".csv", ".parquet", ".npz", ".svm", ".libsvm")
+_TABLES = (".csv", ".xlsx", ".parquet", ".npz", ".svm", ".libsvm")
 _NEEDED = ("filelock", "jinja2", "ml_collections", "matplotlib", "rich")
 
 
@@ -32,9 +32,9 @@ class Command(NamedTuple):
     """A command.
 
     Attributes:
-      arguments: what is typed behind it, for the usage.
+      arguments: its arguments, for the usage.
       summary: what it does.
-      module: what is run, ``None`` for a list of the configs.
+      module: the module that runs, ``None`` for a list of the configs.
     """
 
     arguments: str
@@ -73,7 +73,7 @@ def main() -> None:
             _dispatch(*(sys.argv[1:] or ["--help"]))
         finally:
             sys.stdout.flush()
-    except BrokenPipeError:  # as of fcojax configs | head
+    except BrokenPipeError:  # as in fcojax configs | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -138,7 +138,7 @@ def summary(path: pathlib.Path) -> str:
 
 
 def _copy(*arguments: str) -> None:
-    """Write a config to a new file, with the commands of its docstring as they are typed there."""
+    """Copy a config to a new file, and change the commands in its docstring accordingly."""
     if len(arguments) != 2 or not arguments[1].endswith(".py"):
         _leave("copy takes a config and the name of a new file; type fcojax copy NAME FILE.py.")
     name, target = arguments
@@ -163,7 +163,7 @@ def _known(name: str) -> pathlib.Path:
 
 
 def _with_config(arguments: Sequence[str]) -> list[str]:
-    """Write ``lasso`` or ``mine.py`` in front as ``--config=FILE``."""
+    """Replace ``lasso`` or ``mine.py`` in front by ``--config=FILE``."""
     if not arguments or arguments[0].startswith("-"):
         return list(arguments)
     name, *rest = arguments

@@ -1,11 +1,11 @@
-"""What an argument may be, said once: in its annotation.
+"""Checks of arguments by their annotations.
 
-``validated`` reads the annotations of a function and refuses a call that does not fit them in one
-sentence, "X is V; pass Y.". Only what is annotated with these is looked at:
+``validated`` reads the annotations of a function and refuses a call that does not fit them with one
+sentence, "X is V; pass Y.". It checks arguments with these annotations:
 
 - the numbers of ``fcojax.types`` (``Positive``, ``NonNegative``, ``Probability``, ``Share``,
-  ``Real``, ``Count``, ``CountOrZero``, ``Seed``); traced ones pass, but for counts and seeds;
-- a class of the library, such as ``Penalty``, which may say how one is made in ``example``;
+  ``Real``, ``Count``, ``CountOrZero``, ``Seed``); traced ones pass, except counts and seeds;
+- a class of the library, such as ``Penalty``; its ``example`` may show how to make one;
 - ``bool``, so that a text such as "no" does not count as true;
 - ``Literal["a", "b"]``, ``Callable[...]``, ``Mapping``; a union of any of these with ``None``.
 """
@@ -34,7 +34,7 @@ _MOST_LETTERS = 80
 
 
 def shown(value: Any) -> str:
-    """Return a value for an error message: on one line, and not long."""
+    """Return a short text of a value, on one line, for an error message."""
     text = " ".join(repr(value).split())
     return text if len(text) <= _MOST_LETTERS else text[: _MOST_LETTERS - 3] + "..."
 
@@ -42,7 +42,7 @@ def shown(value: Any) -> str:
 def validated(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Decorate a function so that it refuses arguments that its annotations exclude.
 
-    Counts arrive as Python integers, also those of numpy; a number is one, and no array of them.
+    Counts are converted to Python integers, also numpy's; arrays are refused in place of a number.
 
     Example:
       >>> from fcojax.types import Count, Positive
@@ -84,9 +84,9 @@ def checked_value(name: str, value: Any, annotation: Any, *, single: bool = Fals
     """Return a value that its annotation allows; raise ``ValueError`` for any other.
 
     Args:
-      name: of the argument, for the message.
-      value: what was passed.
-      annotation: of the argument, with its extras.
+      name: the argument's name, for the message.
+      value: the value that was passed.
+      annotation: the argument's annotation, with its extras.
       single: whether an array of numbers is refused.
     """
     kinds = _alternatives(annotation)
@@ -94,7 +94,7 @@ def checked_value(name: str, value: Any, annotation: Any, *, single: bool = Fals
         return None
     known = [kind for kind in kinds if _is_known(kind)]
     if len(known) != len([kind for kind in kinds if kind is not type(None)]):
-        return value  # one of the alternatives is not ours to judge
+        return value  # one of the alternatives cannot be checked
     for kind in known:
         numbers = numbers_of(kind)
         if numbers is not None and numbers.whole:
@@ -114,19 +114,19 @@ def checked_value(name: str, value: Any, annotation: Any, *, single: bool = Fals
 
 
 def numbers_of(annotation: Any) -> Numbers | None:
-    """Return which numbers an annotation allows; ``None`` if it is not one of numbers."""
+    """Return the numbers that an annotation allows; ``None`` if it is not about numbers."""
     extras = typing.get_args(annotation)[1:] if typing.get_origin(annotation) is Annotated else ()
     return next((extra for extra in extras if isinstance(extra, Numbers)), None)
 
 
-@functools.cache
+@functools.lru_cache(256)  # types may be made in a loop
 def field_annotations(fields: type) -> dict[str, Any]:
     """Return the annotations of a NamedTuple's fields, with their extras."""
     return _resolved(fields)
 
 
 def _resolved(annotated: Any) -> dict[str, Any]:
-    """Return annotations by name, without those whose names exist for a type checker alone."""
+    """Return annotations by name, without those whose names exist only for a type checker."""
     # A file that was executed without being imported, such as a config, is not in sys.modules.
     module = getattr(sys.modules.get(annotated.__module__), "__dict__", {})
     found, names = {}, getattr(annotated, "__globals__", module)
@@ -144,7 +144,7 @@ def _alternatives(annotation: Any) -> tuple:
 
 
 def _is_known(kind: Any) -> bool:
-    """Whether ``validated`` judges this kind of annotation."""
+    """Return whether ``validated`` checks this kind of annotation."""
     origin = typing.get_origin(kind)
     if numbers_of(kind) is not None or _is_callable(kind):
         return True
@@ -197,10 +197,10 @@ def at_most(name: str, value: Any, largest: Any, because: str = "", otherwise: s
     """Return a number that is not above another; raise ``ValueError`` if it is.
 
     Args:
-      name: of the argument.
-      value: what was passed.
+      name: the argument's name.
+      value: the value that was passed.
       largest: the largest number that is allowed.
-      because: what follows the value in the message, as in " but the problem has 5 clients".
+      because: the text after the value in the message, as in " but the problem has 5 clients".
       otherwise: what else may be passed, as in ", or None".
     """
     if value > largest:

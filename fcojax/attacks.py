@@ -31,7 +31,7 @@ class Attack(NamedTuple):
     """What bad clients send.
 
     Attributes:
-      name: how it is made.
+      name: the call that makes it.
       alone: ``(leaf, key) -> leaf`` for each leaf of an honest upload; ``None`` if it needs others.
       together: ``(points, weights, bad) -> point``: what all bad clients send, given the honest
         uploads of all clients, of shape [n, d], their weights and which clients are bad.
@@ -63,10 +63,10 @@ class Flagged(NamedTuple):
 
 @validated
 def scaled(factor: Real) -> Attack:
-    """Return the attack that sends a multiple of the honest upload: a flipped sign, a thousandfold.
+    """Return the attack that sends a multiple of the honest upload, such as -1 or 1000 times it.
 
     Args:
-      factor: of the upload.
+      factor: the factor.
 
     Example:
       >>> scaled(1000.0).alone(jnp.array([0.5]), None).tolist()
@@ -183,10 +183,10 @@ def mimic(client: CountOrZero = 0) -> Attack:
 def strongest(
     direction: Attack, mean: Callable[[Array, Array], Array], *, num_strengths: int = 20
 ) -> Attack:
-    """Return the attack along a direction whose strength moves a mean farthest, by a line search.
+    """Return the attack along a direction, as far as moves a robust mean most, by a line search.
 
     Args:
-      direction: an attack that sees all uploads, such as ``little_is_enough(1.0)``.
+      direction: an attack that uses all uploads, such as ``little_is_enough(1.0)``.
       mean: ``(points, weights) -> point``, the mean that is attacked.
       num_strengths: strengths that are tried, from a half to ten times the direction's.
 
@@ -205,7 +205,7 @@ def strongest(
     along = direction.together
     if along is None:
         raise ValueError(
-            f"direction is {direction.name}, which looks at no other uploads; pass "
+            f"direction is {direction.name}, which uses no other uploads; pass "
             "little_is_enough(...) or inner_product(...)."
         )
 
@@ -235,7 +235,7 @@ def attacked(algorithm: Algorithm, clients: Sequence[int], attack: Attack) -> Al
     Args:
       algorithm: the algorithm.
       clients: indices of the bad clients.
-      attack: what they send; ``Public`` parts stay.
+      attack: what they send; ``Public`` parts are unchanged.
 
     Example:
       >>> import fcojax
@@ -323,10 +323,10 @@ def seeing_all(attack: Attack, plan: Plan | Work) -> Plan:
         collect=STACK,
         finish=finish,
     )
-    return plan._replace(codec=_beside(codec or _AS_IT_IS), aggregator=aggregator)
+    return plan._replace(codec=_beside(codec or _UNCHANGED), aggregator=aggregator)
 
 
-_AS_IT_IS = Codec(
+_UNCHANGED = Codec(
     lambda payload: (),
     lambda hparams, payload, residual, *keys: (payload, residual),
     lambda encoded: encoded,

@@ -1,7 +1,7 @@
-"""Estimators for scikit-learn that call ``select``, with a site for each row.
+"""Estimators for scikit-learn that call ``select``; every row belongs to a site.
 
-They need scikit-learn, ``pip install 'fcojax[data]'``, and are imported by themselves: ``from
-fcojax.estimators import SparseRegressor``.
+They need scikit-learn, ``pip install 'fcojax[data]'``, and an explicit import:
+``from fcojax.estimators import SparseRegressor``.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from fcojax.transforms import Penalty, l1, named, on_subtree
 
 
 class _Sparse(BaseEstimator):
-    """What both estimators share."""
+    """The common part of both estimators."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class _Sparse(BaseEstimator):
 
 
 class SparseRegressor(RegressorMixin, _Sparse):
-    """Sparse least squares with a free bias over sites, its strength chosen by ``select``.
+    """Sparse least squares over sites, with a bias without penalty and a strength from ``select``.
 
     Args:
       penalty: psi on ``kernel`` and ``bias``; ``None`` for l1 on the kernel.
@@ -93,7 +93,7 @@ class SparseRegressor(RegressorMixin, _Sparse):
       least: see ``select``.
       tolerance: see ``select``.
       max_rounds: see ``select``.
-      random_state: of the folds, as everywhere in scikit-learn.
+      random_state: seed of the folds, as in scikit-learn.
 
     Example:
       >>> import numpy as np
@@ -127,7 +127,7 @@ class SparseRegressor(RegressorMixin, _Sparse):
 
 
 class SparseClassifier(ClassifierMixin, _Sparse):
-    """Sparse logistic or softmax regression over sites, its strength chosen by ``select``.
+    """Sparse logistic or softmax regression over sites, with a strength from ``select``.
 
     The arguments are those of ``SparseRegressor``.
 

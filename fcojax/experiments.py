@@ -1,7 +1,7 @@
-"""Public names for experiments of your own: what a config for ``fcojax run FILE.py`` imports.
+"""Public names for your own experiments, which a config for ``fcojax run FILE.py`` imports.
 
-Needs ``pip install 'fcojax[experiments]'``. The launcher lies beside the library in a clone and in
-a folder of its own in a wheel; from here its names are the same in both.
+Needs ``pip install 'fcojax[experiments]'``. The launcher is beside the library in a clone and in a
+separate folder in a wheel; its names here are the same in both.
 """
 
 import os

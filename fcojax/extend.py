@@ -1,9 +1,9 @@
 """Names for authors of further algorithms, aggregators, samplers and tools.
 
-``import fcojax`` is for users. What builds on the core from outside, as ``fcojax.uploads``,
-``fcojax.robust``, ``fcojax.privacy``, ``fcojax.selection`` and ``fcojax.flower`` do, imports
-``fcojax``, its public packages and this module, and nothing else. The names here are under the
-deprecation policy of the library; they are documented where they are defined.
+``import fcojax`` is for users. Packages that build on the core, such as ``fcojax.uploads``,
+``fcojax.robust``, ``fcojax.privacy``, ``fcojax.selection`` and ``fcojax.flower``, import only
+``fcojax``, its public packages and this module. The names here are under the deprecation policy of
+the library; they are documented where they are defined.
 """
 
 # ruff: noqa: F401
@@ -24,7 +24,7 @@ from fcojax.arguments import (
     validated,
 )
 from fcojax.engine.aggregation import (
-    Population,
+    TotalWeights,
     aggregate,
     decoded_upload,
 )

@@ -49,8 +49,8 @@ class _Composite(NamedTuple):
 class _Iterate(NamedTuple):
     point: Params
     subgradient: Params  # of psi at the point
-    ahead: Params  # the extrapolated point, at which gradients are taken
-    plain: Array  # whether ``ahead`` is the point itself
+    extrapolated: Params  # the extrapolated point, at which gradients are taken
+    plain: Array  # whether ``extrapolated`` is the point itself
     momentum: Array
     smoothness: Array  # L
     unit: Array  # the denominator of the residual when it was last computed
@@ -87,7 +87,7 @@ def fista(
       params: the starting point; its dtype is the precision of the solve.
       context: arrays that F needs, passed as arguments so that they are not constants of the
         compiled program.
-      tolerance: on the relative residual; below about 1e-5 it may not be reached in float32.
+      tolerance: largest relative residual; below about 1e-5 it may not be reached in float32.
       max_steps: the solver stops after this number of steps, with ``converged`` false.
 
     Returns:
@@ -120,7 +120,7 @@ def optimum(
       problem: the problem, whose training clients are pooled.
       penalty: psi.
       scale: the strength of psi, at least 0.
-      tolerance: on the relative residual, as for ``fista``.
+      tolerance: largest relative residual, as for ``fista``.
       max_steps: the solver stops after this number of steps, with ``converged`` false.
 
     Returns:
@@ -141,7 +141,7 @@ def optimum(
         return jax.device_get(found)
 
 
-@jit_per(3)
+@jit_per(num_static=3)
 @in_full_precision
 def _solve(smooth, penalty, max_steps, scale, params, context, tolerance) -> Solution:
     def value(w):
@@ -184,8 +184,8 @@ def _first(params: Params, gradient: Params, smoothness: Array) -> _Iterate:
 
 
 def _step(problem: _Composite, iterate: _Iterate, tolerance: Scalar, max_steps: int) -> _Iterate:
-    ahead = iterate.ahead
-    value, gradient = problem.value_and_gradient(ahead)
+    extrapolated = iterate.extrapolated
+    value, gradient = problem.value_and_gradient(extrapolated)
     # The residual needs the gradient at a point with a known subgradient, that is, after a step
     # without momentum. Otherwise the length of the step decides when to restart and compute it.
     residual, unit = jax.lax.cond(
@@ -193,9 +193,9 @@ def _step(problem: _Composite, iterate: _Iterate, tolerance: Scalar, max_steps: 
         lambda: _residual(problem, iterate.point, gradient, iterate.subgradient),
         lambda: (jnp.full_like(iterate.residual, jnp.inf), iterate.unit),
     )
-    smoothness = _majorising(problem, ahead, value, gradient, 0.9 * iterate.smoothness)
-    point = _move(problem, ahead, gradient, smoothness)
-    gap, move = tree.sub(ahead, point), tree.sub(point, iterate.point)
+    smoothness = _majorising(problem, extrapolated, value, gradient, 0.9 * iterate.smoothness)
+    point = _move(problem, extrapolated, gradient, smoothness)
+    gap, move = tree.sub(extrapolated, point), tree.sub(point, iterate.point)
     uphill = tree.vdot(gap, move) > 0
     restart = uphill | (smoothness * _largest(gap) <= tolerance * unit)
     restart |= iterate.num_steps + 1 >= max_steps
@@ -205,7 +205,7 @@ def _step(problem: _Composite, iterate: _Iterate, tolerance: Scalar, max_steps: 
     taken = _Iterate(
         point=point,
         subgradient=tree.sub(tree.scale(smoothness, gap), gradient),
-        ahead=tree.add_scaled(point, weight, move),
+        extrapolated=tree.add_scaled(point, weight, move),
         plain=weight == 0,
         momentum=momentum.astype(iterate.momentum.dtype),
         smoothness=smoothness,
@@ -218,8 +218,8 @@ def _step(problem: _Composite, iterate: _Iterate, tolerance: Scalar, max_steps: 
     return tree.where(done, iterate._replace(residual=residual, done=done), taken)
 
 
-def _move(problem: _Composite, ahead: Params, gradient: Params, smoothness: Array) -> Params:
-    return problem.prox(tree.add_scaled(ahead, -1 / smoothness, gradient), smoothness)
+def _move(problem: _Composite, extrapolated: Params, gradient: Params, smoothness: Array) -> Params:
+    return problem.prox(tree.add_scaled(extrapolated, -1 / smoothness, gradient), smoothness)
 
 
 def _residual(
@@ -236,13 +236,15 @@ def _residual(
     return jnp.where(size == 0, 0, size / unit), unit
 
 
-def _majorising(problem, ahead: Params, value: Array, gradient: Params, smoothness: Array) -> Array:
-    """L, doubled until the quadratic model at ``ahead`` is above F at the end of the step."""
+def _majorising(
+    problem, extrapolated: Params, value: Array, gradient: Params, smoothness: Array
+) -> Array:
+    """Return L, doubled until the quadratic model is above F at the end of the step."""
     epsilon = jnp.finfo(value.dtype).eps
 
     def too_small(smoothness):
-        point = _move(problem, ahead, gradient, smoothness)
-        move = tree.sub(point, ahead)
+        point = _move(problem, extrapolated, gradient, smoothness)
+        move = tree.sub(point, extrapolated)
         new_value, along = problem.value(point), tree.vdot(gradient, move)
         allowed = smoothness / 2 * tree.vdot(move, move)
         rounding = 4 * epsilon * (jnp.abs(value) + jnp.abs(new_value) + jnp.abs(along))

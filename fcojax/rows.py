@@ -1,4 +1,4 @@
-"""Results as tables: of runs and sweeps in Python, and of what the command ``fcojax run`` wrote."""
+"""Results as tables: of runs and sweeps in Python, and of the command ``fcojax run``."""
 
 import json
 import os
@@ -18,7 +18,7 @@ def to_frame(grid: PyTree, keys: Key, history: PyTree) -> Any:
     The columns are the hyperparameters by name, ``seed``, the number of the key, and the entries of
     the history, such as ``round``. An entry ``v`` that is a vector has the columns ``v.0``,
     ``v.1``, .... Hyperparameters in float32 are rounded to seven digits, so that
-    ``frame[frame.client_lr == 0.1]`` finds its rows; a schedule has its value of the row's round.
+    ``frame[frame.client_lr == 0.1]`` finds its rows; a schedule has its value in the row's round.
 
     Needs pandas, ``pip install 'fcojax[pandas]'``.
 
@@ -49,8 +49,8 @@ def to_frame(grid: PyTree, keys: Key, history: PyTree) -> Any:
     leading = {shape[: len(runs) + 1] for shape in shapes.values()}
     if len(leading) != 1 or any(shape[:-1] != runs or len(shape) <= len(runs) for shape in leading):
         raise ValueError(
-            f"the history has shapes {shapes}; pass the one that goes with this grid and these "
-            f"keys, whose arrays begin with the axes {[*runs, 'evaluations']}."
+            f"the history has shapes {shapes}; pass the one of this grid and these keys, whose "
+            f"arrays begin with the axes {[*runs, 'evaluations']}."
         )
     axes = (*runs, *leading.pop()[len(runs) :])
     if not runs:
@@ -70,7 +70,7 @@ def to_frame(grid: PyTree, keys: Key, history: PyTree) -> Any:
 def read(path: str | os.PathLike) -> Any:
     """Return the rows that a run of the command ``fcojax run`` wrote, as a pandas frame.
 
-    Needs pandas, ``pip install 'fcojax[pandas]'``; ``load`` does without.
+    Needs pandas, ``pip install 'fcojax[pandas]'``; ``load`` does not.
 
     Args:
       path: the workdir of the run, or its file ``rows.jsonl``.
@@ -94,7 +94,7 @@ def load(path: str | os.PathLike) -> list[dict[str, Any]]:
     path = pathlib.Path(path)
     file = path / "rows.jsonl" if path.is_dir() else path
     if not file.is_file():
-        raise ValueError(f"{file} is no file; pass the workdir of a run, or its rows.jsonl.")
+        raise ValueError(f"{file} is not a file; pass the workdir of a run, or its rows.jsonl.")
     rows = []
     for number, line in enumerate(file.read_bytes().split(b"\n")[:-1], 1):
         try:
@@ -128,7 +128,7 @@ def _hyperparameters(
 
 
 def _flat(name: str, values: np.ndarray, axes: tuple[int, ...]) -> dict[str, np.ndarray]:
-    """Return one column per number that each evaluation has."""
+    """Return one column for each entry that a metric has per evaluation."""
     inner = values.shape[len(axes) :]
     columns = np.broadcast_to(values, axes + inner).reshape(-1, *inner)
     return {

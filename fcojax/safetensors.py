@@ -1,4 +1,4 @@
-"""Models as safetensors: arrays by name in a file that every framework reads, and no code in it.
+"""Models as safetensors: arrays by name in a file without code, which every framework reads.
 
 A file is the length of a header, the header as JSON, and the numbers. The name of an array is the
 path to it in its pytree, as in ``layers.0.kernel``.
@@ -75,8 +75,8 @@ def loads(data: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Return the arrays by name, and the metadata, of the bytes of a safetensors file.
 
     Args:
-      data: the bytes. They may come from anywhere: nothing in them is run, and what is no
-        safetensors file is refused.
+      data: the bytes. They may come from anywhere: nothing in them is run, and other formats are
+        refused.
 
     Example:
       >>> import fcojax
@@ -98,11 +98,11 @@ def loads(data: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
 
 
 def filled(like: PyTree, arrays: dict[str, np.ndarray]) -> PyTree:
-    """Return a pytree of the form of another one with these arrays in it.
+    """Return a pytree with the structure of another one and these arrays.
 
     Args:
       like: a pytree of arrays, or of their shapes.
-      arrays: by name, as from ``loads``.
+      arrays: arrays by name, as from ``loads``.
 
     Example:
       >>> import fcojax, numpy as np
@@ -124,7 +124,7 @@ def filled(like: PyTree, arrays: dict[str, np.ndarray]) -> PyTree:
 
 
 def save(path: str | os.PathLike, params: PyTree, metadata: dict[str, str] | None = None) -> None:
-    """Write a model to a safetensors file, which is complete or not there.
+    """Write a model to a safetensors file, which appears when it is complete.
 
     Args:
       path: the file, replaced if it exists.

@@ -36,7 +36,7 @@ def permuted(key: Key | Seed, size: Array | int, stream: Array, position: Array)
     """Return entry ``position`` of random permutation number ``stream`` of ``range(size)``.
 
     Permutations of different streams, or of different keys, are independent. Each round pairs x
-    with ``pivot - x`` modulo ``size`` and swaps the two if a hash of the pair says so.
+    with ``pivot - x`` modulo ``size`` and swaps the two or not, by a hash of the pair.
 
     Args:
       key: a PRNG key, or its seed.

@@ -95,11 +95,11 @@ def floats(x: PyTree) -> PyTree:
 
 
 def cast_like(x: PyTree, like: PyTree) -> PyTree:
-    """Cast each leaf to the dtype of another; where that is of integers, x remains floating point.
+    """Cast each leaf to the dtype of another; where that is an integer, x stays floating point.
 
     Args:
       x: a pytree, such as means.
-      like: a pytree of the same structure, such as what they are means of.
+      like: a pytree of the same structure, such as the averaged values.
     """
 
     def cast(leaf, other):
@@ -151,7 +151,7 @@ def euclidean_norm(x: PyTree) -> Array:
 
 
 def safe_unit(top: Array) -> Array:
-    """Return a divisor for entries of which ``top`` is the largest: about ``top``, or 1 if it is 0.
+    """Return a divisor for entries up to ``top``: about ``top``, or 1 if it is 0.
 
     Its inverse is a normal number too, so that entries may be multiplied by it.
     """

@@ -1,4 +1,4 @@
-"""Names used in signatures: arrays and pytrees, and what a number in an argument may be."""
+"""Names used in signatures: arrays and pytrees, and the numbers that an argument may be."""
 
 import math
 from collections.abc import Callable
@@ -17,7 +17,7 @@ class Numbers(NamedTuple):
     """The numbers that an argument may hold.
 
     Attributes:
-      needed: the same in words, as in "pass a number above 0".
+      needed: the numbers in words, as in "pass a number above 0".
       holds: whether an array of finite numbers is among them, entry by entry.
       whole: whether they have to be whole, and known before tracing.
       largest: the largest of them if they have to be whole; rounds, steps and clients are int32.

@@ -79,7 +79,7 @@ def test_programs_of_the_last_static_arguments_are_kept_and_others_let_go():
     """``jax.jit`` does the same for a function without references."""
     traced = []
 
-    @jit_per(1)
+    @jit_per(num_static=1)
     def apply(function, x):
         traced.append(function)
         return function(x)
@@ -93,6 +93,35 @@ def test_programs_of_the_last_static_arguments_are_kept_and_others_let_go():
     gc.collect()
     assert first() is None and last() is not None
     assert apply.lower(last(), 1.0).as_text().startswith("module @jit_apply")
+
+
+def test_programs_of_the_last_shapes_are_kept_and_others_let_go():
+    """Data objects of a thousand shapes made as many programs, each of some megabytes."""
+    traced = []
+
+    @jit_per(1, kept=3)
+    def apply(function, x):
+        traced.append(x.shape)
+        return function(x)
+
+    def double(x):
+        return 2 * x
+
+    def num_alive():
+        gc.collect()
+        return len(jax.devices()[0].client.live_executables())
+
+    shapes = [np.ones(size) for size in range(1, 21)]
+    before = num_alive()
+    for x in shapes:
+        np.testing.assert_array_equal(apply(double, x), 2 * x)
+    assert len(traced) == 20 and num_alive() - before <= 2 * 3
+    # One that is in use stays, also while others come.
+    del traced[:]
+    for x in shapes[:3]:
+        apply(lambda x: x + 1, np.ones(1))
+        apply(double, shapes[-1])
+    assert traced.count((20,)) <= 1
 
 
 def run_once(loss, data, number):
@@ -136,6 +165,99 @@ def select_once(loss, data, number):
 
 def optimum_once(loss, data, number):
     fcojax.reference.optimum(problem_of(loss, data), transforms.l1(), 1.0 + number, max_steps=10)
+
+
+def fixed_loss(w, rows):
+    return (w[0] - rows["a"]) ** 2
+
+
+def numbered(penalty, strength=0.1, plan=None, data=None):
+    """What changes from call to call, as the arguments of ``run``, ``sweep`` and ``solve``."""
+    chosen = fcojax.algorithms.fed_dual_avg(fixed_loss, transforms.euclidean(penalty))
+    hparams = chosen.hparams_type(client_lr=0.1, penalty_scale=strength)
+    data = fcojax.from_rows({"a": np.arange(4.0)}, [2, 2]) if data is None else data
+    return chosen, hparams, jnp.zeros(1), data, jax.random.key(0), plan or fcojax.local_steps(1)
+
+
+def shifted(number):
+    return fcojax.from_rows({"a": np.arange(4.0) + number}, [2, 2])
+
+
+CHANGES = {
+    "strengths": lambda number: numbered(transforms.l1(), 0.1 + number / 1e4),
+    "data": lambda number: numbered(transforms.l1(), data=shifted(number)),
+    "penalties": lambda number: numbered(transforms.huber(0.5 + number / 1e4)),
+    "plans": lambda number: numbered(
+        transforms.l1(),
+        plan=fcojax.Plan(
+            fcojax.local_steps(1), fcojax.dropout(fcojax.everyone(), (1 + number) / 3000)
+        ),
+    ),
+}
+
+
+def run_with(arguments):
+    fcojax.run(*arguments, num_rounds=2)
+
+
+def sweep_with(arguments):
+    chosen, hparams, params, data, key, plan = arguments
+    rates = {"client_lr": [0.1, 0.2], "penalty_scale": [hparams.penalty_scale]}
+    grid = fcojax.grid.product(type(hparams), **rates)
+    fcojax.sweep(chosen, grid, params, data, key[None], plan, num_rounds=2)
+
+
+def within(hparams, w, data):
+    return {"violation": w[0] ** 2}
+
+
+def solve_with(arguments):
+    fcojax.solve(*arguments, max_rounds=20, certificate=within)
+
+
+def select_with(arguments):
+    chosen, hparams, _, data, *_ = arguments
+    fcojax.select(
+        problem_of(fixed_loss, data),
+        transforms.l1(),
+        strengths=[1.0 + hparams.penalty_scale],
+        hparams=fcojax.algorithms.fed_mid_osp.Hparams(0.1),
+        max_rounds=10,
+    )
+
+
+def resident_mebibytes():
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("call", [run_with, sweep_with, solve_with, select_with])
+@pytest.mark.parametrize("change", ["strengths", "data"])
+def test_a_thousand_strengths_and_data_objects_take_no_memory(change, call):
+    """They are arguments of one program; JAX keeps the last calls of ``eval_shape``, 5 kB each."""
+    sizes, programs = [], []
+    for number in range(1000):
+        call(CHANGES[change](number))
+        if number in (99, 499, 999):
+            gc.collect()
+            sizes.append(resident_mebibytes())
+            programs.append(len(jax.devices()[0].client.live_executables()))
+    assert sizes[2] - sizes[1] < 10 and sizes[2] - sizes[0] < 20, sizes
+    assert programs[0] == programs[2], programs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("call", [run_with, sweep_with, solve_with])
+@pytest.mark.parametrize("change", ["penalties", "plans"])
+def test_programs_of_a_hundred_penalties_and_plans_are_let_go(change, call):
+    """Each is a program, of which the last are kept; of a factory's results the last 256."""
+    alive = []
+    for number in range(120):
+        call(CHANGES[change](number))
+        if number in (79, 119):
+            gc.collect()
+            alive.append(len(jax.devices()[0].client.live_executables()))
+    assert alive[1] <= alive[0] + 2, alive
 
 
 @pytest.mark.slow

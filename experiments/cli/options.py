@@ -91,7 +91,7 @@ def parse(argv: list[str]) -> list[str]:
     logger.disabled = True  # absl would log a warning beside our own error message
     try:
         return flags.FLAGS([_with_quotes(argument) for argument in _last_of_each(argv)])
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a config that exits would end as a run that is done
         raise UserError(_explain(argv, error)) from error
     finally:
         logger.disabled = False
@@ -150,9 +150,11 @@ def refuse_unknown_keys(file: ConfigFile, config: ConfigDict) -> None:
             raise UserError(f"{what} {key}; {suggest(key, {*_flattened(known), *further})}")
 
 
-def _explain(argv: list[str], error: Exception) -> str:
+def _explain(argv: list[str], error: BaseException) -> str:
     given = [arg[len("--config.") :].split("=")[0] for arg in argv if arg[:9] == "--config."]
     path = config_among(argv)
+    if nameless := [arg for arg in argv if arg.partition("=")[0] == "--config."]:
+        return f"{nameless[0]} names no key; pass --config.KEY=VALUE."
     if given and path is None:
         return "--config.KEY also needs --config=FILE."
     try:
@@ -166,6 +168,11 @@ def _explain(argv: list[str], error: Exception) -> str:
     if flag in known or flag in MEANINGS:
         return f"{flag} is a key of the config; pass --config.{flag}=VALUE."
     text = str(error).splitlines()[0] if str(error) else f"the flags raise {type(error).__name__}."
+    if unknown and "malformed node" in text:
+        return (
+            f"--config.{unknown[0]} cannot be read: the config has no such key, and new ones take "
+            f"numbers; {suggest(unknown[0], known)}"
+        )
     # absl puts a tuple into this message.
     flag, of_boolean, _ = text.partition(": ('Non-boolean argument to boolean flag'")
     key, _, value = flag.removeprefix("flag ").partition("=")

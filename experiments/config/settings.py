@@ -1,7 +1,8 @@
 """Check a config and turn it into settings."""
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -114,7 +115,8 @@ def participation(law: str, cohort_size: int | None = None, lost: float = 0.0) -
         numbers = [kind(text) for kind, text in zip(kinds, texts, strict=True)]
     except ValueError:
         raise ValueError(f"participation is {law!r}; pass {form}.") from None
-    sampler = build(cohort_size, *numbers)
+    with naming("participation", law):
+        sampler = build(cohort_size, *numbers)
     return fcojax.dropout(sampler, lost) if lost else sampler
 
 
@@ -131,12 +133,15 @@ def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
     strengths = _numbers("penalty_scale", sweep.strengths(config))
     if any(seed != int(seed) for seed in seeds):
         raise ValueError(f"seeds is {seeds}; pass distinct whole numbers.")
+    lost = _number(config, "dropout_probability", 0.0)
+    if not 0 <= lost < 1:
+        raise ValueError(f"dropout_probability is {lost}; pass a number from 0 to below 1.")
     plan = Plan(
         _work(config),
         participation(
             str(config.get("participation", "uniform")),
             _whole_or_none(config, "cohort_size"),
-            _number(config, "dropout_probability", 0.0),
+            lost,
         ),
         *_uploads(config),
         client_chunk_size=_whole_or_none(config, "client_chunk_size"),
@@ -165,6 +170,17 @@ def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
         budget=None if config.get("privacy_budget") is None else _number(config, "privacy_budget"),
         broadcast=_broadcast(config),
     )
+
+
+@contextlib.contextmanager
+def naming(key: str, value: Any) -> Iterator[None]:
+    """Name the key in an error about a number within its text."""
+    try:
+        yield
+    except ValueError as error:
+        if key in str(error):
+            raise
+        raise ValueError(f"{key} is {value!r}: {error}") from error
 
 
 def _delta(config: ConfigDict) -> float | None:
@@ -258,7 +274,7 @@ def refuse_numbers_beyond_range(config: ConfigDict) -> None:
                 continue
             if not -most - 1 <= entry <= most:
                 raise ValueError(f"{key} is {entry}; whole numbers may be at most {most}.")
-            if entry < 0 and key.startswith("num_"):
+            if entry < 0 and (key.startswith("num_") or key == "data_seed"):
                 raise ValueError(f"{key} is {entry}; pass a number that is not negative.")
 
 
@@ -276,13 +292,15 @@ def _work(config: ConfigDict) -> Work:
 
 def _broadcast(config: ConfigDict) -> uploads.Compressor | None:
     text = config.get("broadcast")
-    return None if text is None else uploads.compressor_from_text(str(text), "broadcast")
+    with naming("broadcast", text):
+        return None if text is None else uploads.compressor_from_text(str(text), "broadcast")
 
 
 def _uploads(config: ConfigDict) -> tuple[Codec | None, Aggregator]:
     """Return the codec, and the aggregator that bounds or clips uploads or adds noise."""
     text = config.get("codec")
-    codec, aggregator = Uploads() if text is None else uploads.from_text(str(text), "codec")
+    with naming("codec", text):
+        codec, aggregator = Uploads() if text is None else uploads.from_text(str(text), "codec")
     own = [name for name in ("clip_norm", "upload_norm") if config.get(name) is not None]
     if own and aggregator is not MEAN:
         own.insert(0, f"codec {text!r}")
@@ -304,9 +322,11 @@ def _clipped(config: ConfigDict) -> Aggregator | None:
     if epsilon is not None and (delta is None or not noise):
         missing = "privacy_delta" if noise else "noise_multiplier"
         raise ValueError(f"privacy_budget needs {missing}.")
-    clip = _number(config, "clip_norm")
-    budget = None if epsilon is None else privacy.budget(epsilon, delta)
-    return privacy.gaussian(clip, noise or 0.0, budget=budget)
+    clip = _positive(config, "clip_norm")
+    with naming("privacy_budget", epsilon):
+        budget = None if epsilon is None else privacy.budget(epsilon, delta)
+    with naming("noise_multiplier", noise):
+        return privacy.gaussian(clip, noise or 0.0, budget=budget)
 
 
 def _bound(config: ConfigDict) -> Aggregator | None:
@@ -315,10 +335,11 @@ def _bound(config: ConfigDict) -> Aggregator | None:
         if quantile is not None:
             raise ValueError("upload_quantile needs upload_norm, the bound of the first round.")
         return None
-    norm = _number(config, "upload_norm")
+    norm = _positive(config, "upload_norm")
     if quantile is None:
         return fcojax.norm_bound(norm)
-    return fcojax.norm_quantile(_number(config, "upload_quantile"), norm)
+    with naming("upload_quantile", quantile):
+        return fcojax.norm_quantile(_number(config, "upload_quantile"), norm)
 
 
 def _choice(config: ConfigDict, key: str, choices: tuple) -> Any:
@@ -330,6 +351,13 @@ def _choice(config: ConfigDict, key: str, choices: tuple) -> Any:
 
 def _number(config: ConfigDict, key: str, default: float | None = None) -> float:
     (number,) = _numbers(key, config.get(key, default))
+    return number
+
+
+def _positive(config: ConfigDict, key: str) -> float:
+    number = _number(config, key)
+    if not number > 0:
+        raise ValueError(f"{key} is {number}; pass a finite number above 0.")
     return number
 
 

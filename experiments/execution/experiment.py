@@ -87,7 +87,7 @@ def prepared_sweep(sweep: Sweep, config: ConfigDict, settings: Settings) -> Exec
         _ = epsilon and epsilon(0, 1)
     measure, known = settings.criterion.measure, columns(problem, sweep)
     if measure not in known:
-        raise UserError(f"there is no measure {measure} to rank by; {suggest(measure, known)}")
+        raise UserError(f"criterion is {measure!r}, which is no measure; {suggest(measure, known)}")
 
     def execute(workdir, summary, progress, watch) -> dict[str, Any]:
         done = summary.setdefault("algorithms", {})

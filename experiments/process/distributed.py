@@ -10,6 +10,7 @@ import itertools
 import os
 import pickle
 import re
+import threading
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
@@ -43,12 +44,16 @@ def connect(coordinator: str | None, num_processes: int | None, process_id: int 
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     # JAX would handle SIGTERM itself; the launcher saves first and then ends.
     jax.config.update("jax_enable_preemption_service", False)
+    # JAX would abort the process with a stack of C++ in place of an exception.
+    late = threading.Timer(_TOGETHER, end_alone)
+    late.daemon = True
+    late.start()
     try:
         jax.distributed.initialize(
             coordinator,
             num_processes,
             process_id,
-            initialization_timeout=_TOGETHER,
+            initialization_timeout=_TOGETHER + _LEAVING,
             heartbeat_timeout_seconds=_SILENT,
             shutdown_timeout_seconds=_LEAVING,
         )
@@ -57,6 +62,8 @@ def connect(coordinator: str | None, num_processes: int | None, process_id: int 
             f"the processes of this run did not find each other: {str(error).splitlines()[0]}; "
             "check --coordinator and that all were started."
         ) from error
+    finally:
+        late.cancel()
 
 
 def _refuse_bad_flags(
@@ -172,6 +179,15 @@ def end_without_the_others() -> NoReturn:
         GONE,
         "another process of this run has ended or does not answer; start all of them again, and "
         "the run goes on from its last checkpoint.",
+    )
+
+
+def end_alone() -> NoReturn:
+    """End this process, which has waited for the others long enough."""
+    end(
+        GONE,
+        f"the processes of this run did not find each other within {_TOGETHER} seconds; check "
+        "--coordinator, and start all of them again.",
     )
 
 

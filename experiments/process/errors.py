@@ -11,6 +11,8 @@ import traceback
 from collections.abc import Iterable
 from typing import Any
 
+from experiments.process.signals import Stopped
+
 # The exit code of mistakes of the user and conditions of the machine.
 CANNOT = 2
 
@@ -77,8 +79,10 @@ def silence_orbax_threads() -> None:
             threading.__excepthook__(args)
 
     def report_dropped(args: Any) -> None:
-        # Threads of tensorstore report to an event loop that the first error has closed.
-        if str(args.exc_value) != "Event loop is closed":
+        # Threads of tensorstore report to an event loop that the first error has closed. A request
+        # to stop that is raised in the callback of a weak reference ends the process 3 s later.
+        is_closed = str(args.exc_value) == "Event loop is closed"
+        if not is_closed and not isinstance(args.exc_value, Stopped):
             sys.__unraisablehook__(args)
 
     threading.excepthook = report

@@ -29,6 +29,13 @@ def speak(name: str, message: str) -> None:
         sys.stderr.flush()
 
 
+def write_any_letter() -> None:
+    r"""Write letters that a stream's encoding lacks as ``\xfc``, where the default is to fail."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError):
+            stream.reconfigure(errors="backslashreplace")  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def end(code: int, message: str = "") -> NoReturn:
     """End the process at once, after a message; threads of orbax and JAX may wait for minutes."""
     if message:

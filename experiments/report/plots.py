@@ -17,6 +17,7 @@ from experiments.report.summary import curves
 _STYLES = {
     "fed_dual_avg": ("FedDualAvg", "#0072B2", "-"),
     "fed_dual_avg_osp": ("FedDualAvg-OSP", "#56B4E9", "--"),
+    "fed_dual_avg_tracking": ("FedDualAvg, tracking", "#0072B2", "--"),
     "fed_mid": ("FedMiD", "#D55E00", "-"),
     "fed_mid_osp": ("FedMiD-OSP", "#E69F00", "--"),
     "fast_fed_dual_avg": ("Fast-FedDualAvg", "#009E73", "-"),

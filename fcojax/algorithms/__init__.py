@@ -11,6 +11,7 @@ from fcojax.algorithms.fed_com_loc import fed_com_loc
 from fcojax.algorithms.fed_da import fed_da
 from fcojax.algorithms.fed_dr import fed_dr
 from fcojax.algorithms.fed_dual_avg import fed_dual_avg, fed_dual_avg_osp
+from fcojax.algorithms.fed_dual_avg_tracking import fed_dual_avg_tracking
 from fcojax.algorithms.fed_dyn import fed_dyn
 from fcojax.algorithms.fed_exp import fed_exp
 from fcojax.algorithms.fed_fw import fed_fw
@@ -52,6 +53,7 @@ __all__ = [
     "fed_dr",
     "fed_dual_avg",
     "fed_dual_avg_osp",
+    "fed_dual_avg_tracking",
     "fed_dyn",
     "fed_exp",
     "fed_fw",

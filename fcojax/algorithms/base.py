@@ -21,7 +21,7 @@ from fcojax.types import Array, Key, Params, PyTree, Scalar
 class Public(NamedTuple):
     """A small, non-sensitive part of an upload, such as a step count, that bypasses codecs.
 
-    Codecs and aggregators leave it as it is; the server receives its weighted mean.
+    Codecs and aggregators leave it unchanged; the server receives its weighted mean.
 
     Attributes:
       value: floats, or a pytree of them, whose mean makes sense.
@@ -42,8 +42,8 @@ class ToAll(NamedTuple):
     """A message that all clients receive in every round, absent ones too, as a broadcast.
 
     Attributes:
-      sent: what travels, of which the bytes are counted.
-      known: what clients compute from it and from what they know; it is not counted.
+      sent: the part that is transmitted, whose bytes are counted.
+      known: the part that clients compute themselves; it is not counted.
 
     Example:
       >>> import jax.numpy as jnp
@@ -161,8 +161,8 @@ class ServerUpdate(Protocol):
       hparams: the hyperparameters of this round.
       server: the server's state.
       mean_upload: the weighted mean of the uploads that count.
-      fraction: the share of the population's weight behind that mean. A sum over all clients, such
-        as a mean control variate, changes by ``fraction`` times the mean.
+      fraction: the share of the population's weight that counts in the mean. A sum over all
+        clients, such as a mean control variate, changes by ``fraction`` times the mean.
       key: PRNG key of the server in this round.
 
     Returns:
@@ -210,7 +210,7 @@ HparamsType = TypeVar("HparamsType")
 
 
 class Algorithm(NamedTuple, Generic[HparamsType]):
-    """A federated algorithm: five functions, and four facts that are passed by keyword.
+    """A federated algorithm: five functions, and four properties that are passed by keyword.
 
     If the server does not count a client's upload, because it was lost or not finite, the client
     keeps its old state, as if it had been absent. So a sum over rounds on the server must consist
@@ -226,9 +226,9 @@ class Algorithm(NamedTuple, Generic[HparamsType]):
         then refuses cohorts that leave clients out or lose uploads.
       sent: how many messages a round sends; see ``Sent``.
       hparams_type: the type of its hyperparameters; ``tuple`` for any, ``None`` if not known.
-      codecs: which may encode its uploads: ``"any"``; ``"without feedback"`` if an upload means
-        something else in the next round, so that what a codec left out of one cannot be added to
-        it; ``"none"`` if it compresses its uploads itself, or is exact only without compression.
+      codecs: which may encode its uploads: ``"any"``; ``"without feedback"`` if uploads change
+      their meaning between rounds, so that what a codec left out of one cannot be added to the
+      next; ``"none"`` if it compresses its uploads itself, or is exact only without compression.
 
     Example:
       >>> import fcojax, jax.numpy as jnp
@@ -304,7 +304,7 @@ def takes(
     then with the pieces of geometry named here, in this order. Equal arguments return the same
     algorithm, so nothing is compiled twice for it, and arguments are checked against their
     annotations. A factory with an argument ``hparams_type`` lets its caller choose another type.
-    An algorithm of the loss ``None`` can be inspected, and not run.
+    An algorithm built with the loss ``None`` can be inspected, but not run.
 
     Args:
       hparams_type: a NamedTuple of numbers; becomes ``factory.Hparams``.
@@ -317,7 +317,7 @@ def takes(
     """
     unknown = [name for name in geometry if name not in GEOMETRY]
     if unknown:
-        raise ValueError(f"the geometry is {unknown[0]!r}; pass names out of {GEOMETRY}.")
+        raise ValueError(f"the geometry is {unknown[0]!r}; pass names from {GEOMETRY}.")
 
     def attach(factory: Callable[Arguments, Algorithm]) -> Factory[Arguments, HparamsType]:
         checked = validated(factory)

@@ -1,4 +1,4 @@
-r"""Local steps with control variates: the round that SCAFFOLD and its composite relatives share.
+r"""Local steps with control variates: the round that SCAFFOLD and its composite variants share.
 
 Each client stores the mean gradient of its last local steps, its control :math:`c_i`, and the
 server stores the mean c of the controls of all clients. A client that adds :math:`c - c_i` to its
@@ -23,13 +23,13 @@ class Corrected(NamedTuple):
 
     Attributes:
       point: x.
-      slope: c, the mean over all clients of their stored gradients.
+      control: c, the mean of the controls of all clients.
       residue: the rounding error of the sum that is c.
       subgradient: a subgradient of psi at x if it is fed back, else ``()``.
     """
 
     point: Params
-    slope: Params
+    control: Params
     residue: Params
     subgradient: PyTree
 
@@ -41,17 +41,17 @@ class Message(NamedTuple):
     direction: Params
 
 
-class Upload(NamedTuple):
+class ControlUpdate(NamedTuple):
     """What a client sends.
 
     Attributes:
-      slope: the change of its stored gradient.
-      slope_change: the mean local gradient minus the stored one; ``()`` if the two are the same.
+      change: the change of its control.
+      offset: its mean local gradient minus its new control; ``()`` if the two are the same.
       num_steps: how many steps it took.
     """
 
-    slope: Params
-    slope_change: PyTree
+    change: Params
+    offset: PyTree
     num_steps: Public
 
 
@@ -90,35 +90,35 @@ def corrected(
         return Corrected(params, zeros, zeros, zeros if feedback else ()), zeros
 
     def broadcast(hparams, server):
-        direction = tree.add(server.slope, server.subgradient) if feedback else server.slope
+        direction = tree.add(server.control, server.subgradient) if feedback else server.control
         return Message(server.point, direction)
 
     def client_update(hparams, message, client, local, key):
         correction = tree.sub(message.direction, client)
         end = local_steps(hparams, message.point, correction, local)
         num_steps = local.num_steps.astype(jnp.asarray(hparams.client_lr).dtype)
-        # The mean of the K corrected steps; without the correction, that of the local slopes.
+        # The mean of the K corrected steps; without the correction, that of the local gradients.
         mean = tree.scale(1 / (hparams.client_lr * num_steps), tree.sub(message.point, end))
-        slope, slope_change = tree.sub(mean, correction), ()
+        control, offset = tree.sub(mean, correction), ()
         if stored_gradient is not None:
-            local_slope, slope = slope, stored_gradient(message.point, local)
-            slope_change = tree.sub(local_slope, slope)
-        upload = Upload(tree.sub(slope, client), slope_change, Public(num_steps))
-        return ClientResult(slope, upload, {})
+            local_gradient, control = control, stored_gradient(message.point, local)
+            offset = tree.sub(local_gradient, control)
+        upload = ControlUpdate(tree.sub(control, client), offset, Public(num_steps))
+        return ClientResult(control, upload, {})
 
     def server_update(hparams, server, mean_upload, fraction, key):
         step = hparams.server_lr * hparams.client_lr * mean_upload.num_steps.value
-        direction = tree.add(server.slope, mean_upload.slope)
+        direction = tree.add(server.control, mean_upload.change)
         if stored_gradient is not None:
-            direction = tree.add(direction, mean_upload.slope_change)
+            direction = tree.add(direction, mean_upload.offset)
         target = tree.add_scaled(server.point, -step, direction)
         point = server_prox(hparams, target, step)
         subgradient = tree.scale(1 / step, tree.sub(target, point)) if feedback else ()
         # A sum over all rounds of small changes: compensated, so rounding errors do not add up.
-        slope, residue = tree.add_compensated(
-            server.slope, server.residue, fraction, mean_upload.slope
+        control, residue = tree.add_compensated(
+            server.control, server.residue, fraction, mean_upload.change
         )
-        return Corrected(point, slope, residue, subgradient)
+        return Corrected(point, control, residue, subgradient)
 
     def model(hparams, server):
         return server.point

@@ -23,7 +23,7 @@ class FastFedDualAvgHparams(NamedTuple):
       client_lr: :math:`\eta = 1/\gamma`.
       strong_convexity: mu.
       weight_power: p of the weights :math:`a_t = (t + a)^p`.
-      weight_shift: a of these.
+      weight_shift: a of these weights.
       penalty_scale: the strength of psi.
     """
 
@@ -35,7 +35,7 @@ class FastFedDualAvgHparams(NamedTuple):
 
 
 class WeightedPoint(NamedTuple):
-    """A dual point z, the weight T of psi against it, and the number t of local steps so far."""
+    """A dual point z, the weight T of psi, and the number t of local steps so far."""
 
     dual: Params
     elapsed: Array
@@ -73,7 +73,7 @@ def fast_fed_dual_avg(loss: Loss, mirror: Mirror, *, end_points: bool = False) -
     .. math:: \sum_t a_t \big(\langle g_t, w \rangle + \tfrac{\mu}{2} D_h(w, w_t)\big)
               + \tfrac{T}{\eta} \psi(w) + \tfrac{1}{\eta} D_h(w, w_0).
 
-    So psi keeps its weight against the sum of all gradients, and the steps shrink like 1 / (mu T):
+    So psi keeps its weight relative to the sum of gradients, and the steps shrink like 1 / (mu T):
     the limit is the minimiser of F + psi, at a rate of one over the rounds for equal weights; steps
     are stable for :math:`\eta \le 1 / (2 K L)`. With ``strong_convexity`` 0 this is FedDualAvg.
     The paper sends the sums of gradients and of points separately; only z is needed. A local step

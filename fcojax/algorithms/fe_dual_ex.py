@@ -17,10 +17,11 @@ from fcojax.transforms.mirrors.mirror import Mirror
 
 
 def extrapolation(loss: Loss, mirror: Mirror) -> Callable:
-    """Return ``(hparams, message) -> (ahead, step)``, both ``(moved, batch) -> moved``.
+    """Return ``(hparams, message) -> (extrapolate, step)``, both ``(moved, batch) -> moved``.
 
-    The displacement ``moved`` from the message is a ``DualPoint``. ``ahead`` takes a dual averaging
-    step, and ``step`` a step from ``moved`` along the gradient at the point that ``ahead`` reaches.
+    The displacement ``moved`` from the message is a ``DualPoint``. ``extrapolate`` takes a dual
+    averaging step; ``step`` starts at ``moved`` and uses the gradient at the point that
+    ``extrapolate`` returns.
 
     Args:
       loss: one loss per example.
@@ -35,10 +36,10 @@ def extrapolation(loss: Loss, mirror: Mirror) -> Callable:
             dual = tree.add_scaled(moved.dual, -hparams.client_lr, gradient(w, batch))
             return DualPoint(dual, moved.elapsed + hparams.client_lr)
 
-        def ahead(moved, batch):
+        def extrapolate(moved, batch):
             return along(moved, moved, batch)
 
-        return ahead, lambda moved, batch: along(moved, ahead(moved, batch), batch)
+        return extrapolate, lambda moved, batch: along(moved, extrapolate(moved, batch), batch)
 
     return of_client
 
@@ -47,7 +48,7 @@ def extrapolation(loss: Loss, mirror: Mirror) -> Callable:
 def fe_dual_ex(loss: Loss, mirror: Mirror) -> Algorithm:
     r"""Federated dual extrapolation, with :math:`P_t` the mirror step of ``mirror``.
 
-    FedDualAvg, whose local step takes its gradient at a point that is one step ahead:
+    FedDualAvg, whose local step takes its gradient at an extrapolated point:
 
     .. math::
        w_k &= P_{T_r + \eta_c k}(z_k), \qquad
@@ -83,10 +84,10 @@ def fe_dual_ex(loss: Loss, mirror: Mirror) -> Algorithm:
       >>> round(float(point["y"]), 3), abs(round(float(point["x"]), 3))
       (3.0, 0.0)
     """
-    averaging, ahead_of = fed_dual_avg(loss, mirror), extrapolation(loss, mirror)
+    averaging, steps_of = fed_dual_avg(loss, mirror), extrapolation(loss, mirror)
 
     def client_update(hparams, message, client, local, key):
-        _, step = ahead_of(hparams, message)
+        _, step = steps_of(hparams, message)
         end = local.scan(step, tree.zeros_like(message))
         return ClientResult(client, Displacement(end.dual, elapsed(local, hparams.client_lr)), {})
 
@@ -103,9 +104,9 @@ def fed_mip(loss: Loss, mirror: Mirror, *, server_prox: bool = True) -> Algorith
        w_{r+1} &= P_{\eta_s \bar e}\Big(\nabla h(w_r) + \eta_s \sum_m p_m (w^m_K - w_r)\Big),
        \qquad \bar e = \sum_m p_m \eta_c K_m
 
-    As in FedMiD as printed, the penalty is applied on the clients and once more on the server, so
-    the limit is that of twice the penalty unless ``server_prox`` is switched off. A local step
-    takes two proxes, the server one.
+    As in the paper's FedMiD, the penalty is applied on the clients and again on the server, so the
+    limit has twice the penalty unless ``server_prox`` is false. A local step takes two proxes, the
+    server one.
 
     Args:
       loss: one loss per example.
@@ -133,8 +134,8 @@ def fed_mip(loss: Loss, mirror: Mirror, *, server_prox: bool = True) -> Algorith
                 z = tree.add_scaled(mirror.to_dual(w), -hparams.client_lr, slope)
                 return mirror.to_primal(z, hparams.client_lr, hparams.penalty_scale)
 
-            ahead = along(gradient(w, batch))
-            return along(gradient(ahead, batch))
+            extrapolated = along(gradient(w, batch))
+            return along(gradient(extrapolated, batch))
 
         moved = tree.sub(local.scan(step, message), message)
         return ClientResult(client, Displacement(moved, elapsed(local, hparams.client_lr)), {})

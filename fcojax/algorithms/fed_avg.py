@@ -79,7 +79,7 @@ def fed_avg_subgradient(
       loss: one loss per example.
       penalty: psi; only its value is used.
       after_gradient_step: take the subgradient at the point after the gradient step, as the
-        reference code does; otherwise at the same point as the gradient, as printed.
+        reference code does; otherwise at the same point as the gradient, as in the paper.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np

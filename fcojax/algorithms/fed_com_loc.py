@@ -37,22 +37,22 @@ def fed_com_loc(
     compressor: Any = None,
     compresses: Literal["upload", "gradient", "broadcast"] = "upload",
 ) -> Algorithm:
-    r"""Local steps with control variates, and models that are sparse or quantised somewhere.
+    r"""Local steps with control variates, and a compressor of uploads, gradients or broadcasts.
 
-    It is ``prox_skip`` without a penalty, of which it keeps the :math:`h_i` and :math:`b_i = w - K
-    \gamma h_i`, with a compressor C
+    It is ``prox_skip`` without a penalty, with the same :math:`h_i` and
+    :math:`b_i = w - K \gamma h_i`, and with a compressor C
 
     - of what a client sends, ``"upload"`` (FedComLoc-Com): :math:`C(x_i)` in place of its last
       point, also in its own control variate, so that the :math:`h_i` add up to zero;
-    - of where it takes its gradients, ``"gradient"`` (-Local): :math:`\nabla f_i(C(x_i))`, drawn
-      anew in each step, to train a sparse model; nothing is saved on the way;
+    - of the point at which it takes gradients, ``"gradient"`` (-Local): :math:`\nabla f_i(C(x_i))`,
+      drawn anew in each step, to train a sparse model; no traffic is saved;
     - of what the server sends, ``"broadcast"`` (-Global): :math:`w^+ = C(\bar b + \bar x - w)`,
       which with top-k is hard thresholding in place of the prox.
 
-    C is applied to models, not to differences, and what it leaves out is forgotten, so the end
-    point is not the minimiser; ``prox_skip`` with ``fcojax.uploads.ef14`` is exact. In the third
-    place the paper averages :math:`x_i` and not :math:`x_i - K \gamma h_i`, which is the same in
-    the other two.
+    C is applied to models, not to differences, and what it leaves out is lost, so the limit is not
+    the minimiser; ``prox_skip`` with ``fcojax.uploads.ef14`` is exact. For ``"broadcast"`` the
+    paper averages :math:`x_i` and not :math:`x_i - K \gamma h_i`, whose means are equal in the
+    other two cases.
 
     Args:
       loss: one loss per example.
@@ -82,7 +82,7 @@ def fed_com_loc(
         return compressor.decode(hparams, compressor.encode(hparams, x, key), key, x)
 
     def through(hparams, x: Params, key: Key) -> Params:
-        """Return what is left of a model."""
+        """Return the compressed model."""
         if compressor is None:
             return x
         if compressor.leafwise:
@@ -94,7 +94,7 @@ def fed_com_loc(
         return unravel(one(hparams, vector, key))
 
     def share(hparams, x: Params) -> Scalar:
-        """Return the bytes of a compressed model, over those of a whole one."""
+        """Return the bytes of a compressed model divided by those of a whole one."""
         if compressor is None:
             return 1
         units = jax.tree.leaves(x) if compressor.leafwise else [ravel_pytree(x)[0]]

@@ -1,8 +1,8 @@
 r"""FedDA: restarted dual averaging in a diagonal metric that clients share within a round.
 
 Dual averaging after Li, Huang and Huang, "FedDA: faster framework of local adaptive gradient
-methods via restarted dual averaging", 2023 (arXiv 2302.06103). The metric of the first round and of
-the server's step are ours: see ``fed_da``.
+methods via restarted dual averaging", 2023 (arXiv 2302.06103). The metrics of the first round and
+of the server's step are ours: see ``fed_da``.
 """
 
 from typing import Literal, NamedTuple
@@ -36,7 +36,7 @@ class FedDaHparams(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """An estimate of the gradient, and the weight of psi against it."""
+    """An estimate of the gradient, and the weight of psi relative to it."""
 
     gradient: Params
     weight: Array
@@ -69,15 +69,15 @@ class Sums(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """Numbers of a client's round: the weight of psi, how that of the estimate changed, steps."""
+    """Numbers of a client's round: the weight of psi, the change of the estimate's, the steps."""
 
     elapsed: Array
     weight_change: Array
     steps: Array
 
 
-class Upload(NamedTuple):
-    """The client's dual point, the sum of its fresh gradients, how the estimate changed."""
+class DualUpload(NamedTuple):
+    """The client's dual point, the sum of its fresh gradients, the change of its estimate."""
 
     dual: Params
     fresh: PyTree
@@ -107,14 +107,14 @@ def fed_da(
 
     where :math:`H = \sqrt{v} + \tau` and v collects the squares of g, the mean over clients and
     steps of their gradients: v + g^2 for ``"adagrad"``, :math:`\beta_2 v + (1 - \beta_2) g^2` for
-    ``"adam"``, from tau^2. The server's step uses the metric that has seen the round, so that with
-    one local step it is Adagrad or Adam. In the first round there is none: the clients evaluate
-    their gradients at :math:`w_0`. With ``"identity"`` H is one always, and a round is one of
-    FedDualAvg from the last model.
+    ``"adam"``, from tau^2. The server's step uses the metric after this update, so that with one
+    local step it is Adagrad or Adam. The first round has no metric yet: the clients evaluate their
+    gradients at :math:`w_0`. With ``"identity"`` H is one always, and a round is one of FedDualAvg
+    from the last model.
 
     Estimates, with :math:`a = 1 - \beta_1` and n carried from round to round by the server's mean:
 
-    - ``"plain"``: n is the gradient of the batch, and ``b1`` is not read.
+    - ``"plain"``: n is the gradient of the batch, and ``b1`` is not used.
     - ``"momentum"``: n = a g + (1 - a) n.
     - ``"variance_reduced"``: n = g + (1 - a) (n - the gradient of the same batch one step before),
       which costs a second gradient.
@@ -125,8 +125,8 @@ def fed_da(
     Args:
       loss: one loss per example.
       penalty: psi, a sum over entries, or a norm, group norm or ball of l2; none by default.
-      metric: how H follows the gradients.
-      estimate: what is summed.
+      metric: how H is computed from the gradients.
+      estimate: the gradient estimate that is summed.
 
     Example:
       >>> import fcojax, numpy as np
@@ -197,7 +197,7 @@ def fed_da(
         sums, end, _ = local.scan(step, (start, nothing, last))
         changed = tree.sub(end.gradient, nothing.gradient) if is_carried else ()
         totals = Totals(sums.elapsed, end.weight - nothing.weight, sums.steps)
-        return ClientResult(client, Upload(sums.dual, sums.fresh, changed, Public(totals)), {})
+        return ClientResult(client, DualUpload(sums.dual, sums.fresh, changed, Public(totals)), {})
 
     def server_update(hparams, server, mean_upload, fraction, key):
         hparams = numbers(hparams, server.params)

@@ -31,7 +31,7 @@ class FedDynHparams(NamedTuple):
 
 
 class Drift(NamedTuple):
-    """The model x_0, the drift h, and the mean of client models if that is reported."""
+    """The model x_0, the drift h, and the mean of client models if ``report`` needs it."""
 
     center: Params
     drift: Params
@@ -143,12 +143,12 @@ def fed_dyn(
 
 
 def with_duals(state: Any, duals: Params, weights: Array) -> Any:
-    """Return the engine's ``State`` with other duals and the drift that belongs to them.
+    """Return the engine's ``State`` with other duals and the drift that is their mean.
 
     For warm starts, for example from the duals of an earlier run.
 
     Args:
-      state: of a run of ``fed_dyn``.
+      state: the state of a run of ``fed_dyn``.
       duals: lambda_i, one row per client.
       weights: the weights of the clients.
 

@@ -35,7 +35,7 @@ class LastTwo(NamedTuple):
     previous: PyTree
 
 
-class Upload(NamedTuple):
+class DisplacementAndNorm(NamedTuple):
     """A client's displacement, and its squared norm."""
 
     displacement: Displacement
@@ -58,9 +58,9 @@ def fed_exp(
               w \leftarrow \mathrm{prox}_{\eta_s \eta_c K \psi}\Big(w + \eta_s \sum_i p_i d_i\Big).
 
     The more the clients' directions cancel, the longer the step. Iterates oscillate, and the paper
-    reports the mean of the last two. The limit is off by the drift of the local steps, as for
-    FedAvg. The squared norm depends on a client's data as :math:`d_i` does, and a codec treats
-    it in the same way: it is one number more to send, and the number of steps another.
+    reports the mean of the last two. The local steps drift and bias the limit, as for FedAvg. The
+    squared norm depends on a client's data, so codecs encode it like :math:`d_i`. An upload has two
+    more numbers than FedAvg's: the norm and the number of steps.
 
     Args:
       loss: one loss per example.
@@ -96,7 +96,7 @@ def fed_exp(
 
         moved = tree.sub(local.scan(step, message), message)
         displacement = Displacement(moved, elapsed(local, hparams.client_lr))
-        return ClientResult(client, Upload(displacement, tree.vdot(moved, moved)), {})
+        return ClientResult(client, DisplacementAndNorm(displacement, tree.vdot(moved, moved)), {})
 
     def server_update(hparams, server, mean_upload, fraction, key):
         mean, steps = mean_upload.displacement.params, mean_upload.displacement.elapsed.value

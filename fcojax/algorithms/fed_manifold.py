@@ -38,7 +38,7 @@ class ManifoldServer(NamedTuple):
     distance: Array
 
 
-class Upload(NamedTuple):
+class GradientChange(NamedTuple):
     """What a client sends: the change of its stored gradient, and its number of steps."""
 
     slope: Params
@@ -98,10 +98,10 @@ def fed_manifold(
     algorithm of the paper.
 
     The message holds a point and a direction, two arrays, so that a client may return after any
-    number of rounds. With everyone, and equal numbers of steps, the direction is enough. As
-    printed, the server sends the point alone, and clients recover the direction from two
-    consecutive points; nothing damps rounding errors in the mean correction then, and in float32
-    the model drifts away.
+    number of rounds. With everyone, and equal numbers of steps, the direction is enough. In the
+    paper the server sends the point alone, and clients recover the direction from two consecutive
+    points; nothing damps rounding errors in the mean correction then, and in float32 the model
+    drifts away.
 
     Metrics: ``tube_distance``, the largest distance to M of a point that was projected, as the mean
     over clients; ``beyond_reach``, the share of clients for which it exceeded ``manifold.reach``,
@@ -169,7 +169,7 @@ def fed_manifold(
         correction = tree.sub(message.direction, client)
         end = local_steps(hparams, message.point, message.distance, correction, local)
         # Not the displacement: quantities that have converged cancel here, before rounding.
-        upload = Upload(tree.sub(end.slope, client), Public(steps_of(local, hparams)))
+        upload = GradientChange(tree.sub(end.slope, client), Public(steps_of(local, hparams)))
         return ClientResult(end.slope, upload, metrics(end))
 
     def server_update(hparams, server, mean_upload, fraction, key):

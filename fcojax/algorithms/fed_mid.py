@@ -32,12 +32,12 @@ def fed_mid(
        w_{r+1} &= P_{\eta_s \bar e}\Big(\nabla h(w_r) + \eta_s \sum_m p_m (w^m_K - w_r)\Big),
        \qquad \bar e = \sum_m p_m \eta_c K_m
 
-    The printed form, which is the default, applies the penalty twice per round: with small steps it
-    converges to the minimiser of F + 2 psi and not of F + psi, for every finite psi. Switch one of
-    the two off for the right limit: ``server_prox=False`` keeps clients feasible,
+    The default, which is the form of the paper, applies the penalty twice per round: with small
+    steps it converges to the minimiser of F + 2 psi and not of F + psi, for every finite psi.
+    Switch one of them off to minimise F + psi: ``server_prox=False`` keeps clients feasible,
     ``client_prox=False`` (FedMiD-OSP) keeps the model sparse. For constraints all three are right.
 
-    The server adds a primal difference to a dual point, as printed, which is natural for the
+    The server adds a primal difference to a dual point, as in the paper, which is natural for the
     Euclidean mirror only. With ``euclidean(l0_ball(tau))`` this is Fed-IterHT, hard thresholding
     after each step and average, and FedMiD-OSP is Fed-HT, after each average only (Tong, Liang, Zhu
     and Bi, 2020, arXiv 2101.00052); ``rank_ball`` does the same to singular values.

@@ -4,8 +4,9 @@ Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar and McMahan, "Adaptive fed
 optimization", ICLR 2021, Algorithm 1.
 """
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -64,10 +65,15 @@ def fed_opt(
     .. math:: w^m_{k+1} = \mathrm{step}_c\big(w^m_k, \nabla f(w^m_k; \xi^m_k)\big), \qquad
               w_{r+1} = \mathrm{step}_s\Big(w_r, -\sum_m p_m (w^m_K - w_r)\Big).
 
-    An optimiser is passed as it is, and reads no hyperparameter, or as a function of the
-    hyperparameters, so that its numbers are traced and can be swept. So can those of an optax
-    schedule in it, which counts the steps taken: on the server, the rounds that had an upload. By
-    default both sides take gradient steps of ``client_lr`` and ``server_lr``, which is FedAvg.
+    Pass an optimiser, whose numbers are fixed, or a function of the hyperparameters that returns
+    one, whose numbers are traced and can be swept. An optax schedule in it counts the steps taken:
+    on the server, the rounds that had an upload. By default both sides take gradient steps of
+    ``client_lr`` and ``server_lr``, which is FedAvg.
+
+    The model is the point that the server's optimiser steps; an average that it keeps beside it, as
+    ``optax.contrib.schedule_free`` does, is in ``state.server.state``. An optimiser of the clients
+    that draws noise is refused, since all clients would draw the same from its seed, and so is one
+    that needs the loss, as a line search does.
 
     It takes no penalty: a Euclidean prox after a step with a rate per entry does not converge to
     the minimiser. ``fed_mid`` and ``fed_dual_avg`` take one, ``fed_da`` in an adaptive metric.
@@ -80,10 +86,10 @@ def fed_opt(
       server: the server's optimiser, or ``(hparams) -> optimiser``.
       client: the same for the clients.
       hparams_type: the type of the hyperparameters that functions for the two read; by default
-        ``client_lr`` and ``server_lr``, without the rate of a side whose optimiser is passed as it
-        is.
-      keep_client_state: whether a client's optimiser keeps its state from round to round; otherwise
-        it is initialised in each.
+        ``client_lr`` and ``server_lr``, without the rate of a side that is given an optimiser and
+        not a function.
+      keep_client_state: whether a client's optimiser keeps its state from round to round, from one
+        initialised at the start point; otherwise it is initialised in each.
       proximal_term: whether clients also minimise :math:`(\mu / 2) |w - w_r|^2`, with mu the
         ``prox_scale``; see ``fed_prox``.
 
@@ -101,7 +107,7 @@ def fed_opt(
       True
     """
     if hparams_type is FedOptHparams:
-        # A grid over a rate that nothing reads would have equal points.
+        # A grid over an unused rate would have equal points.
         sides = {"client_lr": client, "server_lr": server}
         hparams_type = _with_rates(tuple(name for name, side in sides.items() if callable(side)))
     _check_fields(hparams_type, server, client, proximal_term)
@@ -142,7 +148,15 @@ def _init(side: str, chosen: Choose, hparams: Any, params: Params) -> PyTree:
     """Return the state of an optimiser before its first step."""
     dtype = widest_dtype(params)
     with jax.numpy_dtype_promotion("standard"):
-        return _optimiser(side, chosen, hparams, dtype).init(as_dtype(params, dtype))
+        optimiser = _optimiser(side, chosen, hparams, dtype)
+        with _refused(side):
+            state = optimiser.init(as_dtype(params, dtype))
+    if side == "client" and any(map(_is_key, jax.tree_util.tree_leaves_with_path(state))):
+        raise ValueError(
+            "the optimiser of the client draws random numbers from a seed, which would be the same "
+            "for all clients; pass one without noise, and noise as the plan's aggregator."
+        )
+    return state
 
 
 def _step(
@@ -154,8 +168,28 @@ def _step(
     # Optax raises traced decays to integer powers, which strict promotion refuses.
     with jax.numpy_dtype_promotion("standard"):
         optimiser = _optimiser(side, chosen, hparams, dtype)
-        updates, state = optimiser.update(gradient, state, wide)
+        with _refused(side):
+            updates, state = optimiser.update(gradient, state, wide)
     return jax.tree.map(lambda x, u, old: (x + u).astype(old.dtype), wide, updates, w), state
+
+
+@contextlib.contextmanager
+def _refused(side: str) -> Iterator[None]:
+    """Say what an optimiser is given where it fails, as one with a line search does."""
+    try:
+        yield
+    except (AttributeError, TypeError, IndexError) as error:
+        raise ValueError(
+            f"the optimiser of the {side} fails in its init(params) or update(gradient, state, "
+            f"params): {error}; pass one that needs no more than these."
+        ) from error
+
+
+def _is_key(entry: tuple[tuple, Any]) -> bool:
+    """Return whether a leaf of an optimiser's state is a PRNG key, typed or of plain integers."""
+    path, leaf = entry
+    is_typed = jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key)
+    return is_typed or getattr(path[-1] if path else None, "name", "") == "rng_key"
 
 
 def _optimiser(side: str, chosen: Choose, hparams: Any, dtype: Any) -> optax.GradientTransformation:

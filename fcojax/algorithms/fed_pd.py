@@ -129,7 +129,7 @@ def fed_pd(
         return server.center
 
     def sent(hparams, before, after):
-        return before.synced, after.synced  # the message told the last coin, the upload this one
+        return before.synced, after.synced  # down by the last coin, up by this one
 
     return Algorithm(
         init,

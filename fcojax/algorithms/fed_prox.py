@@ -37,8 +37,8 @@ def fed_prox(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
     A local step is :math:`w \leftarrow \mathrm{prox}_{\eta_c \psi}(w - \eta_c (\nabla f_m(w) +
     \mu (w - w_r)))`; the engine's ``work`` fixes their number, which may differ between clients.
     With mu = 0 it is FedAvg, or FedMiD without its server's prox. The term reduces the drift of
-    clients and does not remove it: there are no control variates, so the limit is off by the order
-    of ``client_lr``. The model is a mean of sparse models, and so it is dense.
+    clients but does not remove it: there are no control variates, so the error of the limit is of
+    the order of ``client_lr``. The model is a mean of sparse models, and so it is dense.
 
     For the term with another optimiser, use ``fed_opt(..., proximal_term=True)``.
 

@@ -303,7 +303,7 @@ def mean_loss(loss: Loss) -> Callable[[Params, Batch], Array]:
                 "client's examples; pass batch_size=None."
             )
         losses = losses_of(loss, params, batch.examples, key, batch.weights if whole else None)
-        # Selected, since 0 * nan is nan. Gradients multiply by zero all the same: see full.
+        # Selected by weight, since 0 * nan is nan. Gradients still multiply by zero: see `full`.
         weights = batch.weights.astype(losses.dtype)
         return jnp.sum(jnp.where(weights > 0, weights * losses, 0)) / jnp.sum(weights)
 

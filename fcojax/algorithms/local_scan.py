@@ -25,7 +25,7 @@ Step = Callable[..., tuple[PyTree, PyTree]]
 
 
 class Minibatches(NamedTuple):
-    """Where the minibatches of a client come from.
+    """How to draw and gather the minibatches of a client.
 
     Attributes:
       offset: the client's first row.
@@ -93,7 +93,7 @@ def some_minibatches(
 
     def take_block(carry, steps):
         indices, weights = batches.draw(steps)
-        # Compared here: XLA would divide once more for every entry of the carry.
+        # XLA would repeat the division in `taken` for every entry of the carry, so compare here.
         drawn = steps, steps < taken, steps, batches.offset + indices, weights
         return _scan(take_if_needed, carry, drawn)
 
@@ -131,7 +131,7 @@ def _step_if(condition: Array, step: Step, carry: PyTree, *args: PyTree) -> tupl
 
 
 def _branch(condition: Array, step: Step, carry: PyTree, *args: PyTree) -> tuple[PyTree, PyTree]:
-    """The same as a branch on every device, for work that is worth skipping."""
+    """Return what ``_step_if`` returns, by a branch, for steps that cost more than a branch."""
     step = jax.jit(step)  # traced once, for its shapes and for the branch
     emitted = jax.eval_shape(step, carry, *args)[1]
 

@@ -69,7 +69,7 @@ class Solver(NamedTuple):
 def exact() -> Solver:
     """The exact minimiser, for quadratic losses of clients factored by ``problems.factored``.
 
-    A scaling along the client's axes, for any prox step; ``client_lr`` and the steps of the
+    It scales along the client's axes, for any prox step; ``client_lr`` and the steps of the
     engine's ``work`` are unused.
     """
 
@@ -113,8 +113,8 @@ def proxgd(penalty: Penalty, *, warm_start: bool = True) -> Solver:
 
     .. math:: x \leftarrow \mathrm{prox}_{s \psi}(x - s \nabla L(x))
 
-    Its psi has the strength ``penalty_scale``. Leave the algorithm's penalty, which is applied on
-    the server, at ``zero()``: psi is otherwise applied twice.
+    The strength of psi is ``penalty_scale``. Leave the algorithm's penalty, which is applied on the
+    server, at ``zero()``; otherwise psi is applied twice.
 
     Args:
       penalty: psi.
@@ -148,9 +148,9 @@ def variance_reduced(*, refresh_every: Count) -> Solver:
               g^+ = g + \nabla f(x^+; \xi) - \nabla f(x; \xi)
 
     with one minibatch at both points, and g the full gradient at the start of each round whose
-    number ``refresh_every`` divides. It starts at the client's own model, because g belongs to it.
-    The paper writes the step with :math:`\gamma`, where :math:`s = \eta \gamma / (\eta + \gamma)`
-    is the ``client_lr``. All clients of a chunk compute the full gradient if one of them needs it.
+    number ``refresh_every`` divides. It starts at the client's own model, where g was computed. The
+    paper writes the step with :math:`\gamma`, where :math:`s = \eta \gamma / (\eta + \gamma)` is
+    the ``client_lr``. All clients of a chunk compute the full gradient if one of them needs it.
 
     Args:
       refresh_every: I, rounds from one full gradient to the next.

@@ -28,7 +28,7 @@ class MCFedDualAvgHparams(NamedTuple):
       client_lr: :math:`\eta = 1/\gamma`.
       strong_convexity: mu.
       penalty_scale: the strength of psi in the last stage.
-      radius: of the ball in the last stage.
+      radius: the radius of the ball in the last stage.
       stage_rounds: the number of rounds of each stage but the last.
     """
 
@@ -71,6 +71,10 @@ def mc_fed_dual_avg(
     c. The server averages z and T, and computes its model from them in the same way. Where the ball
     is active, that is not the minimiser over it; we follow the authors' code. The last stage does
     not end; rounds without uploads do not count. A round of K steps takes K + 1 proxes on a client.
+
+    Where psi is a set, a stage starts at :math:`\Pi(P_0(\nabla h(c)))`, the projection of c and not
+    c itself, which may be outside of the stage's smaller set. The ball keeps its centre c; where it
+    is active the model may be outside of the set.
 
     Args:
       loss: one loss per example.
@@ -125,14 +129,14 @@ def mc_fed_dual_avg(
         point, *stage = message
         w = read(hparams, *message)
         elapsed = local.num_steps.astype(point.elapsed.dtype) * hparams.client_lr
-        ahead = tree.scale(0.5 * hparams.strong_convexity * elapsed, mirror.to_dual(w))
+        shift = tree.scale(0.5 * hparams.strong_convexity * elapsed, mirror.to_dual(w))
 
         def step(carry, batch):
             w, moved = carry
             moved = tree.add_scaled(moved, -hparams.client_lr, gradient(w, batch))
             return read(hparams, tree.add(point, DualPoint(moved, elapsed)), *stage), moved
 
-        _, moved = local.scan(step, (w, ahead))
+        _, moved = local.scan(step, (w, shift))
         return ClientResult(client, Displacement(moved, Public(elapsed)), {})
 
     def server_update(hparams, server, mean_upload, fraction, key):

@@ -44,7 +44,7 @@ def mime(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
     r"""Corrected local steps with the momentum of the server: one round is **two** of the engine.
 
     In even rounds, counted from zero, clients send :math:`\nabla f_i(w)` with all of their examples
-    and the server moves the momentum, :math:`s \leftarrow (1 - \beta) \sum_i p_i \nabla f_i(w) +
+    and the server updates the momentum, :math:`s \leftarrow (1 - \beta) \sum_i p_i \nabla f_i(w) +
     \beta s`. In odd ones they take K steps from w, with s held fixed,
 
     .. math:: x_i \leftarrow \mathrm{prox}_{\eta_c \psi}\Big(x_i - \eta_c \big((1 - \beta)
@@ -52,8 +52,8 @@ def mime(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
 
     and :math:`w \leftarrow w + \eta_s \sum_i p_i (x_i - w)`. Without momentum, the default, this is
     MimeSVRG, whose correction is FedLin's: exact with full batches, and if clients' Hessians are
-    similar a round does as much as many of gradient descent. Both exchanges send one vector each
-    way. It needs the gradients of all clients: with a cohort, their noise would leave a floor.
+    similar a round replaces many steps of gradient descent. Both exchanges send one vector each
+    way. It needs the gradients of all clients: with a cohort, their noise would stop convergence.
 
     Args:
       loss: one loss per example.

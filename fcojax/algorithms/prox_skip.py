@@ -66,7 +66,7 @@ def prox_skip(
 
     Args:
       loss: one loss per example.
-      penalty: psi, applied on the server; none by default, which is Scaffnew.
+      penalty: psi, applied on the server; by default none, as in Scaffnew.
       steps: ``"all"`` takes the K steps of the engine's ``work``, with :math:`p = 1 / K`;
         ``"geometric"`` draws K for each round, the same for all clients and at most that of
         ``work``, except in the first round, which takes the mean.
@@ -103,7 +103,7 @@ def prox_skip(
                 "pass local_steps(K), or steps='geometric'."
             )
         num_steps = local.num_steps.astype(jnp.asarray(hparams.client_lr).dtype)
-        # The client keeps b_i = w - delta h_i and not h_i, so it need not know the prox.
+        # The client keeps b_i = w - delta h_i and not h_i, so it needs no prox.
         control = tree.scale(1 / delta(hparams, num_steps), tree.sub(message.center, client))
 
         def step(x, batch):

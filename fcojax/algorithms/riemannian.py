@@ -1,8 +1,8 @@
 r"""RFedAvg and RFedProx: local Riemannian steps, averaged in the tangent space.
 
 Li and Ma, "Federated learning on Riemannian manifolds", Applied Set-Valued Analysis and
-Optimization 2023 (arXiv 2206.05668); the public code of it has the proximal term with the wrong
-sign, which drives clients apart.
+Optimization 2023 (arXiv 2206.05668); in their public code the proximal term has the wrong sign,
+which drives clients apart.
 """
 
 from collections.abc import Callable

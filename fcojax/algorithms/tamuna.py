@@ -23,9 +23,9 @@ class TamunaHparams(NamedTuple):
 
 
 class Center(NamedTuple):
-    """The model; what the owners of this round are drawn from; and how much owns each coordinate.
+    """The model, the seed of this round's owners, and the weight that owns each coordinate.
 
-    The last is the weight of the clients that own it since their last round. Without owners both
+    That is the weight of the clients that owned it in their last round. Without owners the last two
     are ``()``.
     """
 
@@ -35,7 +35,7 @@ class Center(NamedTuple):
 
 
 class TamunaClient(NamedTuple):
-    """A control variate h, and of its last round the point and the coordinates that were sent."""
+    """A control variate h, and the last point and the owned coordinates of its last round."""
 
     control: Params
     point: Params
@@ -43,7 +43,7 @@ class TamunaClient(NamedTuple):
 
 
 class TamunaUpload(NamedTuple):
-    """The displacement where the client owns it, and how that changed, which the server knows."""
+    """The displacement at owned coordinates, and the change of ownership, which is not sent."""
 
     moved: Params
     owned: PyTree
@@ -64,8 +64,8 @@ def tamuna(
               \chi = \frac{n (q - 1)}{q (n - 1)},
 
     so :math:`\sum_i p_i h_i = 0` at all times. With q = n this is ``prox_skip`` without a penalty,
-    also known as Scaffnew. Steps are below 2 / L. Who owns what is drawn from a number in the
-    message, so it costs nothing on the way up.
+    also known as Scaffnew. Steps must be below 2 / L. Owners are drawn from a seed in the message,
+    so they add nothing to uploads.
 
     A client updates :math:`h_i` when it takes part again, with the model of that round, its own
     last :math:`x_i` and :math:`m_i`; those that are absent keep all three. The server's mean is
@@ -97,7 +97,7 @@ def tamuna(
     if owners is not None and (num_clients is None or not 2 <= owners <= num_clients):
         raise ValueError(
             f"num_owners is {owners} and num_clients {num_clients}; pass the number of clients, "
-            "and from 2 owners to that many."
+            "and at least 2 and at most as many owners."
         )
     n, q = (num_clients or 1, owners or 1) if owners else (1, 1)
     chi = n * (q - 1) / (q * (n - 1)) if owners and n > 1 else 1.0
@@ -152,7 +152,7 @@ def tamuna(
         moved, owned, seed = tree.scale(fraction, mean_upload.moved), (), ()
         if owners is not None:
             owned = tree.add_scaled(server.owned, fraction, mean_upload.owned)
-            # Where nobody is an owner nothing has moved; rounding leaves no zero there.
+            # Without an owner nothing has moved, but rounding leaves a nonzero weight.
             moved = jax.tree.map(
                 lambda x, m: jnp.where(m > jnp.finfo(m.dtype).eps, x / m, 0), moved, owned
             )
@@ -163,7 +163,7 @@ def tamuna(
         return server.center
 
     def sent(hparams, before, after):
-        # Of the two arrays of an upload one is known, and q / n of the other is sent.
+        # The server computes one of the two arrays of an upload, and q / n of the other is sent.
         return 1, 1 if owners is None else q / (2 * n)
 
     return Algorithm(init, broadcast, client_update, server_update, model, sent=sent, codecs="none")

@@ -153,7 +153,7 @@ if __name__ == "__main__":
     try:
         code = main(sys.argv[1:])
         sys.stdout.flush()
-    except BrokenPipeError:  # as of fcojax check fed_avg | head
+    except BrokenPipeError:  # as in fcojax check fed_avg | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     sys.exit(code)

@@ -1,4 +1,4 @@
-"""Laws of compressors: what one states about its error and its bytes, checked by simulation."""
+"""Laws of compressors: the stated error and bytes of a compressor, checked by simulation."""
 
 import functools
 from collections.abc import Callable
@@ -17,12 +17,12 @@ _DRAWS, _DEVIATIONS, _RARE, _ROUNDING = 4000, 5, 12, 1e-9
 
 
 class Compression(NamedTuple):
-    """A compressor with what it made of a few vectors.
+    """A compressor and its results for a few vectors.
 
     Attributes:
       compressor: the compressor.
-      vectors: [vectors, size], of every shape that a bound may be wrong for.
-      decoded: [draws, vectors, size], of independent keys.
+      vectors: [vectors, size], of all kinds for which a bound may be wrong.
+      decoded: [draws, vectors, size], with independent keys.
     """
 
     compressor: Compressor
@@ -40,8 +40,8 @@ class Compression(NamedTuple):
 def compressor_laws(compressor: Compressor, size: Count = 64) -> dict[str, Finding]:
     """Return for each law of compressors whether it holds.
 
-    What is stated of the error is compared with 4000 draws of a few vectors of float64: of normal
-    entries, of heavy tails, large and small, of equal entries, of a single one.
+    The stated error is compared with 4000 draws for a few float64 vectors, with normal,
+    heavy-tailed, large, small and equal entries, and with a single one.
 
     Args:
       compressor: the compressor.
@@ -84,7 +84,7 @@ def _vectors(size: int) -> np.ndarray:
 
 
 def _once(compressor: Compressor, x: Any, key: Any) -> Any:
-    """Return C(x), decoded by somebody who sees the shape of x and no more."""
+    """Return C(x), decoded from the shape and dtype of x and no more."""
     like = jax.ShapeDtypeStruct(x.shape, x.dtype)
     return compressor.decode(None, compressor.encode(None, x, key), key, like)
 
@@ -97,7 +97,7 @@ def _decoded(compressor: Compressor, vectors: np.ndarray) -> np.ndarray:
 
 
 def _form(compressor: Compressor, size: int) -> Finding:
-    """What is decoded has the shape and the dtype of the vector, and zero stays zero."""
+    """The decoded vector has the shape and the dtype of the vector, and zero stays zero."""
     for dtype in (jnp.float64, jnp.float32):
         zeros = jnp.zeros(size, dtype)
         encoded = compressor.encode(None, zeros, jax.random.key(0))
@@ -113,7 +113,7 @@ def _form(compressor: Compressor, size: int) -> Finding:
 
 
 def _eager(subject: Compression) -> Finding:
-    """The compiled compressor gives the results of the one that is not compiled."""
+    """The compiled compressor gives the same results as without compilation."""
     key = jax.random.split(jax.random.key(0), _DRAWS)[0]
     found = np.stack([_once(subject.compressor, jnp.asarray(x), key) for x in subject.vectors])
     off = np.abs(found - subject.decoded[0]).max() / np.abs(subject.vectors).max()
@@ -132,7 +132,7 @@ def _unbiased(subject: Compression) -> Finding:
     found = np.concatenate([subject.decoded / size, along], axis=-1)
     expected = np.concatenate([units, np.ones_like(size)], axis=-1)
     off, deviation = np.abs(found.mean(axis=0) - expected), found.std(axis=0)
-    # Of an entry that is rarely sent the deviation is not known; a few draws may have it or not.
+    # The deviation of an entry that is rarely sent is unknown: few draws have it, or none.
     rare = _RARE * np.abs(found).max(axis=(0, 2))[:, None] * np.ones_like(off)
     rare[:, -1] *= deviation[:, -1] > _ROUNDING
     if np.all(off <= _DEVIATIONS * deviation / np.sqrt(_DRAWS) + rare / _DRAWS + _ROUNDING):
@@ -174,7 +174,7 @@ def _contraction(subject: Compression) -> Finding:
 
 
 def _bytes(subject: Compression) -> Finding:
-    """Bytes are those of the arrays that are sent, or stated and not more."""
+    """Bytes are those of the sent arrays, or are stated and at most as many."""
     size = subject.vectors.shape[1]
     like, key = jax.ShapeDtypeStruct((size,), jnp.float32), jax.random.key(0)
     codec = compressed(subject.compressor)

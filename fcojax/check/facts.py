@@ -88,7 +88,7 @@ def _size(payload: Any) -> str:
 
 
 def _proxes(jaxpr: Any) -> int:
-    """Count the proxes in a traced program, as often as it runs; of branches the largest."""
+    """Count how often proxes run in a traced program, taking the largest count over branches."""
     total = 0
     for equation in jaxpr.eqns:
         if equation.params.get("name") == COUNTED:

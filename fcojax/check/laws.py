@@ -1,4 +1,4 @@
-"""Laws that every algorithm obeys, whatever problem it is for.
+"""Laws that every algorithm obeys, for any problem.
 
 Clients hold quadratics and take full gradients, so that minibatches add no randomness.
 """
@@ -36,7 +36,7 @@ _WORK, _CLIENT_LR = local_steps(2), 0.05
 _NEAR_ZERO, _UNCHANGED = 1e-12, 1e-3
 _SMALL = 1e-6  # by which duals divide a displacement, whose rounding error is 1e-16
 _ROUNDS, _EXACT = 6, 1e-9  # rounds that are recorded, and the relative error of an equality there
-# Keeps each client's last upload as its residual, and changes none.
+# A codec that keeps each client's last upload as its residual, and changes no upload.
 _RECORDER = Codec(
     init=lambda payload: payload,
     encode=lambda hparams, payload, last, key, round_key: (payload, payload),
@@ -68,9 +68,9 @@ def recorded(
     Args:
       subject: the algorithm.
       cohort: which clients take part; everyone by default.
-      num_rounds: how many rounds.
-      dtype: of the start point and the examples.
-      shift: a number that is added to what clients keep before the first round.
+      num_rounds: number of rounds.
+      dtype: dtype of the start point and the examples.
+      shift: a number that is added to the clients' states before the first round.
     """
     plan = Plan(_WORK, cohort or everyone(), codec=_RECORDER)
     state, advanced = _started(subject, _data_in(dtype), plan, dtype=dtype)
@@ -307,7 +307,7 @@ def upload_dtype(subject: Subject) -> Finding:
 
 
 def kept(subject: Subject) -> Finding:
-    """What clients keep changes in rounds in which they take part."""
+    """The states of clients change in rounds in which they take part."""
     leaves, _ = jax.tree.flatten_with_path(recorded(subject).clients)
     if not leaves:
         return Finding(None, "clients keep no state")
@@ -347,7 +347,7 @@ def fraction(subject: Subject) -> Finding:
 
 
 def _affects_server(subject: Subject) -> bool:
-    """Whether the server depends on what clients keep, which may be a record of the past alone."""
+    """Return whether the clients' states affect the server; some are only recorded."""
     plain, shifted = (recorded(subject, num_rounds=1, shift=shift).server for shift in (0, 1))
     return difference(plain, shifted) != 0
 

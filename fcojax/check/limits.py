@@ -23,7 +23,7 @@ class Limit(NamedTuple):
     """The distance of a run's last model to the minimiser.
 
     Attributes:
-      distance: to the minimiser of F + psi, relative to its norm.
+      distance: the distance to the minimiser of F + psi, relative to its norm.
       halved: the distance of a run with half the client rate and prox step.
       halfway: the distance after half of the rounds.
       nonzeros: nonzero entries of the last model.
@@ -43,7 +43,7 @@ class Limit(NamedTuple):
     def word(self) -> str:
         """``exact``, ``neighbourhood``, ``approaching``, ``elsewhere`` or ``diverges``.
 
-        In a neighbourhood the distance is proportional to the rate; ``approaching`` still falls.
+        In a neighbourhood the distance is proportional to the rate; if approaching, it still falls.
         """
         if max(self.distance, self.halved) <= _EXACT:
             return "exact"
@@ -69,7 +69,7 @@ def limit(
       subject: the algorithm, as ``subject_of`` makes it.
       cohort: which clients take part; everyone by default.
       num_rounds: an even number.
-      seed: for the cohorts.
+      seed: seed of the cohorts.
 
     Example:
       >>> import fcojax
@@ -144,7 +144,7 @@ def limits(subject: Subject, *, num_rounds: Count = 6000) -> dict[str, Finding]:
 
 
 def _finding(subject: Subject, found: Limit, where: str) -> Finding:
-    """Return the limit in a sentence, with the reason if a law knows one."""
+    """Return the limit in a sentence, with the reason if a law shows one."""
     sentences = {
         "exact": f"exact {where}: relative distance {found.distance:.1e}",
         "approaching": f"still approaching {where}: relative distance {found.distance:.1e}, "

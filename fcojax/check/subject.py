@@ -82,7 +82,7 @@ class Subject(NamedTuple):
         """The hyperparameters that are rates or steps of the clients.
 
         They are the fields annotated ``Positive`` and, in any case, ``client_lr``; not
-        ``server_lr``, which only the server knows.
+        ``server_lr``, which only the server uses.
         """
         kind = self.build(None).hparams_type
         kinds = (kind, *getattr(kind, "extends", ()))
@@ -157,7 +157,7 @@ def _with_named_prox(piece: Any) -> Any:
 
 
 def found_piece(name: str) -> Any:
-    """Return what is named in ``fcojax.algorithms``, or by ``MODULE:NAME``."""
+    """Return the object called ``name`` in ``fcojax.algorithms``, or given as ``MODULE:NAME``."""
     module_name, colon, attribute = name.rpartition(":")
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())

@@ -185,7 +185,7 @@ def _read_labels(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _take(signal, labels, run, stimuli, name, parts) -> None:
-    """Appends the scans of the two stimuli, their labels and their sessions' ids."""
+    """Append the scans of the two stimuli, their labels and their sessions' ids."""
     kept = np.isin(labels, stimuli)
     if missing := set(stimuli) - set(labels[kept].tolist()):
         raise ValueError(

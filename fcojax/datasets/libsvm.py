@@ -13,7 +13,7 @@ from fcojax.types import Count
 
 _FETCH = (
     "download a data set from the LIBSVM Data page (www.csie.ntu.edu.tw/~cjlin/libsvmtools/"
-    "datasets) and pass its path; .gz and .bz2 are read as they are."
+    "datasets) and pass its path; .gz and .bz2 need not be unpacked."
 )
 _MOST_DENSE = 1 << 31  # bytes; a larger array is likely to be a mistake and to exhaust the memory
 

@@ -94,8 +94,8 @@ def idx(path: str | os.PathLike, num_axes: int) -> np.ndarray:
         first, needed = 4 + 4 * num_axes, math.prod(shape) * dtype.itemsize
         if len(content) != first + needed:
             raise Foreign(
-                f"its header promises {needed} bytes and {len(content) - first} follow; "
-                "it was cut short or added to"
+                f"its header gives {needed} bytes and {len(content) - first} follow; it was cut "
+                "short or extended"
             )
         return np.frombuffer(content, dtype, offset=first).reshape(shape)
 

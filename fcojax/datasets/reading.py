@@ -30,10 +30,10 @@ _BROKEN = (
     zlib.error,
     SyntaxError,  # and TokenError: numpy reads the header of an array as Python
     tokenize.TokenError,
-    NotImplementedError,  # zipfile, of a bit that stands for encryption
+    NotImplementedError,  # by zipfile, for an encrypted file
     MemoryError,
 )
-_MOST_LETTERS = 160  # of another library's reason, which may quote the whole file
+_MOST_LETTERS = 160  # of another library's message, which may quote the whole file
 
 
 class Foreign(ValueError):

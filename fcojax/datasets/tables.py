@@ -52,7 +52,7 @@ def tables(parts: Mapping[Any, Any] | Iterable[Any], fields: Columns) -> Pooled:
     range(partitioner.num_partitions)), fields)``.
 
     Args:
-      parts: the tables, by the id of the client or in a row.
+      parts: the tables, as a dict by client id or as an iterable.
       fields: as for ``table``.
 
     Example:

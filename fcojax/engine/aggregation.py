@@ -14,8 +14,8 @@ from fcojax.engine.aggregator import SUM, Aggregator, Change, Codec, RoundWeight
 from fcojax.types import Array, Key, PyTree
 
 
-def opened(upload: PyTree) -> tuple[PyTree, list, Callable[[list, list], PyTree]]:
-    """Split a decoded upload as ``split`` does; a ``Change`` stays one."""
+def split_decoded(upload: PyTree) -> tuple[PyTree, list, Callable[[list, list], PyTree]]:
+    """Split a decoded upload as ``split`` does; the payload of a ``Change`` stays a ``Change``."""
     if isinstance(upload, Change):
         payload, public, join = split(upload.value)
         return Change(payload), public, join
@@ -25,7 +25,7 @@ def opened(upload: PyTree) -> tuple[PyTree, list, Callable[[list, list], PyTree]
 def decoded_upload(
     codec: Codec, encoded: PyTree, payload: list, public: list, join: Callable
 ) -> PyTree:
-    """Return an upload as the server decodes it, all of it a ``Change`` if the codec sends one.
+    """Return an upload as the server decodes it, as one ``Change`` if the codec sends changes.
 
     Args:
       codec: the codec.
@@ -42,7 +42,7 @@ def decoded_upload(
     return Change(joined) if changes else joined
 
 
-class Received(NamedTuple):
+class Contribution(NamedTuple):
     """One client's contribution, or several along a leading axis."""
 
     term: PyTree
@@ -51,14 +51,14 @@ class Received(NamedTuple):
     keep: Array | None
 
 
-def received(
+def contribution_of(
     aggregator: Aggregator, hparams: PyTree, memory: PyTree, result: ClientResult
-) -> Received:
+) -> Contribution:
     """Return the contribution of one client from its result, whose upload has been decoded."""
-    payload, public, _ = opened(result.upload)
+    payload, public, _ = split_decoded(result.upload)
     term = aggregator.term(hparams, payload, memory)
     metrics = merged(result.metrics, term.metrics, "client_update of the algorithm")
-    return Received(term.value, public, metrics, term.keep)
+    return Contribution(term.value, public, metrics, term.keep)
 
 
 class Tally(NamedTuple):
@@ -82,7 +82,7 @@ class Tally(NamedTuple):
     left_out: Array
 
 
-def empty_tally(aggregator: Aggregator, shapes: Received, num_places: int, dtype: Any) -> Tally:
+def empty_tally(aggregator: Aggregator, shapes: Contribution, num_places: int, dtype: Any) -> Tally:
     """Return the tally before the first client.
 
     Args:
@@ -100,16 +100,16 @@ def empty_tally(aggregator: Aggregator, shapes: Received, num_places: int, dtype
     return Tally(collected, jnp.zeros((), dtype), zero, zero, zero, zero)
 
 
-def added(
+def add_clients(
     aggregator: Aggregator,
     tally: Tally,
-    clients: Received,
+    clients: Contribution,
     finite: Array,
     arrives: Array | None,
     weights: Array,
     places: Array,
 ) -> tuple[Tally, Array]:
-    """Return the tally with one more chunk in it, and which of its clients are counted.
+    """Return the tally with one more chunk, and which clients of the chunk are counted.
 
     Args:
       aggregator: the aggregator.
@@ -126,8 +126,8 @@ def added(
     sound = present & finite
     arrived = sound if arrives is None else sound & arrives
     counted = arrived if clients.keep is None else arrived & clients.keep.astype(bool)
-    # Terms of clients that do not count may be NaN still. Collectors select by the weight before
-    # they multiply, since 0 * nan is nan, and one absentee would ruin the sum.
+    # Terms of clients that do not count may be NaN. Collectors select by the weight before they
+    # multiply, since 0 * nan is nan, and one absent client would make the sum NaN.
     weights = jnp.where(counted, weights, 0)
     terms, public, metrics = tally.collected
     collected = (
@@ -151,7 +151,7 @@ def added(
     return after, counted
 
 
-class Population(NamedTuple):
+class TotalWeights(NamedTuple):
     """Total weights of the cohort, the population and the average cohort, and the largest weight.
 
     Weights of a tally are shares of ``cohort``, so that no sum of finite uploads overflows.
@@ -164,12 +164,12 @@ class Population(NamedTuple):
 
 
 class RoundResult(NamedTuple):
-    """The result of a round, with which the server steps.
+    """The result of a round, from which the server updates its state.
 
     Attributes:
       upload: the mean upload.
-      fraction: the share of the population's weight behind it.
-      step: whether the server steps.
+      fraction: the counted clients' share of the population's weight.
+      step: whether the server updates its state.
       memory: the aggregator's memory for the next round.
       metrics: means over the counted clients.
       counts: numbers of clients, by name.
@@ -183,11 +183,11 @@ class RoundResult(NamedTuple):
     counts: dict[str, Array]
 
 
-def concluded(
+def finish_round(
     aggregator: Aggregator,
     hparams: PyTree,
     tally: Tally,
-    population: Population,
+    totals: TotalWeights,
     shapes: ClientResult,
     memory: PyTree,
     key: Key,
@@ -199,30 +199,30 @@ def concluded(
       aggregator: the aggregator.
       hparams: the hyperparameters.
       tally: the sums.
-      population: the weights behind the sums.
+      totals: the total weights of the round.
       shapes: shapes of one client's result.
       memory: the aggregator's memory.
       key: the aggregator's key in this round.
       public_if_empty: the public parts in a round in which no client counts; zeros by default.
     """
-    payload, _, join = opened(shapes.upload)
+    payload, _, join = split_decoded(shapes.upload)
     terms, public, metrics = tally.collected
     arrived = tally.participants - tally.dropped - tally.lost
     weights = RoundWeights(
         share=tally.weight,
-        cohort_weight=population.cohort,
-        population_weight=population.all,
+        cohort_weight=totals.cohort,
+        population_weight=totals.all,
         count=arrived - tally.left_out,
         arrived=arrived,
-        expected_weight=population.expected,
-        largest=population.largest,
+        expected_weight=totals.expected,
+        largest=totals.largest,
     )
     found = aggregator.finish(hparams, terms, weights, memory, key)
     # Shapes alone: the dtypes of metrics, and whether clients can be left out.
-    one = jax.eval_shape(functools.partial(received, aggregator, hparams, memory), shapes)
+    one = jax.eval_shape(functools.partial(contribution_of, aggregator, hparams, memory), shapes)
     payload = payload.value if isinstance(payload, Change) else payload
-    # Uploads in bfloat16 are summed and averaged in float32, in which aggregators answer; the
-    # algorithm is given its own dtype again.
+    # Uploads in bfloat16 are summed and averaged in float32, also by aggregators, and cast back for
+    # the algorithm.
     sums = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, tree.mean_dtype(leaf.dtype)), payload)
     require_same_form("finish of the aggregator", sums, found.mean, "mean")
     require_same_form("finish of the aggregator", memory, found.memory, "memory")
@@ -250,7 +250,7 @@ def aggregate(
     hparams: PyTree,
     results: ClientResult,
     weights: Array,
-    population: Population,
+    totals: TotalWeights,
     memory: PyTree,
     key: Key,
     finite: Array,
@@ -258,7 +258,7 @@ def aggregate(
 ) -> tuple[RoundResult, Array]:
     """Return the result of a round from the results of its clients.
 
-    ``run`` does the same chunk by chunk; this is for a server whose uploads come over a wire.
+    ``run`` does the same chunk by chunk; this is for a server that receives uploads over a network.
 
     Args:
       aggregator: the plan's aggregator.
@@ -266,7 +266,7 @@ def aggregate(
       results: with a leading axis of clients; uploads as the codec decoded them. States are not
         read.
       weights: p_m of each client, 0 if it is absent.
-      population: total weights of the round.
+      totals: total weights of the round.
       memory: the aggregator's memory.
       key: the aggregator's key in this round.
       finite: whether each result is finite.
@@ -276,14 +276,14 @@ def aggregate(
       The result, and which clients are counted.
     """
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), results)
-    clients = jax.vmap(lambda one: received(aggregator, hparams, memory, one))(results)
+    clients = jax.vmap(lambda one: contribution_of(aggregator, hparams, memory, one))(results)
     first = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), clients)
-    # Shares, as in `one_round`: a finite mean does not overflow on the way.
-    shares = weights / jnp.where(population.cohort > 0, population.cohort, 1)
+    # Shares, as in `one_round`: the sum does not overflow if the mean is finite.
+    shares = weights / jnp.where(totals.cohort > 0, totals.cohort, 1)
     places = jnp.arange(weights.shape[0], dtype=jnp.int32)
     tally = empty_tally(aggregator, first, weights.shape[0], shares.dtype)
-    tally, counted = added(aggregator, tally, clients, finite, arrives, shares, places)
-    found = concluded(aggregator, hparams, tally, population, shapes, memory, key)
+    tally, counted = add_clients(aggregator, tally, clients, finite, arrives, shares, places)
+    found = finish_round(aggregator, hparams, tally, totals, shapes, memory, key)
     return found, counted
 
 

@@ -1,7 +1,7 @@
-"""What clients send and what the server makes of it: codecs and aggregators.
+"""Codecs, which encode uploads, and aggregators, which combine them on the server.
 
-A codec encodes the upload of each client; an aggregator makes one mean of the uploads of a round.
-Algorithms know neither. Parts of an upload that are wrapped in ``Public`` bypass both.
+A codec encodes the upload of each client; an aggregator combines the uploads of a round into one
+mean. Algorithms depend on neither. Parts of an upload that are wrapped in ``Public`` bypass both.
 """
 
 from collections.abc import Callable
@@ -21,10 +21,10 @@ class RoundWeights(NamedTuple):
     Attributes:
       share: the weight of the counted clients, as a share of the cohort's; 0 if none counts.
       cohort_weight: the sum of the weights p_m over the cohort, counted or not.
-      population_weight: the same over all clients.
+      population_weight: the sum of the weights over all clients.
       count: number of counted clients.
       arrived: number of clients whose finite upload arrived, counted or not.
-      expected_weight: the mean of the cohort's weight over many rounds, as the sampler has it.
+      expected_weight: the expected weight of a cohort, from the sampler's mean size.
       largest: the largest weight of a client of the population.
     """
 
@@ -41,12 +41,16 @@ class RoundWeights(NamedTuple):
         """The share of the population's weight that the counted clients have."""
         return self.share * (self.cohort_weight / self.population_weight)
 
+    def aggregate(self, mean: PyTree, memory: PyTree) -> "Aggregate":
+        """Return the result for a mean of the counted clients, with a step if any client counts."""
+        return Aggregate(mean, self.fraction, memory, self.count > 0)
+
 
 class Change(NamedTuple):
-    """What a codec decodes to if the server keeps an estimate of the upload, and this corrects it.
+    """A correction of the server's estimate of the upload, as some codecs send it.
 
-    Only an aggregator with ``takes_changes`` has it; any other would take the mean of corrections
-    for the mean of uploads, and is refused.
+    An aggregator without ``takes_changes`` is refused for such a codec: it would use the mean of
+    corrections as the mean of uploads.
     """
 
     value: PyTree
@@ -58,8 +62,8 @@ class Term(NamedTuple):
     Attributes:
       value: what the collector gathers.
       keep: 0 leaves the client out of the round: it keeps its state, and is counted in
-        ``history["left_out"]``; ``None`` for aggregators that never do.
-      metrics: scalars for the history, averaged as the clients' metrics are.
+        ``history["left_out"]``; ``None`` for aggregators that use all.
+      metrics: scalars for the history, averaged like the clients' metrics.
     """
 
     value: PyTree
@@ -69,16 +73,15 @@ class Term(NamedTuple):
 
 
 class Aggregate(NamedTuple):
-    """What an aggregator makes of a round.
+    """The result of an aggregator for one round.
 
     Attributes:
       mean: the mean payload that the algorithm receives.
-      fraction: the share of the population's weight behind it, which ``server_update`` receives;
-        ``None`` if the mean is an estimate over all clients, whoever took part. An algorithm whose
-        server adds up uploads in proportion to ``fraction`` is then refused.
-      memory: for the next round; kept also where no client counts or the server's step is refused,
-        as clients keep their residuals then too.
-      step: whether the server steps.
+      fraction: the counted clients' share of the population's weight, for ``server_update``;
+        ``None`` if the mean is an estimate over all clients, present or not. Algorithms whose
+        server step depends on ``fraction`` are then refused.
+      memory: for the next round; stored even if the server's step is refused.
+      step: whether the server updates its state.
     """
 
     mean: PyTree
@@ -88,15 +91,15 @@ class Aggregate(NamedTuple):
 
 
 class Noise(NamedTuple):
-    """What is known of the noise of an aggregator, for accounts of privacy.
+    """The noise of an aggregator, as privacy accounting needs it.
 
     Attributes:
-      multiplier: deviation of the noise over the largest contribution of one client, a number or a
-        function of the hyperparameters.
+      multiplier: standard deviation of the noise divided by the largest contribution of one client,
+        a number or a function of the hyperparameters.
       bands: coefficients of noise that is correlated across rounds.
-      allowance: ``(cohort, runs, num_clients) -> Allowance``, given the hyperparameters of each
-        run, in lists of those with the same cohorts, as the points of one seed; ``None`` for any
-        number of rounds. It is asked on the host before the first round.
+      allowance: ``(cohort, runs, num_clients) -> Allowance``, called on the host before the first
+        round; ``runs`` has for each seed a list of the hyperparameters of its points, which share
+        cohorts. ``None`` for any number of rounds.
     """
 
     multiplier: Any
@@ -105,23 +108,22 @@ class Noise(NamedTuple):
 
 
 class Allowance(NamedTuple):
-    """How many rounds each run may have, and why, as the end of a sentence."""
+    """The number of rounds that each run may have, and the reason, as the end of a sentence."""
 
     rounds: int
     detail: str
 
 
 class Collector(NamedTuple):
-    """How the clients of a round are gathered, chunk by chunk; results of devices are added up.
+    """How the terms of a round are accumulated, chunk by chunk; results of devices are summed.
 
-    So chunks and devices mean the same to a rule that needs the whole cohort as to a sum.
+    A rule that needs the whole cohort then runs in chunks and on devices as a sum does.
 
     Attributes:
-      start: ``(shapes, num_places) -> collected``: before the first client, given the shapes of one
+      start: ``(shapes, num_places) -> collected``: the initial value, given the shapes of one
         client's term and the number of places in a cohort.
-      add: ``(collected, terms, weights, places) -> collected``: with one chunk more, where
-        ``terms`` has a leading axis of clients. A client that does not count has the weight 0, and
-        its term may be anything, also NaN.
+      add: ``(collected, terms, weights, places) -> collected``: adds one chunk; ``terms`` has a
+        leading axis of clients. A client that does not count has weight 0, and its term may be NaN.
     """
 
     start: Callable[[PyTree, int], PyTree]
@@ -190,21 +192,21 @@ def bytes_of_all(hparams: Any, encoded: PyTree) -> int:
 
 
 class Codec(NamedTuple):
-    """What a client sends, and how many bytes that is; numbers are passed as ``hparams``.
+    """How a client encodes its upload, and how many bytes it sends; numbers are in ``hparams``.
 
     A payload is the list of the arrays of an upload that are not ``Public``.
 
     Attributes:
-      init: ``(payload) -> residual``: the first state of one client's encoder, given zeros in the
-        form of its payload. Like a client's state, it is unchanged if an upload is lost.
+      init: ``(payload) -> residual``: the initial residual of one client, given a payload of zeros.
+        Like a client's state, it is unchanged if an upload is lost.
       encode: ``(hparams, payload, residual, client_key, round_key) -> (encoded, residual)`` for one
-        client; from ``round_key`` all clients and the server draw the same, such as a coin.
+        client; all clients and the server share ``round_key``, for draws such as a coin.
       decode: ``(encoded) -> payload``, or a ``Change`` of one.
-      num_bytes: ``(hparams, encoded) -> bytes``, by default of all arrays. Some may be known to the
-        server, such as what is drawn from a key. It may depend on shapes, on ``hparams`` and on
-        what is drawn from the round's key, not on the payload.
-      feeds_back: whether a residual is added to later uploads. An algorithm whose uploads mean
-        something else in the next round is then refused.
+      num_bytes: ``(hparams, encoded) -> bytes``, by default of all arrays; those that the server
+        can compute, such as draws from a key, need no bytes. It may depend on shapes, ``hparams``
+        and draws from the round's key, not on the payload.
+      feeds_back: whether a residual is added to later uploads. Algorithms whose uploads change
+        their meaning between rounds are then refused.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp
@@ -246,33 +248,30 @@ def weighted_mean(
 ) -> Aggregate:
     """Return the weighted mean over the counted clients, from their sum."""
     del hparams, key
-    return Aggregate(
-        mean_of(total, weights), fraction=weights.fraction, memory=memory, step=weights.count > 0
-    )
+    return weights.aggregate(mean_of(total, weights), memory)
 
 
 def mean_of(total: PyTree, weights: RoundWeights) -> PyTree:
-    """Return a sum of clients, each times its share of the cohort's weight, as their mean."""
+    """Return the weighted mean from a sum of terms, each times its share of the cohort's weight."""
     # Without a counted client the sum is zero: divided by one it stays zero, where 0 / 0 is NaN in
     # the value and in every derivative.
     return tree.scale(1 / jnp.where(weights.share > 0, weights.share, 1), total)
 
 
 class Aggregator(NamedTuple):
-    """What the server makes of the uploads of a round; numbers are passed as ``hparams``.
+    """How the server combines the uploads of a round; numbers are passed as ``hparams``.
 
     Attributes:
-      init: ``(payload) -> memory``: what the server keeps before the first round, given zeros in
-        the form of what a codec decodes to.
+      init: ``(payload) -> memory``: the initial memory, given a decoded payload of zeros.
       term: ``(hparams, payload, memory) -> Term`` for one client.
       collect: ``SUM`` of the terms, each times its client's share of the cohort's weight; or
-        ``STACK``, which takes the memory of all terms of a round, for rules that need all at once.
+        ``STACK``, which keeps all terms of a round in memory, for rules that need them together.
       finish: ``(hparams, collected, weights, memory, key) -> Aggregate``. With ``noisy`` the key
         differs between all hyperparameters; otherwise the points of a sweep share it.
-      noisy: whether it adds noise for privacy: a ``Noise`` that says how much, or ``True``, which
-        accounts refuse. Selection gives folds noise of their own and refuses a refit without it.
-      takes_changes: whether payloads are a ``Change`` each, to which codecs such as the
-        one of ``uploads.ef21`` decode.
+      noisy: whether it adds noise for privacy: a ``Noise``, or ``True`` if its amount is unknown,
+        which privacy accounting refuses. Selection draws separate noise for each fold and refuses a
+        refit without noise.
+      takes_changes: whether each payload is a ``Change``, as with ``uploads.ef21``.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -299,7 +298,7 @@ class Aggregator(NamedTuple):
 
     @property
     def noise(self) -> Noise | None:
-        """What is known of the noise; ``None`` without noise, or if nothing is known."""
+        """The ``Noise``; ``None`` without noise, or if its amount is unknown."""
         return self.noisy if isinstance(self.noisy, Noise) else None
 
 

@@ -42,7 +42,7 @@ KEPT = 0.125
 
 
 class Placed(NamedTuple):
-    """A sweep on the devices that there are, with every size chosen.
+    """A sweep placed on the available devices, with every size chosen.
 
     Attributes:
       algorithm: the algorithm.
@@ -52,11 +52,11 @@ class Placed(NamedTuple):
       data: the clients on the devices.
       keys: one key for each seed, the last one repeated where devices share the seeds.
       num_seeds: number of seeds without repeats.
-      plan: how rounds are driven.
+      plan: how rounds are run.
       observe: what is evaluated after each block.
       context: what ``observe`` needs.
       longest: the rounds of the longest block. One program runs blocks of any length up to it.
-      size: points whose states fit into memory together; ``sweep_blocks`` takes at most as many.
+      size: points whose states fit into memory together, the most that ``sweep_blocks`` takes.
       group: points that one call of the program runs. A block is one call for each group.
       stream: reads clients that stay on disk; ``None`` where they are in memory.
     """
@@ -77,18 +77,18 @@ class Placed(NamedTuple):
     stream: Stream | None = None
 
     def shapes(self, points: np.ndarray) -> State:
-        """Return the shapes of the state of these points, as a ``Block`` has it."""
+        """Return the shapes of the state of these points, as in a ``Block``."""
         return _shapes(self, take(self.grid, points), self.train, self.keys[: self.num_seeds])
 
 
 class Block(NamedTuple):
-    """What a block of rounds ended with.
+    """The result of one block of rounds.
 
     Attributes:
       rounds: rounds since the start of the run.
       points: the points that took part, as indices of the grid.
       history: what was evaluated at its end, with axes [points, seeds], on the host.
-      state: the state of these points and all seeds, if it was wanted. The next block overwrites
+      state: the state of these points and all seeds, if it was requested. The next block overwrites
         it.
       before: the state at the start of the block, where states are not donated.
     """
@@ -121,10 +121,10 @@ def place(
       init: ``(key) -> params``, the start point.
       data: the clients, on one device or on disk.
       keys: a vector of PRNG keys, one for each seed.
-      plan: how rounds are driven.
+      plan: how rounds are run.
       ends: the rounds at which blocks end, up to the last round of the run.
       observe: ``(hparams, model, context) -> dict`` of arrays, evaluated after each block.
-      context: ``(data) -> context`` of ``observe``, from the clients as they are placed.
+      context: ``(data) -> context`` of ``observe``, from the placed clients.
       time_chunks: a JSON file of timed chunk sizes; ``None`` to choose by rule.
 
     Example:
@@ -211,13 +211,13 @@ def sweep_blocks(
       placed: the sweep.
       points: the points to run, as indices of the grid.
       ends: the rounds at which blocks end, from the start of the run to where these points stop.
-      state: the state to continue from, as a block had it, on the host.
-      stored: the points whose state it is, which include ``points``.
+      state: the state to continue from, as a block returned it, on the host.
+      stored: the points that ``state`` holds, which include ``points``.
       is_over: ``(point, rounds)``, whether a point had diverged by this round. Once half of the
-        points have, they are left out. Asked for the block before the last one, whose results the
-        caller has, so that a run that is resumed decides alike.
-      wants_state: asked after a block is dispatched and the block before was yielded: whether this
-        one is yielded with its state before anything else is dispatched.
+        points have, they are left out. Called for the block before the last one, whose results the
+        caller has, so that a resumed run leaves out the same points.
+      wants_state: called after a block is dispatched and the previous one is yielded; if true, the
+        block is yielded with its state before another is dispatched.
       around: ``(number of the block)``, the context in which it is dispatched.
       donate: whether a block overwrites the state of the one before.
 
@@ -274,7 +274,7 @@ def _read(pending: tuple, state: State | None = None) -> Block:
 
 
 def _groups(placed: Placed, points: np.ndarray) -> list[np.ndarray]:
-    """Return the points by call; the last one is repeated until all calls have equally many."""
+    """Return the points of each call, equally many, as the last call repeats its last point."""
     size, shards = halved(placed.group, points.size), placed.data.num_sweep_shards
     if placed.group >= shards:  # with fewer points than devices these share the seeds
         size += -size % shards
@@ -294,7 +294,7 @@ def _start(placed: Placed, points: np.ndarray) -> tuple[State, ...]:
 def _look(
     placed: Placed, points: np.ndarray, states: Sequence[State], donate: bool
 ) -> tuple[tuple[State, ...], list[PyTree]]:
-    """Return the states and what is evaluated; zero rounds, which need no other program."""
+    """Evaluate the states by a block of zero rounds, which needs no other program."""
     if placed.stream is not None:
         (group,), (state,) = _groups(placed, points), states
         grid = take(placed.grid, group)
@@ -348,7 +348,7 @@ def _joined(histories: Sequence[PyTree], points: np.ndarray) -> dict[str, np.nda
 
 
 def _collected(placed: Placed, points: np.ndarray, states: Sequence[State]) -> State:
-    """Return the states of all calls as one, without points, clients and seeds that fill up."""
+    """Return the states of all calls as one, without padded points, clients and seeds."""
 
     def cut(state: State) -> State:
         clients, residuals = jax.tree.map(
@@ -366,7 +366,7 @@ def _collected(placed: Placed, points: np.ndarray, states: Sequence[State]) -> S
 
 
 def _put(placed: Placed, state: State, stored: np.ndarray, points: np.ndarray) -> tuple[State, ...]:
-    """Place some of the points of a collected state on the host, as ``_start`` does."""
+    """Return some points of a collected state, one state for each call, as ``_start`` does."""
     data = placed.data
     missing = data.clients_per_shard * data.num_shards - data.num_clients
 
@@ -441,7 +441,7 @@ def _with_sizes(placed: Placed, plan: Plan, num_rounds: int) -> Placed:
 
 
 def _numbers_a_round(placed: Placed, plan: Plan) -> float:
-    """Return how many numbers of the clients' examples the local steps of all runs read."""
+    """Return the number of example entries that the local steps of all runs read."""
     data, work = placed.data, plan.work
     num_runs = num_points(placed.grid) * placed.num_seeds
     rows_of_step = min(work.batch_size or data.max_size, data.max_size)

@@ -19,10 +19,10 @@ from fcojax.arguments import shown
 from fcojax.engine import padding
 from fcojax.engine.aggregation import (
     Tally,
-    added,
+    add_clients,
+    contribution_of,
     decoded_upload,
     empty_tally,
-    received,
     require_same_form,
 )
 from fcojax.engine.aggregator import Codec, split
@@ -42,7 +42,7 @@ class RoundContext(NamedTuple):
 
     Attributes:
       algorithm: the algorithm.
-      plan: how rounds are driven, with every size chosen.
+      plan: how rounds are run, with every size chosen.
       hparams: the hyperparameters of this round.
       data: the clients of this device.
       key: PRNG key of the run.
@@ -65,7 +65,7 @@ class Slots(NamedTuple):
     """The members of the cohort that this device computes.
 
     Attributes:
-      rows: row of each member in this device's arrays.
+      row_indices: row of each member in this device's arrays.
       places: place of each member in the draw.
       weights: weight p_m of each member, 0 if it is absent.
       arrives: whether each upload reaches the server, or ``None`` if all do.
@@ -73,7 +73,7 @@ class Slots(NamedTuple):
       can_be_empty: whether skipping chunks of absent members is worth a branch.
     """
 
-    rows: Array
+    row_indices: Array
     places: Array
     weights: Array
     arrives: Array | None
@@ -159,7 +159,7 @@ def run_clients(
     Returns:
       The sums, and all rows, in which counted clients have their new states.
     """
-    num_slots = slots.rows.shape[0]
+    num_slots = slots.row_indices.shape[0]
     num_chunks = -(-num_slots // (context.plan.client_chunk_size or num_slots))
     # Evenly: ten members in chunks of at most eight run as five and five; eight and two would
     # compute six empty slots.
@@ -169,20 +169,20 @@ def run_clients(
     # the branch's condition in every round.
     if num_chunks == 1 and rules().masks:
         slots = slots._replace(can_be_empty=False)
-    # Chunks of similar clients save rows and steps. A single chunk pads to the largest client in
-    # any order, and a chunk of one client pads to its own size.
+    # Chunks of clients of similar size save rows and steps. A single chunk pads to the largest
+    # client in any order, and a chunk of one client pads to its own size.
     if padding.sizes_matter(context.plan.work, context.data) and 1 < per_chunk < num_slots:
-        sizes = padding.num_examples_of(context.data, slots.rows, slots.weights)
+        sizes = padding.num_examples_of(context.data, slots.row_indices, slots.weights)
         order = padding.order_by_size(sizes)
         slots = slots._replace(
-            rows=slots.rows[order],
+            row_indices=slots.row_indices[order],
             places=slots.places[order],
             weights=slots.weights[order],
             arrives=None if slots.arrives is None else slots.arrives[order],
         )
 
     aggregator = context.plan.aggregator
-    collected = functools.partial(received, aggregator, context.hparams, context.memory)
+    collected = functools.partial(contribution_of, aggregator, context.hparams, context.memory)
 
     def one_chunk(carry, chunk):
         tally, all_rows = carry
@@ -195,7 +195,7 @@ def run_clients(
             context, one_client, slots.can_be_empty, members, weights, before
         )
         clients = jax.vmap(collected)(result)
-        tally, counted = added(aggregator, tally, clients, finite, arrives, weights, places)
+        tally, counted = add_clients(aggregator, tally, clients, finite, arrives, weights, places)
         # Writes beyond the last row are dropped: clients that are not counted keep their state.
         target = jnp.where(counted, members, context.data.clients_per_shard)
         after = jax.tree.map(
@@ -210,7 +210,7 @@ def run_clients(
     start = (empty_tally(aggregator, one, num_places, slots.weights.dtype), rows)
     chunks = jax.tree.map(
         lambda column: column.reshape(num_chunks, per_chunk),
-        (slots.rows, slots.places, slots.weights, slots.arrives),
+        (slots.row_indices, slots.places, slots.weights, slots.arrives),
     )
     if num_chunks == 1:
         return one_chunk(start, jax.tree.map(lambda leaf: leaf[0], chunks))[0]
@@ -223,7 +223,7 @@ def _padded(slots: Slots, num_empty: int) -> Slots:
     return slots._replace(
         # Row 0 with weight zero: its result is computed and discarded, and its state is not
         # written.
-        rows=jnp.pad(slots.rows, (0, num_empty)),
+        row_indices=jnp.pad(slots.row_indices, (0, num_empty)),
         places=jnp.pad(slots.places, (0, num_empty)),
         weights=jnp.pad(slots.weights, (0, num_empty)),
         arrives=arrives,
@@ -238,7 +238,7 @@ def client_function(context: RoundContext, message: PyTree, first_client: Array 
     # its minibatches unchanged, so that runs with and without it are comparable.
     client_key = purpose_key(context.key, CLIENT, context.index)
     encode_key = purpose_key(context.key, ENCODE, context.index)
-    # Not folded by client: all clients and the server toss the same coin.
+    # Not folded by client: all clients and the server draw the same coin.
     shared_key = purpose_key(context.key, SHARED, context.index)
 
     def client_and_codec(hparams, message, before: Rows, local, key, encode_key):
@@ -334,7 +334,7 @@ def _chunk_results(
     weights: Array,
     before: Rows,
 ) -> tuple[ClientResult, Array]:
-    """Return one chunk's results, padded to the least bound that holds it; zeros if it is empty."""
+    """Return one chunk's results, padded to the smallest bound that holds it; zeros if empty."""
     bounds = padding.bounds_for(context.plan.work, context.data)
 
     def padded_results(max_size, rows, before):
@@ -350,7 +350,7 @@ def _chunk_results(
             return padded_results(context.data.max_size, rows, before)
         sizes = padding.num_examples_of(context.data, rows, weights)
         branches = [functools.partial(padded_results, bound) for bound in bounds]
-        # Of these programs one runs: a chunk of small clients does not pay for the largest client.
+        # One of these branches runs: a chunk of small clients is not padded to the largest client.
         return jax.lax.switch(padding.branch(bounds, sizes), branches, rows, before)
 
     if not can_be_empty:

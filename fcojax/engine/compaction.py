@@ -20,7 +20,7 @@ def padded(points: np.ndarray, size: int) -> np.ndarray:
 
 
 def halved(size: int, needed: int) -> int:
-    """Halve ``size``, rounding up, as long as ``needed`` points fit: few sizes, few programs.
+    """Halve ``size``, rounding up, as long as ``needed`` points fit; so few sizes are compiled.
 
     Example:
       >>> halved(49, 20), halved(49, 3), halved(49, 30)
@@ -32,19 +32,19 @@ def halved(size: int, needed: int) -> int:
 
 
 def take_points(state: State, points: np.ndarray) -> State:
-    """Return a sweep's state at some points; round and keys belong to all points alike."""
+    """Return a sweep's state at some points; all points share the round and the keys."""
     return state._replace(**take_leaves(_by_point(state), points))
 
 
 def take_seeds(state: State, seeds: np.ndarray) -> State:
-    """Return a sweep's state at some seeds; the round belongs to all seeds alike."""
+    """Return a sweep's state at some seeds; all seeds share the round."""
     # Keys have an axis of seeds alone; all other parts have points before seeds.
     runs = jax.tree.map(lambda leaf: leaf[:, seeds], _by_point(state))
     return state._replace(key=state.key[seeds], **runs)
 
 
 def put_points(state: State, some: State, points: np.ndarray) -> State:
-    """Return a sweep's state with some points replaced, and the round and keys of those."""
+    """Return a sweep's state with some points replaced, and the round and keys of ``some``."""
     return some._replace(**put_leaves(_by_point(state), _by_point(some), points))
 
 

@@ -51,7 +51,7 @@ def find_first_nonfinite(
       hparams: its hyperparameters.
       state: the state of one run, not of a sweep.
       data: the clients, on one device.
-      plan: how rounds are driven.
+      plan: how rounds are run.
       num_rounds: number of rounds to repeat.
 
     Example:
@@ -82,7 +82,7 @@ def find_first_nonfinite(
     return None
 
 
-@jit_per(2)
+@jit_per(num_static=2)
 def _of_client(algorithm, plan, hparams, data, state, client) -> PyTree:
     """Return which leaves of one client's upload and state are not finite."""
     now = at_round(hparams, state.round)

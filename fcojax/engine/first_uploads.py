@@ -1,4 +1,4 @@
-"""What codec and aggregator keep before the first round, and whether an algorithm can have them."""
+"""Initial residuals and memory, and whether algorithm, codec and aggregator fit together."""
 
 import functools
 from typing import Any, NamedTuple
@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax.algorithms.base import Algorithm, ClientResult
-from fcojax.engine.aggregation import Received, received
+from fcojax.engine.aggregation import Contribution, contribution_of
 from fcojax.engine.aggregator import MEAN, Change, Codec, RoundWeights, split
 from fcojax.engine.client_loop import local_handle, through_codec
 from fcojax.engine.plan import Plan
@@ -17,7 +17,7 @@ from fcojax.xla.jaxprs import depend_on_first
 
 
 class FirstUploads(NamedTuple):
-    """Before any upload: one client's residual, the server's memory, and what it collects."""
+    """Initial values: one client's residual, the server's memory, and an empty collection."""
 
     residual: PyTree = ()
     memory: PyTree = ()
@@ -42,11 +42,11 @@ def _update_of(algorithm, plan, hparams, server, client, data, index) -> ClientR
 def first_uploads(
     algorithm: Algorithm, plan: Plan, hparams: PyTree, states: tuple, data: ClientData
 ) -> FirstUploads:
-    """Return what is kept; raise ``ValueError`` if algorithm, codec and aggregator do not fit.
+    """Return initial values; raise ``ValueError`` if algorithm, codec and aggregator do not fit.
 
     Args:
       algorithm: the algorithm.
-      plan: how rounds are driven.
+      plan: how rounds are run.
       hparams: the hyperparameters of the first round.
       states: the first states of the server and of a client.
       data: the clients.
@@ -65,11 +65,13 @@ def first_uploads(
     return FirstUploads(residual, memory, collected)
 
 
-def kept_for(plan: Plan, hparams: PyTree, result: ClientResult) -> tuple[PyTree, PyTree, Received]:
-    """Return one client's residual, the server's memory, and the shapes of what it collects.
+def kept_for(
+    plan: Plan, hparams: PyTree, result: ClientResult
+) -> tuple[PyTree, PyTree, Contribution]:
+    """Return one client's residual, the server's memory, and the shapes of a contribution.
 
     Args:
-      plan: how rounds are driven.
+      plan: how rounds are run.
       hparams: the hyperparameters of the first round.
       result: the shapes of one client's result.
     """
@@ -86,12 +88,14 @@ def kept_for(plan: Plan, hparams: PyTree, result: ClientResult) -> tuple[PyTree,
     is_change = isinstance(result.upload, Change)
     if is_change != plan.aggregator.takes_changes:
         raise ValueError(
-            "codec and aggregator do not belong together, as the one sends corrections of an "
-            "estimate and the other takes whole uploads, or the reverse; pass both of "
+            "codec and aggregator do not belong together: one of them is for corrections of an "
+            "estimate, the other for whole uploads; pass both of "
             "uploads.ef21(...), as in Plan(work, cohort, *uploads.ef21(...)), or neither."
         )
     memory = plan.aggregator.init(Change(zeros) if is_change else zeros)
-    one = jax.eval_shape(functools.partial(received, plan.aggregator), hparams, memory, result)
+    one = jax.eval_shape(
+        functools.partial(contribution_of, plan.aggregator), hparams, memory, result
+    )
     return residual, memory, one
 
 
@@ -102,27 +106,27 @@ def require_fitting(
     server: PyTree,
     result: ClientResult,
     memory: PyTree,
-    one: Received,
+    one: Contribution,
 ) -> None:
-    """Raise ``ValueError`` if an algorithm cannot have the codec or the aggregator of a plan.
+    """Raise ``ValueError`` if an algorithm does not allow the codec or the aggregator of a plan.
 
     An estimate of the mean over all clients is wrong where the server's step depends on
-    ``fraction``, as sums of uploads do.
+    ``fraction``, as a sum of uploads does.
 
     Args:
       algorithm: the algorithm.
-      plan: how rounds are driven.
+      plan: how rounds are run.
       hparams: its hyperparameters.
       server: the server's state, or its shapes.
       result: the shapes of one client's result, before the codec.
       memory: the aggregator's memory.
-      one: the shapes of what is collected of one client.
+      one: the shapes of one client's contribution.
     """
     codec = plan.codec
     if codec is not None and codec.feeds_back and algorithm.codecs != "any":
         raise ValueError(
-            "the codec adds what it left out of an upload to later ones, which mean another thing "
-            "in this algorithm; pass a codec without feedback, such as uploads.compressed(...)."
+            "the codec adds what it left out to later uploads, which have another meaning in this "
+            "algorithm; pass a codec without feedback, such as uploads.compressed(...)."
         )
     if one.keep is not None and algorithm.needs_everyone:
         raise ValueError(
@@ -135,9 +139,9 @@ def require_fitting(
     # so it passes.
     if found.fraction is None and reads_fraction(algorithm, hparams, server, result.upload):
         raise ValueError(
-            "the algorithm's server adds up its uploads, in proportion to fraction, and the "
-            "aggregator returns an estimate of the mean over all clients; pass one that returns "
-            "what was sent, such as the codec uploads.ef14(...), which keeps sums."
+            "the algorithm's server step depends on fraction, but the aggregator returns an "
+            "estimate of the mean over all clients; pass one that returns the mean of what was "
+            "sent, as with the codec uploads.ef14(...)."
         )
 
 
@@ -154,16 +158,15 @@ def reads_fraction(algorithm: Algorithm, hparams: PyTree, server: PyTree, upload
     def step(fraction, hparams, server, upload):
         return algorithm.server_update(hparams, server, upload, fraction, jax.random.key(0))
 
-    # Decided from the equations of the traced step, so an argument that the step does not use does
-    # not count.
+    # Read from the equations of the traced step, so an unused argument does not count.
     fraction = jax.ShapeDtypeStruct((), jnp.result_type(float))
     return any(depend_on_first(step, fraction, hparams, server, upload))
 
 
 def _finished(plan: Plan, hparams: PyTree, memory: PyTree, term: PyTree) -> Any:
-    """Return what the aggregator makes of a round in which no client counts."""
+    """Return the aggregator's result for a round in which no client counts."""
     one, zero = jnp.ones(()), jnp.zeros((), jnp.int32)
-    # Any numbers will do: callers read only the form of the answer.
+    # Any numbers will do: callers read only the form of the result.
     weights = RoundWeights(0 * one, one, one, zero, zero, one, one)
     shapes = jax.eval_shape(lambda: term)
     collected = plan.aggregator.collect.start(shapes, 1)
@@ -173,13 +176,13 @@ def _finished(plan: Plan, hparams: PyTree, memory: PyTree, term: PyTree) -> Any:
 def _require_equal_public_parts(algorithm, plan, hparams, states, data) -> None:
     """Raise ``ValueError`` if public parts could tell clients apart.
 
-    They pass without noise. A step count that differs between clients tells who took part as
-    surely as one that depends on the data.
+    They are sent without noise. A step count that differs between clients reveals who took part,
+    whether or not it depends on the data.
     """
     server, client = states
     work = plan.work
     if work.counts is not None and len(set(work.counts)) == 1:
-        # Equal counts, given one by one, tell nobody apart.
+        # Equal counts, given one by one, do not distinguish clients.
         plan = plan._replace(work=work._replace(counts=None, fewest=None))
 
     def public(seen, hparams, server):
@@ -199,7 +202,7 @@ def _require_equal_public_parts(algorithm, plan, hparams, states, data) -> None:
 
 
 def _require_known_size(codec: Codec, hparams: PyTree, payload: list, residual: PyTree) -> None:
-    """Raise ``ValueError`` if the bytes of an upload depend on what is in it."""
+    """Raise ``ValueError`` if the bytes of an upload depend on its values."""
 
     def num_bytes(given, hparams, round_key):
         encoded, _ = codec.encode(hparams, *given, jax.random.key(0), round_key)

@@ -192,5 +192,5 @@ def _stacked(name: str, column: tuple) -> Any:
         raise ValueError(f"{name} mixes schedules and numbers; pass schedules for all points.")
     shapes = {np.shape(value) for value in column}
     if len(shapes) > 1:
-        raise ValueError(f"{name} has values of shapes {sorted(shapes)}; give all the same.")
+        raise ValueError(f"{name} has values of shapes {sorted(shapes)}; pass values of one shape.")
     return np.asarray(column)

@@ -1,4 +1,4 @@
-"""How many rounds a budget of noise allows, known on the host before the first of them."""
+"""The number of rounds that a privacy budget allows, computed on the host before the first."""
 
 import warnings
 from collections.abc import Callable
@@ -15,10 +15,10 @@ from fcojax.types import Array, Key, PyTree
 
 
 def limit_of(plan: Plan, hparams: PyTree, data: ClientData, key: Key) -> Allowance | None:
-    """Return how many rounds the aggregator allows each of these runs, or ``None`` if any number.
+    """Return how many rounds the aggregator allows each of these runs; ``None`` for any number.
 
     Args:
-      plan: how rounds are driven.
+      plan: how rounds are run.
       hparams: the hyperparameters, or a grid of them.
       data: the clients.
       key: PRNG key; for a sweep a vector with one key per seed.
@@ -36,7 +36,7 @@ def limit_of(plan: Plan, hparams: PyTree, data: ClientData, key: Key) -> Allowan
 
 
 def allowance_of(plan: Plan) -> Callable[[Any, list, int], Allowance] | None:
-    """Return the function that says how many rounds a plan allows, or ``None`` for any number."""
+    """Return the function that computes how many rounds a plan allows; ``None`` for any number."""
     return None if plan.aggregator.noise is None else plan.aggregator.noise.allowance
 
 
@@ -45,7 +45,7 @@ def within(limit: Allowance | None, num_rounds: int, warns: bool = True) -> int:
 
     Args:
       limit: the result of ``limit_of``.
-      num_rounds: number of rounds that were asked for.
+      num_rounds: the requested number of rounds.
       warns: whether to warn if they are fewer.
     """
     if limit is None or limit.rounds >= num_rounds:
@@ -59,16 +59,16 @@ def within(limit: Allowance | None, num_rounds: int, warns: bool = True) -> int:
 
 
 def require_within(limit: Allowance | None, first: Array, num_rounds: int) -> None:
-    """Raise ``ValueError`` if a state would go on beyond a limit.
+    """Raise ``ValueError`` if a state would be advanced beyond a limit.
 
     Args:
       limit: the result of ``limit_of``.
-      first: number of rounds behind the state.
-      num_rounds: number of rounds to come.
+      first: number of rounds that the state has run.
+      num_rounds: number of further rounds.
     """
     if limit is None:
         return
-    # The rounds behind a state have used up a part of the budget, so their number is needed.
+    # Earlier rounds have used a part of the budget, so their number is needed.
     if isinstance(first, Tracer):
         raise ValueError(
             "a budget limits the number of rounds, but the state is traced, so its round is "
@@ -82,14 +82,14 @@ def require_within(limit: Allowance | None, first: Array, num_rounds: int) -> No
 
 
 def require_unlimited(plan: Plan, name: str) -> None:
-    """Raise ``ValueError`` if a plan has a budget that the called function would not keep.
+    """Raise ``ValueError`` if a plan has a budget, which the called function does not enforce.
 
     Args:
-      plan: how rounds are driven.
+      plan: how rounds are run.
       name: the called function, for the message.
     """
     if allowance_of(plan) is not None:
         raise ValueError(
-            f"the aggregator has a budget, which {name} does not keep; pass one without, and add "
-            "up the rounds of all runs with privacy.total_epsilon."
+            f"the aggregator has a budget, which {name} does not enforce; pass one without, and "
+            "add up the rounds of all runs with privacy.total_epsilon."
         )

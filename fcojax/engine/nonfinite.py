@@ -18,13 +18,13 @@ from fcojax.types import Array, PyTree
 
 
 def guarded(
-    function: Callable[..., Any], judged: Callable[[Any], PyTree]
+    function: Callable[..., Any], checked: Callable[[Any], PyTree]
 ) -> Callable[..., tuple[Any, Array]]:
     """Return the function with a second result: whether its first one is finite.
 
     Args:
       function: any function; it must not close over anything that is being differentiated.
-      judged: selects the part of the result that has to be finite.
+      checked: selects the part of the result that has to be finite.
 
     Where that is not finite, all derivatives of the result are zero, in forward and in reverse
     mode.
@@ -35,21 +35,21 @@ def guarded(
       0.0
     """
 
-    def with_verdict(*args):
-        return judge(function(*args))
+    def with_check(*args):
+        return check(function(*args))
 
-    def judge(result):
+    def check(result):
         leaves = [
             jnp.asarray(leaf)
-            for leaf in jax.tree.leaves(judged(result))
+            for leaf in jax.tree.leaves(checked(result))
             if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)
         ]
         finite = tree.all_finite(leaves)
-        # A no-op that lets every part of the result depend on the verdict, as the derivatives do.
-        # Where vmap maps the one and not the other, jax cannot transpose the rule below.
+        # A no-op that makes every part of the result depend on `finite`, as the derivatives do. If
+        # vmap maps one and not the other, JAX cannot transpose the rule below.
         return tree.where(finite, result, result), finite
 
-    call = jax.custom_jvp(with_verdict)
+    call = jax.custom_jvp(with_check)
 
     def derivative(primals, tangents):
         leaves, structure = jax.tree.flatten(primals)
@@ -68,7 +68,7 @@ def guarded(
             ]
 
         result, pushforward = jax.linearize(of_moving, *pick(primals))
-        result, finite = judge(result)
+        result, finite = check(result)
         moved = pushforward(*_where_real(finite, pick(tangents)))
         no_tangent = np.zeros(jnp.shape(finite), jax.dtypes.float0)
         return (result, finite), (_where_real(finite, moved), no_tangent)
@@ -78,7 +78,7 @@ def guarded(
 
 
 def _where_real(condition: Array, tangents: PyTree) -> PyTree:
-    """The tangents where the condition holds, else zero; integers have none and are passed on."""
+    """Return the tangents where the condition holds, else zero; those of integers are unchanged."""
 
     def gate(tangent):
         if tangent.dtype == jax.dtypes.float0:

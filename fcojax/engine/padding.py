@@ -1,8 +1,8 @@
 """Padding of clients of different sizes.
 
-Shapes are static, so where a step takes all rows of a client they are padded. A population names a
-few row counts to pad to; a chunk of clients runs the branch of the least one that holds its largest
-member. Chunks hold clients of similar size, which saves rows here and steps with minibatches.
+Shapes are static, so where a step takes all rows of a client they are padded. A population has a
+few row counts to pad to; a chunk of clients runs the branch of the smallest that holds its largest
+client. Chunks hold clients of similar size, which saves rows here and steps with minibatches.
 """
 
 import jax.numpy as jnp
@@ -40,7 +40,7 @@ def order_by_size(num_examples: Array) -> Array:
 
 
 def branch(bounds: tuple[int, ...], sizes: Array) -> Array:
-    """Return the index of the least bound that holds a chunk's clients, in all mapped runs."""
+    """Return the index of the smallest bound that holds a chunk's clients, in all mapped runs."""
     # A bound that differed between the runs of a sweep would turn the branch into a `select`, which
     # computes every bound.
     largest = batch_max(jnp.max(sizes))

@@ -1,4 +1,4 @@
-"""Plans, how rounds are driven; and programs, the static part of what is compiled for them."""
+"""Plans, how rounds are run; and programs, the static part of what is compiled for them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from fcojax.types import Count
 
 
 class Plan(NamedTuple):
-    """How rounds are driven; static, hashable, and equal when its parts are.
+    """How rounds are run; static, hashable, and equal when its parts are.
 
     Every function that takes a plan also takes a ``Work``, for a plan with everyone.
 
@@ -62,12 +62,11 @@ class Program(NamedTuple):
 
     Attributes:
       algorithm: the algorithm.
-      plan: how rounds are driven, with every size chosen.
+      plan: how rounds are run, with every size chosen.
       observe: what is evaluated, or ``None``.
       num_evaluations: how often it is evaluated.
       rounds_per_evaluation: rounds before each evaluation.
-      num_last_rounds: rounds after these, before one more evaluation; 0 for none. Only a whole run
-        has any; see ``parts``.
+      num_last_rounds: rounds of a last, shorter block, followed by one more evaluation; 0 for none.
     """
 
     algorithm: Algorithm

@@ -51,7 +51,7 @@ def draw_cohort(plan: Plan, data: ClientData, key: Key, index: Array) -> Draw:
     """
     sizes = jnp.diff(data.offsets) if data.held is None else data.held.sizes
     if data.mesh is not None:
-        # Dead code, and gone from the compiled program, unless the sampler looks at sizes.
+        # XLA removes this from the compiled program, unless the sampler uses sizes.
         sizes = jax.lax.all_gather(sizes, "clients", tiled=True)[: data.num_clients]
     key = jax.random.fold_in(key, COHORT)
     drawn = plan.cohort.draw(key, jnp.asarray(index, jnp.int32), data.num_clients, sizes)

@@ -10,12 +10,12 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, ToAll
 from fcojax.engine.aggregation import (
-    Population,
     RoundResult,
-    concluded,
+    TotalWeights,
+    finish_round,
     merged,
-    opened,
     require_same_form,
+    split_decoded,
 )
 from fcojax.engine.client_loop import (
     RoundContext,
@@ -58,28 +58,27 @@ def one_round(
     cohort = draw_cohort(plan, data, context.key, context.index)
     message = algorithm.broadcast(hparams, server)
     slots = slots_of(context, cohort)
-    population = _population(context, slots)
+    totals = _total_weights(context, slots)
     # Shares add up to at most one, so that no sum of finite uploads overflows. In float32 the sum
     # of 10,000 uploads of 1e35 with weights of one would, though their mean is finite.
-    shares = slots.weights / jnp.where(population.cohort > 0, population.cohort, 1)
+    shares = slots.weights / jnp.where(totals.cohort > 0, totals.cohort, 1)
     slots = slots._replace(weights=shares)
 
     one_client = client_function(context, message, slots.first_client)
-    first = slots.rows[0], jax.tree.map(lambda leaf: leaf[0], rows)
+    first = slots.row_indices[0], jax.tree.map(lambda leaf: leaf[0], rows)
     # Shapes alone; nothing of this client is computed for them.
     shapes, _ = jax.eval_shape(one_client, *first)
     tally, rows = run_clients(context, one_client, shapes, slots, rows)
-    # Together with the weights in `_population` all that crosses devices. With a sum it is one mean
-    # upload: W1 on eight devices all-reduces 4 kB a round. A test reads the compiled program to
-    # keep it so.
+    # Only this and the weights in `_total_weights` cross devices. With a sum it is one mean upload:
+    # W1 on eight devices all-reduces 4 kB a round. A test reads the compiled program to keep it so.
     tally = _over_devices(data, tally)
 
     # If no client counts, use client 0's public parts: with noise they are the same for all data,
-    # as `first_uploads` has checked, while zeros would tell that nobody took part.
-    public = opened(one_client(*first)[0].upload)[1] if plan.aggregator.noisy else None
+    # as `first_uploads` has checked, while zeros would reveal that nobody took part.
+    public = split_decoded(one_client(*first)[0].upload)[1] if plan.aggregator.noisy else None
     key = purpose_key(context.noise_key, AGGREGATE, context.index)
-    found = concluded(
-        plan.aggregator, hparams, tally, population, shapes, context.memory, key, public
+    found = finish_round(
+        plan.aggregator, hparams, tally, totals, shapes, context.memory, key, public
     )
     server_key = purpose_key(context.key, SERVER, context.index)
     after, refused = server_step(algorithm, hparams, server, found, server_key)
@@ -127,8 +126,8 @@ def reduced_over_rounds(metrics: dict[str, Array]) -> dict[str, Array]:
     return means | {name: jnp.sum(values, axis=0) for name, values in counts.items()}
 
 
-def _population(context: RoundContext, slots: Slots) -> Population:
-    """Return the weights behind a round, of the clients of all devices."""
+def _total_weights(context: RoundContext, slots: Slots) -> TotalWeights:
+    """Return the total weights of a round, over the clients of all devices."""
     data = context.data
     # A block of a population on disk holds some clients; `fraction` is a share of all clients.
     weights = data.weights if data.held is None else data.held.weights
@@ -138,7 +137,7 @@ def _population(context: RoundContext, slots: Slots) -> Population:
     # Noisy sums are divided by this, not by the weight of the actual cohort: one client then moves
     # the numerator alone, by a bounded amount.
     expected = context.plan.cohort.mean_size(data.num_clients) / data.num_clients
-    return Population(cohort, everyone, expected * everyone, largest)
+    return TotalWeights(cohort, everyone, expected * everyone, largest)
 
 
 def _over_devices(data: ClientData, sums: PyTree) -> PyTree:
@@ -170,9 +169,9 @@ def _upload_bytes(context: RoundContext, shapes: ClientResult) -> Scalar:
     codec, hparams = context.plan.codec, context.hparams
     if codec is None:
         return tree.num_bytes(shapes.upload)
-    private, public, _ = opened(shapes.upload)
+    private, public, _ = split_decoded(shapes.upload)
     payload = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(private)]
-    # Dead code, but for what is drawn from the round's key, such as MARINA's coin, on which the
+    # XLA removes this, except for draws from the round's key, such as MARINA's coin, on which the
     # size may depend.
     shared = purpose_key(context.key, SHARED, context.index)
     encoded, _ = codec.encode(hparams, payload, codec.init(payload), context.key, shared)

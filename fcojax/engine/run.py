@@ -64,7 +64,7 @@ def run(
       data: the clients.
       key: PRNG key, the only source of randomness. Two runs with the same key use the same cohorts
         and minibatches.
-      plan: how rounds are driven: a ``Plan``, or only how much clients work, ``local_steps(...)``
+      plan: how rounds are run: a ``Plan``, or only how much clients work, ``local_steps(...)``
         or ``local_epochs(...)``, if everyone takes part.
       num_rounds: number of rounds. A privacy budget may allow fewer: the run then ends with a
         warning after the last of these, where it is evaluated once more.
@@ -116,7 +116,7 @@ def divmod_rounds(num_rounds: int, eval_every: int) -> tuple[int, int, int]:
     return num_rounds // eval_every, eval_every, num_rounds % eval_every
 
 
-@jit_per(1)
+@jit_per(num_static=1)
 def run_compiled(
     program: Program, hparams: PyTree, params: Params, data: ClientData, key: Key, context: PyTree
 ) -> tuple[Params, PyTree]:
@@ -142,7 +142,7 @@ def run_in_blocks(
     context: PyTree,
     progress: Report,
 ) -> tuple[Params, PyTree]:
-    """Do as ``run_compiled``, with one program for each evaluation and a report after it."""
+    """Run as ``run_compiled`` does, with one program for each evaluation and a report after it."""
     state = start_compiled(program.algorithm, program.plan, None, hparams, params, data, key)
     if isinstance(state.round, Tracer):
         raise ValueError(
@@ -199,7 +199,7 @@ def warn_if_nonfinite(history: dict[str, Array], grid: PyTree = None) -> None:
         where = "" if grid is None else _points(grid, np.flatnonzero(of_runs.any(axis=-1)))
         warnings.warn(
             f"{which} became non-finite{where}: by round {first} no upload, or no server step, was "
-            "finite any more, and such rounds change nothing; take smaller rates.",
+            "finite any more, and such rounds change nothing; pass smaller rates.",
             stacklevel=4,
         )
 

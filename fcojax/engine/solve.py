@@ -108,7 +108,7 @@ def solve(
       params: the start point.
       data: the clients.
       key: PRNG key, the only source of randomness; for a sweep a vector with one key per seed.
-      plan: how rounds are driven: a ``Plan``, or a ``Work`` if everyone takes part.
+      plan: how rounds are run: a ``Plan``, or a ``Work`` if everyone takes part.
       certificate: ``(hparams, model, data) -> {"violation": number}``, such as ``fcojax.kkt``; or
         a ``StateObserver`` of the whole state.
       tolerance: the violation at which a run counts as solved.
@@ -131,16 +131,16 @@ def solve(
       (1.5, ['solved by round 30: the violation is ...'])
     """
     plan = as_plan(plan)
-    # All blocks are alike, so one program serves them.
+    # All blocks have the same length, so one program serves them.
     max_rounds = -(-max_rounds // eval_every) * eval_every
     require_run(algorithm, plan, hparams, data, key)
     require_observer(certificate, name="certificate")
     sweeping = is_sweep(key)
     require_schedules(hparams, max_rounds, sweeping=sweeping)
     hparams, params = as_arrays(hparams), as_params(params)
-    limit, asked = limit_of(plan, hparams, data, key), max_rounds
+    limit, requested = limit_of(plan, hparams, data, key), max_rounds
     # No warning here: the outcome says `spent`.
-    max_rounds = within(limit, asked, warns=False)
+    max_rounds = within(limit, requested, warns=False)
     program = Program(algorithm, plan, certificate, 1, eval_every)
     if sweeping:
         progress = _begin_compiled(program, hparams, params, data, key, tolerance)
@@ -148,7 +148,7 @@ def solve(
         model, outcome = read_model_traced(algorithm, hparams, progress.state), progress.outcome
     else:
         model, outcome = _solve_compiled(program, max_rounds, hparams, params, data, key, tolerance)
-    if max_rounds < asked:
+    if max_rounds < requested:
         outcome = outcome._replace(spent=(outcome.rounds >= max_rounds) & _active(outcome))
     return model, outcome
 
@@ -168,7 +168,7 @@ def solve_traced(
     return read_model_traced(program.algorithm, hparams, progress.state), progress.outcome
 
 
-_solve_compiled = jit_per(2)(solve_traced)
+_solve_compiled = jit_per(num_static=2)(solve_traced)
 
 
 def _begin_traced(program: Program, hparams, params, data, key, tolerance) -> SolveProgress:
@@ -192,10 +192,10 @@ def _begin_traced(program: Program, hparams, params, data, key, tolerance) -> So
         bytes_up=up,
         spent=zero > 0,
     )
-    return SolveProgress(state, violation, _with_verdict(outcome, violation, zero > 0, tolerance))
+    return SolveProgress(state, violation, _with_status(outcome, violation, zero > 0, tolerance))
 
 
-_begin_compiled = jit_per(1)(_begin_traced)
+_begin_compiled = jit_per(num_static=1)(_begin_traced)
 
 
 def _continue_traced(
@@ -218,7 +218,7 @@ def _continue_traced(
     def block(progress):
         eval_every = program.rounds_per_evaluation
         # If a budget ends within a block, the length is traced, which saves a second program.
-        left = None  # as a rule all blocks are alike
+        left = None  # usually all blocks have the same length
         if max_rounds % eval_every:
             left = jnp.minimum(eval_every, max_rounds - progress.state.round)
         state, history = advance_traced(program, hparams, data, progress.state, data, left)
@@ -227,7 +227,7 @@ def _continue_traced(
     return jax.lax.while_loop(unfinished, block, progress)
 
 
-_continue_compiled = jit_per(2)(_continue_traced)
+_continue_compiled = jit_per(num_static=2)(_continue_traced)
 
 
 def _after_block(
@@ -255,7 +255,7 @@ def _after_block(
         bytes_down=old.bytes_down + down + each * last["bytes_down"].astype(down.dtype)[..., None],
         bytes_up=old.bytes_up + up + each * last["bytes_up"].astype(up.dtype)[..., None],
     )
-    new = _with_verdict(new, violation, failed, tolerance)
+    new = _with_status(new, violation, failed, tolerance)
     # Finished points ran through the block with the others; here they get their old states back.
     keep = functools.partial(_where_active, _active(old))
     # Round and keys have no axis of points, so they advance for all.
@@ -269,10 +269,10 @@ def _after_block(
 
 
 def has_failed(counts: dict, violation: Scalar, first_violation: Scalar) -> Array:
-    """Return whether a solve cannot end well.
+    """Return whether a solve has failed.
 
-    It cannot if no client's upload was finite since the last evaluation, if a server's step was
-    refused, or if the violation has grown by a factor of 1e8.
+    A solve has failed if no client's upload was finite since the last evaluation, if a server's
+    step was refused, or if the violation has grown by a factor of 1e8.
 
     Args:
       counts: ``participants``, ``dropped`` and ``refused`` since the last evaluation.
@@ -289,7 +289,7 @@ def has_failed(counts: dict, violation: Scalar, first_violation: Scalar) -> Arra
 def _solve_grid(
     program: Program, max_rounds: int, hparams, data, progress: SolveProgress, tolerance
 ) -> SolveProgress:
-    """Finish all points of a grid; those that are done are dropped once they are half of them."""
+    """Finish all points of a grid; finished points are dropped once they are half of all."""
     whole, points = progress, np.arange(num_points(hparams))
     while True:
         # Half: sizes n, n/2, n/4, ... compile at most log2(n) programs, and less than half of the
@@ -329,11 +329,11 @@ def _violation(measures: dict[str, Array], ndim: int) -> Array:
     return jnp.asarray(violation, dtype if jnp.issubdtype(dtype, jnp.inexact) else float)
 
 
-def _with_verdict(outcome: Outcome, violation: Array, failed: Array, tolerance: Scalar) -> Outcome:
+def _with_status(outcome: Outcome, violation: Array, failed: Array, tolerance: Scalar) -> Outcome:
     diverged = failed | ~jnp.isfinite(violation)
     small = violation <= jnp.asarray(tolerance, violation.dtype)
-    # A server that refused its step stays where it was, and the violation there may be small: that
-    # is divergence all the same.
+    # A server that refused its step keeps its state, where the violation may be small; the run has
+    # still diverged.
     return outcome._replace(solved=small & ~diverged, diverged=diverged)
 
 

@@ -1,9 +1,9 @@
 """The state of a run, the axes that a sweep puts in front of it, and observers of it.
 
-All points of a grid share their cohorts and minibatches, which is right for comparing them and lets
-a minibatch be gathered once for all. Inside a sweep seeds are the outer axis, so that the points of
-one seed meet its minibatch in one matrix product. A shared value has no axis, so it is computed
-once. At every public boundary the axes are [points, seeds].
+All points of a grid share their cohorts and minibatches, so that their differences have less noise
+and a minibatch is gathered once for all. Inside a sweep seeds are the outer axis, so that the
+points of one seed use its minibatch in one matrix product. A shared value has no axis, so it is
+computed once. At every public boundary the axes are [points, seeds].
 """
 
 import dataclasses
@@ -58,7 +58,7 @@ def over_grid(
 
     Args:
       function: the function.
-      data: the population, which knows the mesh; ``None`` to leave the sharding open.
+      data: the population, with its mesh; ``None`` to leave the sharding unspecified.
       in_axes: for each argument a prefix tree of ``Axes``.
       out_axes: a prefix tree of ``Axes`` for the result.
     """
@@ -70,10 +70,10 @@ def over_grid(
     def over_both(*args):
         sizes = (_size_of(points[0], args), _size_of(seeds[0], args))
         of_points, of_seeds = (None, None) if data is None else sweep_axes(data, *sizes)
-        # Seeds outside, points inside, so that the points of a seed meet its minibatch in one
-        # matrix product: with clients one by one on a CPU, a sweep of 25 points by FedDualAvg on W1
-        # went from 4.6 to 2.0 ms a round. `spmd_axis_name` tells the `shard_map` over clients
-        # inside that this axis is sharded; otherwise every device would compute all points.
+        # Seeds outside, points inside, so that the points of a seed use its minibatch in one matrix
+        # product: with clients one by one on a CPU, a sweep of 25 points by FedDualAvg on W1 went
+        # from 4.6 to 2.0 ms a round. `spmd_axis_name` tells the `shard_map` over clients inside
+        # that this axis is sharded; otherwise every device would compute all points.
         over_points = _over_axis(function, points[0], points[1], of_points)
         return _over_axis(over_points, seeds[0], seeds[1], of_seeds)(*args)
 
@@ -84,7 +84,7 @@ def sweep_axes(data: ClientData, num_points: int, num_seeds: int) -> tuple[str |
     """Return for the points and for the seeds of a sweep the mesh axis that shards them, if any.
 
     Args:
-      data: the population, which knows the mesh.
+      data: the population, with its mesh.
       num_points: number of points.
       num_seeds: number of seeds.
     """
@@ -102,13 +102,13 @@ def sweep_axes(data: ClientData, num_points: int, num_seeds: int) -> tuple[str |
 
 
 def with_repeats(data: ClientData, num_points: int, num_seeds: int) -> tuple[int, int]:
-    """Return how many points and seeds run so that each device has as many as the others.
+    """Return the numbers of points and seeds, padded so that all devices run equally many.
 
-    Devices share the points; where there are fewer than devices, they share the seeds if that
-    leaves less to each.
+    Devices share the points; with fewer points than devices they share the seeds, if each device
+    then runs fewer.
 
     Args:
-      data: the population, which knows the mesh.
+      data: the population, with its mesh.
       num_points: number of points.
       num_seeds: number of seeds.
     """
@@ -152,7 +152,7 @@ def _at_axes(change: Callable, axes: PyTree, value: Any, unmapped: Any = _KEPT) 
             return part if unmapped is _KEPT else unmapped
         return jax.tree.map(lambda leaf: change(leaf, axis), part)
 
-    # `axes` is a prefix tree: one axis may stand for a whole subtree, and `None` is a leaf of it.
+    # `axes` is a prefix tree: one axis may apply to a whole subtree, and `None` is a leaf of it.
     return jax.tree.map(one, axes, value, is_leaf=lambda axis: axis is None)
 
 
@@ -192,7 +192,7 @@ class State(NamedTuple):
       residuals: the state of the codec's encoders, with one row per client.
       round: number of rounds so far.
       key: PRNG key, the only source of randomness.
-      memory: what the aggregator keeps of the uploads; ``()`` if nothing.
+      memory: the aggregator's memory; ``()`` if it has none.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -239,7 +239,7 @@ class Status(enum.Enum):
 
         Args:
           round: the round at which the run ended, or diverged.
-          detail: what the run ended with, where the sentence names it.
+          detail: what the sentence adds: a reason, a residual or a gap.
         """
         return self.value.format(round=round, detail=detail)
 
@@ -249,13 +249,13 @@ STATE_AXES = State(PER_RUN, PER_RUN, PER_RUN, SHARED, PER_SEED, PER_RUN)
 
 
 def on_mesh(state: State, data: ClientData) -> State:
-    """Shard a first state as ``advance`` shards those that follow.
+    """Shard an initial state as ``advance`` shards its results.
 
-    Otherwise the second block of rounds would be another program than the first.
+    Otherwise the second block of rounds would need another program than the first.
 
     Args:
       state: the state.
-      data: the population, which knows the mesh.
+      data: the population, with its mesh.
     """
     mesh = data.mesh
     if mesh is None:

@@ -1,10 +1,10 @@
 """The loop over rounds: start, advance, look, read the model.
 
 This is the only loop over rounds. ``run``, ``sweep``, ``solve`` and ``Stream`` are thin layers on
-top of it, and so is a loop of one's own: a ``State`` is all that a run needs to continue.
+top of it, and so is a user's own loop: a ``State`` is all that a run needs to continue.
 
-Names in this and the next modules: the public function checks its arguments, ``_compiled`` is the
-jitted program, and ``_traced`` is its body, for use inside larger programs.
+Names in the engine: the public function checks its arguments, ``_compiled`` is the jitted program,
+and ``_traced`` is its body, for use inside larger programs.
 """
 
 import functools
@@ -75,7 +75,7 @@ def start(
       params: the start point, or a function ``(key) -> params`` that makes one for each seed.
       data: the clients.
       key: PRNG key, the only source of randomness; for a sweep a vector with one key per seed.
-      plan: how rounds are driven: a ``Plan``, or a ``Work`` if everyone takes part.
+      plan: how rounds are run: a ``Plan``, or a ``Work`` if everyone takes part.
 
     Returns:
       The state; in a sweep with leading axes [points, seeds].
@@ -115,16 +115,16 @@ def advance(
 ) -> tuple[State, dict[str, Array]]:
     """Advance a state by a number of rounds, in one compiled program.
 
-    Ten rounds equal five and five: the resulting state is the same to the last bit, and the
-    histories are two halves of one. The plan may change in between, as for fewer local steps later
-    on, but for its codec and its aggregator, whose memory is in the state.
+    Ten rounds give the same state and history as five and five, to the last bit. The plan may
+    change in between, for example to fewer local steps, except for its codec and its aggregator,
+    whose memory is in the state.
 
     Args:
       algorithm: the algorithm, as for ``start``.
       hparams: its hyperparameters, or a grid of them.
       state: the state to continue from.
       data: the clients.
-      plan: how rounds are driven: a ``Plan``, or a ``Work`` if everyone takes part.
+      plan: how rounds are run: a ``Plan``, or a ``Work`` if everyone takes part.
       num_rounds: number of rounds.
       eval_every: rounds between two evaluations; must divide ``num_rounds``.
       observe: ``(hparams, model, context) -> dict`` of arrays, evaluated after every
@@ -250,7 +250,7 @@ def start_traced(
     return on_mesh(one(hparams, key), data)
 
 
-start_compiled = jit_per(3)(start_traced)
+start_compiled = jit_per(num_static=3)(start_traced)
 
 
 @in_full_precision
@@ -287,8 +287,8 @@ def advance_traced(
     return over_grid(one, data, (PER_POINT, STATE_AXES), (STATE_AXES, PER_RUN))(hparams, state)
 
 
-advance_compiled = jit_per(1)(advance_traced)
-advance_donating = jit_per(1, donate_argnums=2)(advance_traced)
+advance_compiled = jit_per(num_static=1)(advance_traced)
+advance_donating = jit_per(num_static=1, donate_argnums=2)(advance_traced)
 
 
 def _rounds(
@@ -300,7 +300,7 @@ def _rounds(
     def rounds(hparams, data, state, num_rounds):
         noise_key = state.key
         if program.plan.aggregator.noisy:
-            # By the whole schedule: two that agree in one round have noise of their own there.
+            # By the whole schedule: two that agree in one round draw different noise.
             noise_key = folded_by(state.key, hparams)
 
         def body(state, _):
@@ -359,7 +359,7 @@ def look_traced(
     return _for_each_run(one, hparams, state, data)
 
 
-_look_compiled = jit_per(2)(look_traced)
+_look_compiled = jit_per(num_static=2)(look_traced)
 
 
 @in_full_precision
@@ -371,7 +371,7 @@ def read_model_traced(algorithm: Algorithm, hparams: PyTree, state: State) -> Pa
     )
 
 
-read_model_compiled = jit_per(1)(read_model_traced)
+read_model_compiled = jit_per(num_static=1)(read_model_traced)
 
 
 def _for_each_run(one: Callable, hparams: PyTree, state: State, data=None) -> Any:
@@ -393,14 +393,14 @@ def _evaluate(algorithm, observe, hparams, state, context, name="observe") -> di
 
 def _model(algorithm, hparams, state):
     """Return the hyperparameters of the last round, and the model."""
-    # The model is the result of the last round, so it goes with that round's hyperparameters;
-    # before the first round, with the hyperparameters of the first.
+    # The model is the result of the last round, so it is evaluated with that round's
+    # hyperparameters; before the first round, with those of the first.
     now = at_round(hparams, jnp.maximum(state.round - 1, 0))
     return now, algorithm.model(now, state.server)
 
 
 def _require_matching_state(algorithm, plan, hparams, data, state) -> None:
-    """Raise ``ValueError`` unless ``start`` makes such a state of the other arguments."""
+    """Raise ``ValueError`` unless ``start`` returns states of this form for the other arguments."""
     try:
         # Traced only, so no value of the state is read. A state of another algorithm may fail in
         # any of these ways when its model is read.
@@ -421,8 +421,8 @@ def _require_matching_state(algorithm, plan, hparams, data, state) -> None:
         expected, found = getattr(fresh, name), getattr(state, name)
         if jax.tree.map(_form, expected) != jax.tree.map(_form, found):
             raise ValueError(
-                f"the state's {name} do not fit: they are of {origin}; pass a state that "
-                "fcojax.start made of the same arguments."
+                f"the state's {name} do not fit: they come from {origin}; pass a state that "
+                "fcojax.start made with the same arguments."
             )
 
 
@@ -430,13 +430,13 @@ def _form(leaf) -> tuple:
     return jnp.shape(leaf), jnp.result_type(leaf)
 
 
-@jit_per(2)
+@jit_per(num_static=2)
 def _restarted(algorithm, plan, hparams, data, state) -> State:
-    """Return what ``start`` makes of the state's own model."""
+    """Return the state that ``start`` makes from the model of a state."""
     one_hparams, one_state = hparams, state
     if is_sweep(state.key):
         one_hparams = jax.tree.map(lambda leaf: leaf[0], hparams)
         one_state = state._replace(server=jax.tree.map(lambda leaf: leaf[0, 0], state.server))
-    # `start` is asked for shapes only, so any model of the right form will do.
+    # Callers use only the shapes, so any model of the right form will do.
     params = _model(algorithm, one_hparams, one_state)[1]
     return start_traced(algorithm, plan, None, hparams, params, data, state.key)

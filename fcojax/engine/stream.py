@@ -19,7 +19,7 @@ from fcojax.arguments import validated
 from fcojax.engine import stepper
 from fcojax.engine.hparams import as_arrays
 from fcojax.engine.limits import limit_of, require_within
-from fcojax.engine.placement.chunk_size import room
+from fcojax.engine.placement.chunk_size import usable_memory
 from fcojax.engine.plan import Plan, Program, as_plan
 from fcojax.engine.randomness import draw_cohort
 from fcojax.engine.run import join_histories
@@ -69,7 +69,7 @@ class Stream:
 
         Args:
           data: the population, with examples on disk or in memory.
-          plan: how rounds are driven: a ``Plan``, or a ``Work`` if everyone takes part.
+          plan: how rounds are run: a ``Plan``, or a ``Work`` if everyone takes part.
           eval_every: rounds in a block, between two evaluations. The examples of three blocks are
             in memory (one is computed, one is queued, one is read), or of one where a block may
             hold the whole population.
@@ -85,22 +85,22 @@ class Stream:
         self._sizes = np.diff(np.asarray(data.offsets)).astype(np.int64)
         self._weights = np.asarray(data.weights)
         self._all = Held(jnp.zeros(0, jnp.int32), data.sizes, data.weights)
-        # The most distinct clients that a block can name, and next the most rows that so many
-        # clients can have: all blocks have these shapes, so one program serves them.
+        # The largest number of distinct clients in a block, and below the largest number of rows of
+        # so many clients: all blocks have these shapes, so one program serves them.
         self.num_held = min(data.num_clients, places * self.eval_every * num_seeds)
         # The largest ones in O(M); a sort takes O(M log M).
         largest = -np.partition(-self._sizes, self.num_held - 1)[: self.num_held]
         # `Local.full` slices as many rows as the largest client has, whoever is in the block.
         self.num_rows = max(int(largest.sum()), data.max_size)
-        # Three buffers: computing, queued, being read. One suffices for the whole population.
+        # Buffers in use, queued and being read. One is enough for the whole population.
         num_buffers = 1 if self.num_held == data.num_clients else 3
         self._require_memory(num_buffers)
-        # Enough to draw cohorts from: the number of clients and their sizes, without examples.
+        # Used to draw cohorts: it has the number of clients and their sizes, but no examples.
         self._empty = self._with((), jnp.zeros(1, jnp.int32), data.weights[:0], self._all)
         self._cohorts: dict[tuple[bytes, int], np.ndarray] = {}
         # One thread: blocks are read in order, and a buffer has one writer.
         self._reader = concurrent.futures.ThreadPoolExecutor(1, "fcojax-stream")
-        self._ahead: tuple[Any, concurrent.futures.Future] | None = None
+        self._prefetched: tuple[Any, concurrent.futures.Future] | None = None
         self._buffers = itertools.cycle([self._buffer() for _ in range(num_buffers)])
         self._computing: PyTree = ()
         self._latest: tuple[np.ndarray, ClientData] | None = None
@@ -219,24 +219,24 @@ class Stream:
 
         ``name`` identifies the key.
         """
-        ahead, self._ahead = self._ahead, None
-        # As a rule the expected block is next. For another key or an earlier round the clients are
-        # read now, once the thread and the device have left the buffers.
-        if ahead is not None and ahead[0] == (name, first):
-            found = ahead[1].result()
+        prefetched, self._prefetched = self._prefetched, None
+        # Usually this is the block that was prefetched. For another key or an earlier round the
+        # clients are read now, once the thread and the device no longer use the buffers.
+        if prefetched is not None and prefetched[0] == (name, first):
+            found = prefetched[1].result()
         else:
-            if ahead is not None:  # not the expected block
-                concurrent.futures.wait([ahead[1]])
+            if prefetched is not None:  # not the expected block
+                concurrent.futures.wait([prefetched[1]])
             jax.block_until_ready(self._computing)
             found = self._held(self._members(name, key, first))
         # Drawn now, before the device is busy; the thread only reads.
         after = self._members(name, key, first + self.eval_every)
         future = self._reader.submit(self._held, after)
-        self._ahead = (name, first + self.eval_every), future
+        self._prefetched = (name, first + self.eval_every), future
         return found
 
     def _held(self, members: np.ndarray) -> tuple[np.ndarray, ClientData]:
-        """Return these clients, without reading them again if they are the latest."""
+        """Return these clients, without reading them again if they were read last."""
         if self._latest is None or not np.array_equal(members, self._latest[0]):
             self._latest = members, self._read(members, next(self._buffers))
         return self._latest
@@ -303,11 +303,11 @@ class Stream:
     def _require_memory(self, num_buffers: int) -> None:
         # Checked before anything is allocated, where the message can name `eval_every`.
         needed = num_buffers * tree.num_bytes(self.shapes().examples)
-        if needed > room():
+        if needed > (usable := usable_memory()):
             raise ValueError(
                 f"eval_every is {self.eval_every}, and the cohorts of such a block have up to "
                 f"{self.num_held} clients, whose examples need {needed / 2**30:.1f} GiB where "
-                f"{room() / 2**30:.1f} GiB are free; pass fewer rounds or a smaller cohort."
+                f"{usable / 2**30:.1f} GiB are free; pass fewer rounds or a smaller cohort."
             )
 
 
@@ -325,7 +325,7 @@ def _put_back(state: State, members: np.ndarray, part: State) -> State:
     return part._replace(clients=rows[0], residuals=rows[1])
 
 
-@jit_per(2)
+@jit_per(num_static=2)
 def _drawn(plan: Plan, block: int, data: ClientData, keys: Key, first: Any):
     """Return members and presence in every round of a block, for each key."""
 

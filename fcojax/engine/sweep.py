@@ -57,7 +57,7 @@ def sweep(
       params: the start point of all runs.
       data: the clients. On a mesh with an axis ``sweep`` the points are sharded over it.
       keys: a vector of PRNG keys, one per seed.
-      plan: how rounds are driven: a ``Plan``, or a ``Work`` if everyone takes part. Its
+      plan: how rounds are run: a ``Plan``, or a ``Work`` if everyone takes part. Its
         ``point_chunk_size`` is the number of points that run together.
       num_rounds: number of rounds; a budget of the aggregator is shared by all points and seeds, as
         ``run`` says.
@@ -149,14 +149,14 @@ def runs_at_once(
     plan: Plan,
     num_seeds: int,
 ) -> tuple[int, int]:
-    """Return how many points and seeds of a sweep run together, one a multiple of the devices.
+    """Return how many points and seeds run together; one of them is a multiple of the devices.
 
     Args:
       algorithm: the algorithm.
       grid: the grid.
       params: the start point, or its shapes.
       data: the clients.
-      plan: how rounds are driven.
+      plan: how rounds are run.
       num_seeds: number of seeds.
     """
     points = num_points(grid)

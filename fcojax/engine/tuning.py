@@ -2,7 +2,7 @@
 
 ``run`` and ``sweep`` choose by a rule that was measured on other machines. Sums over clients are
 rounded in an order that depends on the chunk size, so a run is reproduced to the last bit only with
-the same size; for that reason nothing is timed unless it is asked for.
+the same size; so nothing is timed by default.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.arguments import checked_value, validated
 from fcojax.engine.hparams import as_arrays, at_round
-from fcojax.engine.placement.chunk_size import choose_chunk_size, needed_bytes, room
+from fcojax.engine.placement.chunk_size import choose_chunk_size, needed_bytes, usable_memory
 from fcojax.engine.plan import Plan, Program, as_plan
 from fcojax.engine.stepper import advance_compiled, start
 from fcojax.engine.validation import require_run
@@ -54,7 +54,7 @@ def fastest_chunk_size(
       hparams: hyperparameters of one run; the first values of schedules are used.
       params: the start point.
       data: the clients, on one device or on a mesh.
-      plan: how rounds are driven: a ``Plan``, or a ``Work`` if everyone takes part.
+      plan: how rounds are run: a ``Plan``, or a ``Work`` if everyone takes part.
       num_points: points of a sweep that run together.
       num_seeds: seeds of a sweep.
       candidates: sizes to try; by default 1, 4, 16, ... up to the whole cohort, and the rule's.
@@ -125,12 +125,12 @@ def _name_of(lowered: dict[int, jax.stages.Lowered]) -> str:
 
 
 def _seconds_a_round(lowered: dict[int, jax.stages.Lowered], arrays: tuple) -> dict[int, float]:
-    """Return the median over a few runs of each program that fits into memory, in turn."""
+    """Return the median time of a few runs of each program that fits into memory."""
     programs = {}
     for size, program in lowered.items():
         compiled = program.compile()
         # The first candidate is timed even if it is too large, so that there is an answer.
-        if (needed_bytes(compiled) or 0) <= room() or not programs:
+        if (needed_bytes(compiled) or 0) <= usable_memory() or not programs:
             programs[size] = compiled
     times: dict[int, list[float]] = {size: [] for size in programs}
     # Candidates alternate: a machine's speed drifts, which would favour some of them.

@@ -1,4 +1,4 @@
-"""Checks on the host, before tracing, of what would run and give a wrong number."""
+"""Checks on the host, before tracing, of arguments that would run and give wrong numbers."""
 
 import functools
 import inspect
@@ -49,7 +49,7 @@ def as_round_counts(num_rounds: Count, eval_every: Count) -> tuple[int, int]:
     if num_rounds % eval_every:
         raise ValueError(
             f"eval_every is {eval_every}, which does not divide num_rounds = {num_rounds}; "
-            "pass a divisor, so that all blocks are alike."
+            "pass a divisor, so that all blocks have the same length."
         )
     return num_rounds, eval_every
 
@@ -85,7 +85,7 @@ def require_algorithm(algorithm: Any) -> None:
 
 
 def is_function(params: Any) -> bool:
-    """Return whether this is a function and no pytree that can be called, as Equinox's modules."""
+    """Return whether this is a function, and not a callable pytree such as an Equinox module."""
     return callable(params) and jax.tree_util.all_leaves([params])
 
 
@@ -122,18 +122,18 @@ def as_params(params: Any) -> PyTree:
 
 def _with_own_dtype(leaf: Any) -> Any:
     """Return an array that is not weakly typed, so that a scan can carry it."""
-    # A weakly typed state is another program than the state that rounds return, so the first block
-    # would be compiled for itself.
+    # A weakly typed state needs another program than the state that rounds return, so the first
+    # block would be compiled separately.
     weak = isinstance(leaf, int | float) or getattr(leaf, "weak_type", False)
     return jnp.asarray(leaf, jnp.result_type(leaf)) if weak else leaf
 
 
 def _is_number(leaf: Any) -> bool:
-    """Return whether JAX takes this for an array or a number; keys are arrays."""
+    """Return whether JAX accepts this as an array or a number; keys are arrays."""
     dtype = getattr(leaf, "dtype", None)
     if dtype is None:
         return isinstance(leaf, bool | int | float | complex)
-    # JAX refuses masked arrays as well, but further on and without the name of the argument.
+    # JAX also refuses masked arrays, but later and without naming the argument.
     if isinstance(leaf, np.ma.MaskedArray):
         return False
     # numpy has arrays of objects, strings, bytes and dates; JAX has none.
@@ -150,7 +150,7 @@ def require_init(init: Callable) -> Callable:
 
 
 def as_first_states(states: Any) -> tuple[PyTree, PyTree]:
-    """Return what an algorithm's ``init`` returned, if it is a pair."""
+    """Return the result of an algorithm's ``init``; raise ``ValueError`` unless it is a pair."""
     if not isinstance(states, tuple) or len(states) != 2:
         raise ValueError(
             f"init returned {shown(states)}; return the first states (server, client)."
@@ -346,7 +346,7 @@ def require_schedules(
 
 
 def require_state(state: Any) -> None:
-    """Raise ``ValueError`` unless this is the state of a run, and its arrays are there."""
+    """Raise ``ValueError`` unless this is the state of a run, with no array deleted."""
     checked_value("state", state, State)
     # JAX's own error says that an array was deleted, and not which argument it belongs to.
     arrays = [leaf for leaf in jax.tree.leaves(state) if isinstance(leaf, jax.Array)]

@@ -43,7 +43,7 @@ class Federation:
 
     Attributes:
       algorithm: the algorithm.
-      plan: how rounds are driven: a ``Plan``, or a ``Work`` if all sites take part.
+      plan: how rounds are run: a ``Plan``, or a ``Work`` if all sites take part.
       hparams: its hyperparameters. The server's count: it sends those of the round.
       params: the start point. The server's counts; of the sites' only the shapes do.
       loss: one loss per example, for the certificate; ``None`` without one.

@@ -22,7 +22,7 @@ from fcojax.extend import (
     SERVER,
     SHARED,
     VIOLATION,
-    Population,
+    TotalWeights,
     aggregate,
     as_first_states,
     checked_weights,
@@ -437,7 +437,7 @@ def _in_order(weights: Any, names: list[str]) -> Any:
     return [weights[name] for name in names]
 
 
-@jit_per(1)
+@jit_per(num_static=1)
 @in_full_precision
 def _ask_compiled(algorithm, hparams, server, key, index, members) -> tuple[PyTree, Keys]:
     """Return the message of a round, and the data of the keys of its sites."""
@@ -451,10 +451,10 @@ def _ask_compiled(algorithm, hparams, server, key, index, members) -> tuple[PyTr
     return algorithm.broadcast(hparams, server), Keys(client, batches, encode, shared)
 
 
-_decode_compiled = jit_per(1)(in_full_precision(decoded_traced))
+_decode_compiled = jit_per(num_static=1)(in_full_precision(decoded_traced))
 
 
-@jit_per(2)
+@jit_per(num_static=2)
 @in_full_precision
 def _step_compiled(
     algorithm, plan, hparams, states, key, index, results: ClientResult, cohort
@@ -462,7 +462,7 @@ def _step_compiled(
     """Return the server's state and memory, which sites count, and metrics and counts."""
     (server, memory), (weights, all_weights, arrives, finite) = states, cohort
     # Only noise, which is refused here, depends on the average cohort and the largest weight.
-    population = Population(jnp.sum(weights), all_weights, jnp.sum(weights), jnp.max(weights))
+    population = TotalWeights(jnp.sum(weights), all_weights, jnp.sum(weights), jnp.max(weights))
     own = purpose_key(key, AGGREGATE, index)
     found, counted = aggregate(
         plan.aggregator, hparams, results, weights, population, memory, own, finite, arrives

@@ -80,7 +80,7 @@ def site_traced(
     return EncodedUpload(own, public, result.metrics), after, tree.all_finite((upload, after))
 
 
-site_compiled = jit_per(2)(in_full_precision(site_traced))
+site_compiled = jit_per(num_static=2)(in_full_precision(site_traced))
 
 
 def own_leaves(codec: Codec, hparams, payload, residual, key, shared) -> list[bool]:
@@ -214,7 +214,7 @@ def answer(
     return _round(federation, data, kept, sent, facts, own)
 
 
-@jit_per(1)
+@jit_per(num_static=1)
 def _gradient_compiled(loss, params, data) -> dict[str, PyTree]:
     """Return the loss and the gradient of a site at a point."""
     return {

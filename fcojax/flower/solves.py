@@ -100,7 +100,7 @@ class Solves:
     def solve(self, start: Start, strength: Array, key: Key, tolerance: Any) -> tuple[Start, Fits]:
         """Solve for one strength; return where the next solve starts, too."""
         federation, before = self.federation, self._billed()
-        model, hparams = start.ahead(strength), federation.hparams
+        model, hparams = start.extrapolated(strength), federation.hparams
         scale = jnp.asarray(strength, jnp.asarray(hparams.penalty_scale).dtype)
         hparams = hparams._replace(penalty_scale=scale)
         federation = dataclasses.replace(federation, hparams=hparams, params=model)

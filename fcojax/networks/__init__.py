@@ -1,8 +1,8 @@
 """Neural networks as problems: Flax modules, and the networks of federated papers.
 
 A model is a Linen module, a function of ``rngs`` that builds an NNX one, or the ``Functions`` of a
-model of Haiku, Equinox or plain JAX. Dropout and the like draw from the batch's key, another one
-for each client, step and round, and are off where a point is evaluated. The task gives the loss:
+model of Haiku, Equinox or plain JAX. Dropout and the like draw from the batch's key, which differs
+between clients, steps and rounds, and are off where a point is evaluated. The task gives the loss:
 ``network`` for classes, ``language_model`` for tokens.
 
 Flax is a core dependency; ``fcojax.networks`` is imported when it is first used.

@@ -42,7 +42,7 @@ def network(
       train: training data.
       validation: validation data, or ``None``.
       num_classes: number of classes, the outputs of the model.
-      cuts: magnitudes above which a weight counts; all but the first are in the measures' names.
+      cuts: magnitudes above which a weight counts; all but the first appear in the measures' names.
 
     Raises:
       ValueError: if the model has state besides its parameters, such as batch statistics.

@@ -21,7 +21,7 @@ _EXPECTED = (
 
 
 class Functions(NamedTuple):
-    """A model as pure functions: of a Flax module, or your own of any other library.
+    """A model as pure functions: from a Flax module, or your own for any other library.
 
     Attributes:
       init: ``(key) -> params``, a pytree of arrays; for a Flax module, a dict of dicts by layer.

@@ -1,7 +1,7 @@
 """Differential privacy of uploads: clipping, noise, and accounting.
 
-``gaussian`` makes an aggregator, for ``fcojax.Plan``; ``epsilon`` says what its noise protects,
-with the package dp-accounting (``pip install fcojax[privacy]``).
+``gaussian`` makes an aggregator, for ``fcojax.Plan``; ``epsilon`` computes the privacy of its
+noise, with the package dp-accounting (``pip install fcojax[privacy]``).
 """
 
 from fcojax.privacy.accounting import (

@@ -1,7 +1,7 @@
-"""What noise on uploads costs: epsilon by the package dp-accounting, and the noise for an epsilon.
+"""Accounting, by the package dp-accounting: the epsilon of noise, and the noise for an epsilon.
 
-The unit that is protected is a client with all of its data. What costs is a release of the model in
-every round, of each run; measures, histories and checkpoints of a simulation are not protected.
+The protected unit is a client with all of its data. Every round of every run counts as a release of
+the model; measures, histories and checkpoints of a simulation are not protected.
 """
 
 import contextlib
@@ -106,8 +106,8 @@ class Releases(NamedTuple):
 
     Attributes:
       cohort: who takes part.
-      noise: the noise multiplier of a round. Where several runs have the same cohorts, of all
-        of their releases together, which is :math:`z / \sqrt{n}` for n runs.
+      noise: the noise multiplier of a round. If n runs have the same cohorts, that of all their
+        releases together, :math:`z / \sqrt{n}`.
       num_rounds: number of rounds whose cohorts are drawn independently.
       bands: as for ``gaussian``; with several, the rounds are of one run.
 
@@ -127,7 +127,7 @@ class Releases(NamedTuple):
 def releases(
     plan: Plan, num_rounds: Count, *, hparams: Any = None, num_runs: Count = 1
 ) -> Releases:
-    """Return what a number of runs of a plan release, for a ledger.
+    """Return the releases of a number of runs of a plan, for a ledger.
 
     Args:
       plan: a plan with an aggregator from ``gaussian``.
@@ -152,7 +152,7 @@ def releases(
 def together(noises: Sequence[float]) -> float:
     r"""Return the noise multiplier of several releases about one cohort.
 
-    Gaussian releases of :math:`z_1, z_2, \dots` about the same sum tell as much as one of
+    Gaussian releases of :math:`z_1, z_2, \dots` about the same sum reveal as much as one of
     :math:`(\sum_i z_i^{-2})^{-1/2}`.
 
     Args:
@@ -175,7 +175,7 @@ def total_epsilon(
 
     Args:
       ledger: the runs, tuning included. All are accounted for the same neighbours: a
-        ``uniform_cohort`` does not go together with ``coin_flips`` or ``everyone``.
+        ``uniform_cohort`` cannot be combined with ``coin_flips`` or ``everyone``.
       num_clients: size of the population, which is public.
       delta: failure probability of (epsilon, delta)-privacy.
       by: as for ``epsilon``.
@@ -226,7 +226,7 @@ def epsilon(
       hparams: the hyperparameters, if the noise is a function of them.
       num_runs: runs whose results are released or inspected, such as the points of a sweep from
         which the best was taken; with the same key, as for ``releases``.
-      by: ``"rdp"``, or ``"pld"``, which is tighter and slower, and has no law without replacement.
+      by: ``"rdp"``, or ``"pld"``, which is tighter and slower, and not for ``uniform_cohort``.
 
     Example:
       >>> import fcojax
@@ -285,7 +285,7 @@ def noise_for(
 
 @validated
 def large_delta(delta: Fraction, num_clients: Count) -> str | None:
-    """Return a sentence if a delta is so large that it says little; ``None`` if it is not.
+    """Return a warning if a delta is too large to protect a client; otherwise ``None``.
 
     A mechanism that publishes all data of one client, drawn at random, keeps delta = 1 / clients
     with an epsilon of 0.
@@ -317,7 +317,7 @@ def _warn_of(delta: float, num_clients: int) -> None:
 def _without_its_log() -> Iterator[None]:
     """Ignore the accountant's log, a line for each order of Renyi divergence that it leaves out.
 
-    Without some orders the epsilon is an upper bound as before; ``noise_for`` logged 233 lines.
+    Without some orders the epsilon is still an upper bound; ``noise_for`` logged 233 lines.
     """
     logger = logging.getLogger("absl")
     logger.addFilter(_is_not_its_own)
@@ -335,7 +335,7 @@ def multiplier_of(plan: Plan, hparams: Any) -> float:
     """Return the noise multiplier of a plan; 0 without noise.
 
     Args:
-      plan: how rounds are driven.
+      plan: how rounds are run.
       hparams: the hyperparameters, if the noise is a function of them.
 
     Example:
@@ -389,7 +389,7 @@ def _events(accounted: Law, entry: Releases) -> tuple[Any, int]:
             f"the noise has {num_bands} bands, so no client may come back within {num_bands} "
             f"rounds, and the cohort is {cohort}; pass cyclic(num_groups={num_bands}) or more."
         )
-    # Each of the rounds of one client moves other rows of the released matrix.
+    # The rounds of one client change disjoint sets of rows of the released matrix.
     return _gaussian(entry.noise / length_of(entry.bands)), -(
         -entry.num_rounds // cohort.num_groups
     )
@@ -407,11 +407,11 @@ def _accountant(accounted: Law, by: Accountant) -> Any:
     replace = accounted.relation == "replace"
     if by == "pld" and replace:
         raise ValueError(
-            f"by is 'pld', which has no law of {accounted.name}; pass by='rdp', or a cohort of "
+            f"by is 'pld', which does not support {accounted.name}; pass by='rdp', or a cohort of "
             "coin_flips(...)."
         )
-    room = importlib.import_module(f"dp_accounting.{by}")
-    kind = room.RdpAccountant if by == "rdp" else room.PLDAccountant
+    module = importlib.import_module(f"dp_accounting.{by}")
+    kind = module.RdpAccountant if by == "rdp" else module.PLDAccountant
     relation = relations.REPLACE_ONE if replace else relations.ADD_OR_REMOVE_ONE
     return kind(neighboring_relation=relation)
 

@@ -25,8 +25,8 @@ from fcojax.privacy.accounting import Releases, law, multiplier_of, together, to
 from fcojax.types import Array, Count, CountOrZero, Fraction, Key, Params, PyTree
 
 # Far beyond any clipping norm, so that the client sends as much as it may.
-_LOUD = 1e3
-_MOST_ENTRIES = 10  # of the server's state that are statistics of their own
+_LARGE = 1e3
+_MOST_ENTRIES = 10  # of the server's state that are tested one by one
 _THRESHOLDS = np.linspace(0.005, 0.995, 100)
 
 
@@ -34,10 +34,10 @@ class Audit(NamedTuple):
     """What an audit found; see ``audit``.
 
     Attributes:
-      lower: epsilon is at least this, with the confidence that was asked for.
-      promised: the epsilon that ``privacy.epsilon`` says; the noise is broken if it is below.
-      statistic: what told the two populations apart best, in words.
-      threshold: the value of it above which, or below which, a run counts as one with the client.
+      lower: epsilon is at least this, with the given confidence.
+      promised: the epsilon of ``privacy.epsilon``; if it is below ``lower``, there is an error.
+      statistic: the statistic that distinguished the two populations best, in words.
+      threshold: the value above which, or below which, a run counts as one with the client.
 
     Example:
       >>> Audit(lower=0.4, promised=1.1, statistic="the support", threshold=3.0).promised
@@ -68,19 +68,19 @@ def audit(
 ) -> Audit:
     """Return a lower bound of epsilon, from runs with one client and without it.
 
-    The client sends the same loud vector in every round in place of its own uploads, as privacy
+    The client sends the same large vector in every round in place of its own uploads, as privacy
     must not depend on what is sent. Its neighbour is that of ``privacy.law``: the population in
     which it never takes part, or the one in which it sends the opposite vector. An attacker sees
-    the server's state and the model after every round. A bound above ``promised`` is a fault of
-    the aggregator or of its accounting; one below it proves nothing.
+    the server's state and the model after every round. A bound above ``promised`` shows an error in
+    the aggregator or its accounting; one below it proves nothing.
 
     Args:
       algorithm: the algorithm.
       hparams: its hyperparameters; or a grid of several points, all of which are released.
       params: the start point.
-      data: the clients; a small population will do.
+      data: the clients; a small population suffices.
       client: index of the client.
-      plan: with an aggregator that adds noise. A budget does not end these runs.
+      plan: a plan whose aggregator adds noise; a budget does not end these runs.
       num_rounds: number of rounds.
       delta: failure probability of (epsilon, delta)-privacy.
       key: PRNG key of the audit.
@@ -118,9 +118,9 @@ def audit(
         aggregator = plan.aggregator._replace(noisy=known._replace(allowance=None))
         plan = plan._replace(aggregator=aggregator)
     direction, key = jax.random.split(key)
-    present = _loud(algorithm, client, direction, 1.0), plan
+    present = _with_fixed_upload(algorithm, client, direction, 1.0), plan
     if law(plan.cohort, data.num_clients).relation == "replace":
-        absent = _loud(algorithm, client, direction, -1.0), plan
+        absent = _with_fixed_upload(algorithm, client, direction, -1.0), plan
     else:
         absent = present[0], plan._replace(cohort=_Without(plan.cohort, client))
     keys = jax.random.split(key, 2 * num_runs)
@@ -155,8 +155,8 @@ class _Without(Sampler):
         return self.sampler.loses_uploads
 
 
-def _loud(algorithm: Algorithm, client: int, key: Key, sign: float) -> Algorithm:
-    """Return the algorithm in which a client sends a vector of its own."""
+def _with_fixed_upload(algorithm: Algorithm, client: int, key: Key, sign: float) -> Algorithm:
+    """Return the algorithm in which one client sends a fixed random vector."""
 
     def client_update(hparams, message, state, local, own_key):
         result = algorithm.client_update(hparams, message, state, local, own_key)
@@ -165,8 +165,8 @@ def _loud(algorithm: Algorithm, client: int, key: Key, sign: float) -> Algorithm
         chosen = local.client == client
         sent = []
         for leaf, own in zip(leaves, jax.random.split(key, max(1, len(leaves))), strict=False):
-            loud = sign * _LOUD * jax.random.normal(own, leaf.shape, leaf.dtype)
-            sent.append(jnp.where(chosen, loud, leaf))
+            large = sign * _LARGE * jax.random.normal(own, leaf.shape, leaf.dtype)
+            sent.append(jnp.where(chosen, large, leaf))
         return result._replace(upload=join(jax.tree.unflatten(structure, sent), public))
 
     return algorithm._replace(client_update=client_update)
@@ -206,7 +206,7 @@ def _seen(algorithm, grid, params, data, keys, plan, num_rounds, released) -> _S
 def _statistics(
     present: _Seen, absent: _Seen, half: int
 ) -> tuple[list[str], tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
-    """Return names, and columns of the runs that choose and of those that bound, of both kinds."""
+    """Return each statistic's name and its columns on the choosing and the bounding runs."""
     features: list[tuple[str, np.ndarray, np.ndarray]] = []
 
     def add(name, of):
@@ -217,7 +217,7 @@ def _statistics(
     add("the server's last state", lambda seen: seen.states[:, :, -1])
     add("the last model", lambda seen: seen.models[:, :, -1])
     add("the support of the models", lambda seen: (seen.models != 0).astype(float))
-    if present.states.shape[1] > 1:  # which has no noise if the points share theirs
+    if present.states.shape[1] > 1:  # without noise if the points share it
         add(
             "the steps of the first point less those of the second",
             lambda seen: np.diff(seen.states[:, 0] - seen.states[:, 1], axis=1, prepend=0),
@@ -232,7 +232,7 @@ def _statistics(
         apart = first[0].mean(axis=0) - first[1].mean(axis=0)
         spread = first[0].var(axis=0) + first[1].var(axis=0)
         scale = np.where(spread > 0, spread, 1)
-        # An entry without any spread in these runs tells the two apart wherever it differs.
+        # An entry that is constant in each of the two distinguishes them wherever it differs.
         ratio = np.where((spread == 0) & (apart != 0), np.inf, apart**2 / scale)
         best = np.argsort(-ratio)[:_MOST_ENTRIES]
         names += [f"{name}, along the difference of means", f"the sum of {name}"]
@@ -248,7 +248,7 @@ def _statistics(
 
 
 def _bounded(names, choosing, bounding, delta, level, promised) -> Audit:
-    """Choose a statistic, a threshold and a side on some runs; return the bound by the others."""
+    """Choose a statistic, a threshold and a side on some runs; bound epsilon on the others."""
     thresholds = np.quantile(np.concatenate(choosing), _THRESHOLDS, axis=0)
     bounds = _bounds(choosing, thresholds, delta, level)
     side, row, column = np.unravel_index(np.argmax(bounds), bounds.shape)
@@ -292,7 +292,7 @@ def _least_probabilities(runs: int, level: float) -> np.ndarray:
 
 
 def _as_grid(hparams: PyTree) -> PyTree:
-    """Return hyperparameters of one point as a grid, and a grid as it is."""
+    """Return hyperparameters of one point as a grid, and a grid unchanged."""
     single = (
         np.ndim(value.values) == 1 if is_schedule(value) else np.ndim(value) == 0
         for value in hparams

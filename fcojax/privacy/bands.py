@@ -6,7 +6,8 @@ With C lower triangular and :math:`c_{t-s}` in row t and column s, the noise of 
 .. math:: \xi_t = \Big( z_t - \sum_{k=1}^{b-1} c_k \, \xi_{t-k} \Big) / c_0.
 
 Releasing sums plus noise :math:`C^{-1} Z` is releasing C times the sums plus Z, so a client that
-takes part k times, never within b rounds, changes that by at most :math:`\sqrt{k} \, |c|` norms:
+takes part k times, never within b rounds, changes that by at most :math:`\sqrt{k} \, |c|` clipping
+norms:
 its columns of C have no common row. Later sums may depend on earlier releases, as Z is Gaussian.
 
 Denisov, McMahan, Rush, Smith and Thakurta, NeurIPS 2022, theorem 2.1; Choquette-Choo, Ganesh,
@@ -74,7 +75,7 @@ def first_noise(bands: tuple[float, ...], payload: list) -> list:
 
 
 def correlated(bands: tuple[float, ...], normals: list, past: list) -> tuple[list, list]:
-    """Return the noise of a round, of deviation 1 but for its correlation, and the new past.
+    """Return the correlated noise of a round, from normals of deviation 1, and the new past.
 
     Args:
       bands: the coefficients.
@@ -95,5 +96,5 @@ def correlated(bands: tuple[float, ...], normals: list, past: list) -> tuple[lis
 
 
 def length_of(bands: tuple[float, ...]) -> float:
-    """Return the Euclidean norm of the coefficients, by which one client changes the release."""
+    """Return the norm of the coefficients, which bounds a client's change of the release."""
     return math.sqrt(sum(band**2 for band in bands))

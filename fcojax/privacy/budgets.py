@@ -1,4 +1,4 @@
-"""Budgets: an epsilon that ends a run, resolved to a number of rounds before the first of them."""
+"""Budgets: an epsilon that ends a run, converted to a number of rounds before the run."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -68,8 +68,8 @@ def budget(
 
     ``fcojax.run`` and ``sweep`` end with a warning after the last round within it, ``solve`` with
     ``Status.SPENT``; ``advance`` refuses to go beyond it. All points and seeds of a sweep share it,
-    and so do the algorithms of the launcher. Two calls do not know of each other: pass what the
-    first one released to the second.
+    and so do the algorithms of the launcher. Two calls are accounted separately: pass the releases
+    of the first as ``spent`` to the second.
 
     Args:
       epsilon: the largest epsilon.
@@ -124,7 +124,7 @@ def rounds_within(
 
 
 def _most_rounds(allowed: Callable[[int], bool]) -> int:
-    """Return the largest number that is allowed, if no larger one is again."""
+    """Return the largest allowed number, if all smaller ones are allowed too."""
     if not allowed(1):
         return 0
     least, beyond = 1, 2

@@ -1,6 +1,6 @@
 """Aggregators that clip uploads and add noise to their sum: the Gaussian mechanism in every round.
 
-Only what is sent is protected, against someone who sees every model. A client's contribution to the
+Only uploads are protected, against an attacker who sees every model. A client's contribution to the
 sum is at most its weight times the clipping norm, whatever the algorithm does.
 """
 
@@ -51,8 +51,8 @@ def adaptive_clip(
 
     .. math:: C_{r+1} = C_r \exp(-\eta (b_r - q)), \qquad b_r \text{ the share of norms} \le C_r
 
-    The share is private too: its sum gets noise of its own, and the uploads get so much more that
-    both together cost what ``noise`` of ``gaussian`` says.
+    The share is private too: its sum gets separate noise, and the uploads get more, so that both
+    together have the privacy of ``noise`` of ``gaussian``.
 
     Args:
       quantile: q, the share of uploads that should not be clipped.
@@ -87,28 +87,28 @@ def gaussian(
     .. math:: \frac{1}{q W} \Big( \sum_i p_i x_i \min(1, C / |x_i|)
         + z C \max_m p_m \, \mathcal{N}(0, I) \Big)
 
-    with qW the weight that takes part on average, which is public: the denominator must not tell
-    who takes part. For the same reason the algorithm is told that fraction in every round, and the
-    server steps in rounds without clients. Weights are taken to be public. Parts of an upload are
-    clipped jointly, after the codec; ``Public`` ones pass by, and are refused if they could differ
-    between clients or with the data.
+    with qW the expected weight of a cohort, which is public: the denominator must not reveal who
+    takes part. For the same reason the algorithm receives that fraction in every round, and the
+    server also steps in rounds without clients. Weights are assumed to be public. Parts of an
+    upload are clipped jointly, after the codec; ``Public`` ones bypass it, and are refused if they
+    could differ between clients or with the data.
 
     The noise is drawn from the key of the run, the round and all hyperparameters with their
     schedules, so the points of a sweep have independent noise and a resumed run repeats the noise
     of the same release and no other. The share of clients that were clipped is
-    ``history["clipped"]``, which is not private. Of a round without clients there is no share, and
-    it is NaN; an entry of several rounds is the mean over those with clients.
+    ``history["clipped"]``, which is not private. It is NaN in a round without clients; an entry of
+    several rounds is the mean over those with clients.
 
     Args:
       clip: C, the largest norm of an upload; infinity for none; or ``adaptive_clip(...)``.
-      noise: z, the noise multiplier; the deviation of the noise relative to what one client adds.
-        With 0 the mean is the plain one.
+      noise: z, the noise multiplier: the deviation of the noise relative to the largest
+        contribution of a client; 0 for the plain mean.
       per_leaf: whether each of L leaves is clipped to :math:`C / \sqrt{L}`.
       bands: coefficients of a strategy matrix, such as ``square_root_bands(4)``; with more than one
         the noise of a round cancels a part of the earlier noise, so sums over rounds have less. No
         client may come back within that many rounds, as in ``cyclic(num_groups=4)``.
-      budget: ends runs before they cost more, as ``privacy.budget(epsilon, delta)`` says; ``None``
-        for any number of rounds.
+      budget: ``privacy.budget(epsilon, delta)``, which runs do not exceed; ``None`` for any number
+        of rounds.
 
     Example:
       >>> import fcojax, numpy as np
@@ -174,7 +174,7 @@ def _adaptive(
         if not is_noisy(noise):
             update, within = mean_of(total, weights)
             after = jnp.where(weights.count > 0, following(within), norm)
-            return _plain_aggregate(tree.scale(norm, update), weights, after)
+            return weights.aggregate(tree.scale(norm, update), after)
         key, own = jax.random.split(key)
         update, within = total
         multiplier = noise_on_uploads(number(hparams, noise), adaptive.noise)
@@ -205,9 +205,9 @@ def modular_gaussian(
     per_leaf: bool = False,
     budget: Budget | None = None,
 ) -> Uploads:
-    """Return codec and aggregator for noise on a sum modulo a power of two.
+    """Return a codec and an aggregator for noise on a sum modulo a power of two.
 
-    Clients clip to C less the most that rounding can add, so that what is sent is within C, and
+    Clients clip to C minus the most that rounding can add, so that what is sent is within C, and
     round at random to a grid, as ``uploads.modular_sum`` does. The noise is added to the sum, and a
     round is refused if the noisy sum would wrap. The server sees no single upload, and ``history``
     has no ``"clipped"``.
@@ -216,7 +216,7 @@ def modular_gaussian(
       clip: as for ``gaussian``; a number or a function of the hyperparameters.
       noise: as for ``gaussian``.
       step: the step of the grid, as for ``uploads.modular_sum``.
-      bits: bits of an entry on the wire.
+      bits: bits of a transmitted entry.
       per_leaf: as for ``gaussian``.
       budget: as for ``gaussian``.
 
@@ -251,7 +251,7 @@ def modular_gaussian(
         size = jnp.asarray(grid.size_of_step(hparams), float)
         if not is_noisy(noise):
             means = grid.means(total, weights, lambda x, n: x * size.astype(x.dtype) / n)
-            return _plain_aggregate(means, weights, memory)
+            return weights.aggregate(means, memory)
         deviation = number(hparams, noise) * number(hparams, clip) / size
         normals = _normal_like(total, key)
         scale = size * weights.largest / weights.expected_weight
@@ -268,7 +268,7 @@ def modular_gaussian(
 
 
 def noise_on_uploads(noise: Any, count_noise: float) -> Any:
-    r"""Return :math:`(z^{-2} - (2 s)^{-2})^{-1/2}`, with which both releases cost what z costs.
+    r"""Return :math:`(z^{-2} - (2 s)^{-2})^{-1/2}`, with which both releases have the privacy of z.
 
     Args:
       noise: z.
@@ -283,7 +283,7 @@ def is_noisy(noise: Any) -> bool:
 
 
 def _known(noise: Any, bands: tuple, budget: Budget | None) -> Noise | bool:
-    """Return what accounts read, or ``False`` without noise."""
+    """Return the noise for accounting, or ``False`` without noise."""
     if not is_noisy(noise):
         if budget is not None:
             raise ValueError(
@@ -294,12 +294,8 @@ def _known(noise: Any, bands: tuple, budget: Budget | None) -> Noise | bool:
     return Noise(noise, bands, allowance)
 
 
-def _plain_aggregate(mean: PyTree, weights: RoundWeights, memory: PyTree) -> Aggregate:
-    return Aggregate(mean, weights.fraction, memory, step=weights.count > 0)
-
-
 def _hidden(mean: PyTree, weights: RoundWeights, memory: PyTree) -> Aggregate:
-    """Return an aggregate that does not tell who took part."""
+    """Return an aggregate that does not reveal who took part."""
     expected = weights.expected_weight / weights.population_weight
     return Aggregate(mean, expected, memory, step=jnp.asarray(True))
 
@@ -311,13 +307,13 @@ def _normal_like(leaves: list, key: Key) -> list:
 
 
 def _over_expected(leaf: Array, weights: RoundWeights, noise: Array) -> Array:
-    """Return a sum with noise over the weight that takes part on average, which is public."""
+    """Return a noisy sum divided by the expected weight of a cohort, which is public."""
     whole = leaf * weights.cohort_weight.astype(leaf.dtype)
     return (whole + noise) / weights.expected_weight.astype(leaf.dtype)
 
 
 def _clipped(payload: list, norm: Any, per_leaf: bool) -> tuple[list, Array]:
-    """Return the parts of an upload within a joint norm, and whether it was longer, as a number."""
+    """Return an upload clipped to a joint norm, and 1 if it was longer, else 0."""
     if not payload:
         return payload, jnp.zeros(())
     if not per_leaf:
@@ -339,7 +335,7 @@ def _require(clip: Any, noise: Any) -> None:
         if not callable(noise) and noise > 0 and not noise < 2 * clip.noise:
             raise ValueError(
                 f"noise is {noise} and adaptive_clip has {clip.noise}; pass a number above "
-                f"{noise / 2} to adaptive_clip, so that both together can cost what noise says."
+                f"{noise / 2} to adaptive_clip, so that both have the privacy of noise."
             )
     elif not callable(clip) and clip != math.inf:
         checked_value("clip", clip, Positive, single=True)

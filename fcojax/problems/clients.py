@@ -56,9 +56,9 @@ class ClientData:
       size_bounds: the few row counts that clients are padded to, ascending up to ``max_size``.
       mesh: the devices that the clients are spread over; ``None`` for one device.
       held: if only some clients are loaded, which ones; ``examples``, ``offsets`` and ``weights``
-        are then theirs, and ``num_clients`` still counts all.
+        then belong to these, and ``num_clients`` still counts all.
       ids: names of the clients, ascending, integers or strings. They stay on the host and are not
-        part of the pytree: other names compile nothing anew, and the result of a JAX
+        part of the pytree: other names cause no recompilation, and the result of a JAX
         transformation has ``None``.
 
     Example:
@@ -149,7 +149,7 @@ class ClientData:
                 f"{self.num_clients - 1}."
             )
         sizes = offsets[members + 1] - offsets[members]
-        # Row k of the result is k, moved by its client's first row less the rows before it there.
+        # Row k is k plus its client's first row, minus the number of rows of the clients before.
         shift = np.cumsum(sizes) - sizes
         rows = np.arange(sizes.sum()) + np.repeat(offsets[members] - shift, sizes)
         return jax.tree.map(lambda leaf: memory.taken(leaf, rows), self.examples), sizes
@@ -217,8 +217,8 @@ def from_rows(
 ) -> ClientData:
     """Build a population from flat arrays in which client m owns the next ``sizes[m]`` rows.
 
-    The arrays are copied to the device once and may be deleted after it. On a CPU, one whose memory
-    is aligned to 64 bytes is used as it is: do not write to it.
+    The arrays are copied to the device once and may be deleted after it. On a CPU, an array aligned
+    to 64 bytes is used without a copy: do not write to it.
 
     Args:
       examples: a pytree of arrays with a common leading axis, one row per example.
@@ -228,8 +228,8 @@ def from_rows(
       ids: names of the clients in the order of ``sizes``, integers or strings; 0 to M - 1 by
         default. The population is sorted by them.
       on_host: whether the arrays stay where they are until ``devices.spread`` or
-        ``devices.shard_clients`` reads each device's rows from them, or ``to_device`` all. For a
-        population that is larger than one device's memory.
+        ``devices.shard_clients`` reads each device's rows from them, or ``to_device`` all. Use it
+        for a population that is larger than one device's memory.
 
     Raises:
       ValueError: if sizes and rows do not agree, a client is empty, an id occurs twice, or a value
@@ -278,7 +278,7 @@ def from_stacked(**columns: np.ndarray) -> ClientData:
 def require_one_device(data: ClientData) -> None:
     """Raise ``ValueError`` for a population on a mesh, whose offsets count per device."""
     if data.mesh is not None:
-        raise ValueError("the population is on a mesh; pass the original, from before.")
+        raise ValueError("the population is on a mesh; pass the one it was made from.")
 
 
 def ids_of(data: ClientData) -> np.ndarray:

@@ -18,14 +18,14 @@ from fcojax.types import Array
 
 @validated
 def cox(train: ClientData, validation: ClientData | None = None) -> Problem:
-    r"""Proportional hazards on features ``x``, with a ``time`` and an ``event`` (1) or not (0).
+    r"""Proportional hazards on features ``x``, with a ``time`` and an ``event`` indicator.
 
     .. math:: F_m(w) = \frac{1}{n_m} \sum_{i: e_i = 1} \Big(
                   \log \sum_{j: t_j \ge t_i} \exp(x_j^T w) - x_i^T w \Big)
 
-    with i and j in the same client, so each client has its own baseline hazard: minus the log
-    partial likelihood stratified by client, if clients are weighted by their number of examples.
-    A loss needs all examples of a client at once, so minibatches are refused.
+    with i and j in the same client, so each client has its own baseline hazard. It is minus the log
+    partial likelihood stratified by client, if clients are weighted by their number of examples. A
+    loss needs all examples of a client at once, so minibatches are refused.
 
     The parameters are the kernel alone, since a bias cancels.
 

@@ -148,7 +148,7 @@ def quadratic_features(data: ClientData) -> ClientData:
 
 
 def _vectors(data: ClientData) -> np.ndarray | jax.Array:
-    """Return the field ``x``, in which factors that are no whole numbers can be multiplied."""
+    """Return the field ``x``; raise ``ValueError`` unless it is a matrix of floats."""
     x = data.examples["x"]
     if not isinstance(x, np.ndarray | jax.Array) or x.ndim != 2:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Checks of what a population is built from: examples, sizes, weights p_m and ids."""
+"""Checks of the parts of a population: examples, sizes, weights p_m and ids."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -65,7 +65,7 @@ def row_bytes(examples: PyTree) -> int:
 
 
 def check_numbers(examples: PyTree, offsets: np.ndarray, ids: np.ndarray) -> None:
-    """Raise ``ValueError`` if an entry is not finite, or cannot be held in the precision in use.
+    """Raise ``ValueError`` if an entry is not finite, or out of the range of the precision in use.
 
     Without ``jax_enable_x64`` numbers have 32 bits. Arrays that are not numeric pass: JAX refuses
     them when it stores them.
@@ -143,7 +143,7 @@ def in_range(weights: np.ndarray, names: np.ndarray) -> np.ndarray:
     its client would count as absent.
     """
     limits, largest = np.finfo(jnp.result_type(float)), float(weights.max())
-    # With 2^24 to spare at both ends, products with sizes and sums over clients stay finite.
+    # With a margin of 2^24 at both ends, products with sizes and sums over clients stay finite.
     comfortable = 2.0**24 * float(limits.tiny) < largest
     comfortable &= largest < float(limits.max) / 2**24 / weights.size
     if not comfortable:
@@ -154,14 +154,14 @@ def in_range(weights: np.ndarray, names: np.ndarray) -> np.ndarray:
         which = int(np.argmax(vanishing))
         raise ValueError(
             f"the weight of client {names[which]} is {weights[which] / largest:.3g} times the "
-            f"largest, too little for {limits.dtype}; pass 0 for a client that shall not count."
+            f"largest, too little for {limits.dtype}; pass 0 for a client that should not count."
         )
     return weights
 
 
 def checked_sizes(sizes: Any) -> np.ndarray:
     """Return the number of rows of each client."""
-    counts = np.ma.filled(sizes, 0)  # a masked size is none
+    counts = np.ma.filled(sizes, 0)  # a masked size counts as 0
     if _is_whole(counts, "f"):
         counts = counts.astype(np.int64)
     if counts.ndim != 1 or counts.size == 0 or counts.dtype.kind not in "iu":

@@ -63,7 +63,7 @@ def fmri_surrogate(
       smoothing: standard deviation of the Gaussian kernel, in voxels.
       standardise: whether to subtract each voxel's mean over a session and divide by its standard
         deviation, as is done with real scans; this removes a and c.
-      cuts: magnitudes above which a weight counts; all but the first are in the measures' names.
+      cuts: magnitudes above which a weight counts; all but the first appear in the measures' names.
       seed: seed of the data.
 
     Example:
@@ -123,7 +123,7 @@ def fmri_surrogate(
 
 @validated
 def brain_voxels(grid: Sequence[int], num_voxels: Count) -> np.ndarray:
-    """Return the indices (i, j, k) of the cells nearest to the centre of a grid, in its order.
+    """Return the indices (i, j, k) of the cells nearest to the centre of a grid, in grid order.
 
     Distances are measured with the grid stretched to a cube, so the shape is an ellipsoid.
 

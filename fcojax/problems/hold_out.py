@@ -43,7 +43,7 @@ def hold_out_examples(data: ClientData, share: Share, key: Key) -> tuple[ClientD
     require_one_device(data)
     owner = np.repeat(np.arange(data.num_clients), sizes)
     priority = np.asarray(jax.random.bits(key, (owner.size,), "uint32"))
-    # The rows that come first in a random order of each client's are held out.
+    # The first rows in a random order of each client's rows are held out.
     order = np.lexsort((priority, owner))
     rank = np.arange(owner.size) - (np.cumsum(sizes) - sizes)[owner]
     num_held = np.clip(np.rint(share * sizes).astype(int), 1, sizes - 1)
@@ -63,7 +63,7 @@ def hold_out_examples(data: ClientData, share: Share, key: Key) -> tuple[ClientD
 def hold_out_clients(data: ClientData, share: Share, key: Key) -> tuple[ClientData, ClientData]:
     """Split the clients at random into those to train on and those to validate on.
 
-    All keep their ids and weights; at least one client is on either side.
+    All keep their ids and weights; each part has at least one client.
 
     Args:
       data: at least two clients.
@@ -118,7 +118,7 @@ def check_same_clients(train: ClientData, validation: ClientData) -> None:
 
 @validated
 def check_unseen_clients(train: ClientData, validation: ClientData) -> None:
-    """Raise ``ValueError`` if a client is in both, as it must not be after ``hold_out_clients``.
+    """Raise ``ValueError`` if a client is in both, as none is after ``hold_out_clients``.
 
     Args:
       train: the training data.

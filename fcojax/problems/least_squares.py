@@ -1,4 +1,4 @@
-r"""Least squares and ridge regression: the problem a problem with a closed form."""
+r"""Least squares and ridge regression, whose minimiser has a closed form."""
 
 import functools
 from collections.abc import Callable
@@ -69,7 +69,7 @@ def _distances(train: ClientData, ridge: float) -> Callable[[Array], dict[str, A
 def half_squared_error(w: Array, rows: PyTree, ridge: float = 0.0) -> Array:
     """Return ``(x^T w - y)^2 / 2 + ridge |w|^2 / 2`` for each row, or F from ``SecondMoments``."""
     if isinstance(rows, SecondMoments):
-        return rows.loss(w)  # whose G has the ridge
+        return rows.loss(w)  # its G includes the ridge
     losses = (rows["x"] @ w - rows["y"]) ** 2 / 2
     return losses + ridge / 2 * jnp.sum(w**2) if ridge else losses
 

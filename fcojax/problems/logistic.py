@@ -30,7 +30,7 @@ def logistic(
     Args:
       train: training data.
       validation: validation data, or ``None``.
-      cuts: magnitudes above which a weight counts; all but the first are in the measures' names.
+      cuts: magnitudes above which a weight counts; all but the first appear in the measures' names.
 
     Example:
       >>> import fcojax, jax.numpy as jnp, numpy as np
@@ -110,7 +110,7 @@ def synthetic_logistic(
       truth_spread: t, the standard deviation of the clients' true weights around w.
       bias_scale: standard deviation of the true bias.
       num_validation: validation examples per client.
-      cuts: magnitudes above which a weight counts; all but the first are in the measures' names.
+      cuts: magnitudes above which a weight counts; all but the first appear in the measures' names.
       seed: seed of the data.
 
     Example:

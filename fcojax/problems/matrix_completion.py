@@ -39,7 +39,7 @@ def matrix_completion(
       train: training data.
       validation: validation data, or ``None``.
       shape: rows and columns of W.
-      cuts: magnitudes above which a singular value counts; all but the first are in the names.
+      cuts: magnitudes above which a singular value counts; all but the first appear in the names.
 
     Example:
       >>> import fcojax, jax.numpy as jnp, numpy as np
@@ -99,7 +99,7 @@ def synthetic_matrix_completion(
       own_scale: s, the spread of the clients' column spaces; with s > 0 the rank is larger.
       noise_scale: standard deviation of the noise on an entry.
       num_validation: validation entries per client.
-      cuts: magnitudes above which a singular value counts; all but the first are in the names.
+      cuts: magnitudes above which a singular value counts; all but the first appear in the names.
       seed: seed of the data.
 
     Example:

@@ -18,7 +18,7 @@ Predict = Callable[[Params, PyTree], Array]  # (params, examples) -> one label p
 
 
 def at_cuts(measure: Callable[[float], dict[str, Array]], cuts: Sequence[float]) -> dict:
-    """Evaluate a measure at several cuts, with the cut in the names at all but the first.
+    """Evaluate a measure at several cuts; names at all but the first contain the cut.
 
     Args:
       measure: ``(cut) -> dict`` of measures.
@@ -102,7 +102,7 @@ def rank(matrix: Array, cut: float) -> dict[str, Array]:
 
 
 def accuracy(predict: Predict, validation: ClientData | None) -> Callable[[Params], dict]:
-    """Return the measure ``accuracy``: the share of validation labels ``y`` that are predicted."""
+    """Return the measure ``accuracy``: the share of correctly predicted labels."""
 
     def is_correct(params, rows):
         return (predict(params, rows) == rows["y"]).astype(jnp.result_type(float))
@@ -204,16 +204,16 @@ def client_means(values: ArrayLike, data: ClientData) -> Array:
 
 @validated
 def identified(values: ArrayLike, rounds: ArrayLike, axis: Axis = 0) -> np.ndarray:
-    """Return the first round from which each value of a history is the one at its end.
+    """Return for each entry of a history the first round from which it keeps its last value.
 
-    Of a support, a rank or any other quantity that takes finitely many values. A value that is
-    NaN at the end has the last round.
+    Use it for a support, a rank or another discrete quantity. An entry that is NaN at the end gets
+    the last round.
 
     Args:
       values: the quantity at every evaluation, such as ``history["support"]``.
       rounds: the rounds of the evaluations, ``history["round"]`` of a run.
-      axis: the axis of ``values`` with the evaluations, which the result does not have: 0 in the
-        history of a run. Others are entries, clients or runs.
+      axis: the axis of ``values`` that counts evaluations, which the result lacks: 0 in the history
+        of a run. Other axes are entries, clients or runs.
 
     Example:
       >>> supports = np.array([[True, True], [False, True], [True, True], [True, True]])

@@ -1,4 +1,4 @@
-"""Arrays on the host, on disk or in memory, in copies that XLA on a CPU uses without another one.
+"""Host arrays, on disk or in memory, aligned so that XLA on a CPU uses them without a copy.
 
 An array that is mapped from a file is read from the file by system calls: its pages do not stay in
 memory, and a file that has become shorter raises ``ValueError`` where access to the mapping would
@@ -22,7 +22,7 @@ from fcojax.xla.rules import backend
 
 _ALIGNMENT = 64  # bytes
 _BLOCK_BYTES = 1 << 24
-_LARGE_BYTES = 1 << 26  # of an array that takes longer to copy than threads take to start
+_LARGE_BYTES = 1 << 26  # copying so much takes longer than starting threads
 
 
 def file_of(array: Any) -> tuple[str, int] | None:
@@ -76,17 +76,17 @@ def bytes_of(array: np.ndarray) -> memoryview:
 
 
 def require_file(path: str | os.PathLike) -> None:
-    """Raise ``FileNotFoundError`` in a sentence."""
+    """Raise ``FileNotFoundError`` unless this file of a population exists."""
     if not os.path.isfile(path):
         what = "this file of a population is missing; pass a folder that save_clients made"
         raise FileNotFoundError(errno.ENOENT, what, os.fspath(path))
 
 
 def in_memory(array: Any) -> Any:
-    """Return an array that JAX stores without one more copy on the host.
+    """Return an array that JAX stores without another copy on the host.
 
-    An array on disk is read from its file, because XLA on a CPU would use the mapping. One of
-    another dtype than JAX stores, or whose rows are not contiguous, is converted.
+    An array on disk is read from its file, because XLA on a CPU would use the mapping. One whose
+    dtype JAX does not store, or whose rows are not contiguous, is converted.
     """
     if not isinstance(array, np.ndarray):
         return array
@@ -110,7 +110,7 @@ def padded_rows(array: np.ndarray, start: int, end: int, num_rows: int) -> np.nd
     rows = aligned((num_rows, *array.shape[1:]), _dtype_in_jax(array))
     if array.dtype == rows.dtype or file_of(array) is None:
         block = max(1, end - start)
-    else:  # read as they are, then converted: a few at a time
+    else:  # read in the file's dtype and converted, a few rows at a time
         block = max(1, _BLOCK_BYTES // max(1, array[:1].nbytes))
     for first in range(start, end, block):
         last = min(first + block, end)
@@ -148,15 +148,15 @@ def aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         except OSError as error:
             raise MemoryError(f"no {num_bytes / 2**30:.1f} GiB of memory are left") from error
         return np.frombuffer(pages, np.uint8).view(dtype).reshape(shape)
-    room = np.empty(num_bytes + _ALIGNMENT, np.uint8)
-    start = -room.ctypes.data % _ALIGNMENT
-    return room[start : start + num_bytes].view(dtype).reshape(shape)
+    buffer = np.empty(num_bytes + _ALIGNMENT, np.uint8)
+    start = -buffer.ctypes.data % _ALIGNMENT
+    return buffer[start : start + num_bytes].view(dtype).reshape(shape)
 
 
 def copied(array: Any) -> Any:
-    """Return a large array as a copy that XLA on a CPU uses as it is; it would use one thread.
+    """Return an aligned copy of a large array, made by several threads; XLA would use one.
 
-    Others, also those that XLA needs not copy, are returned as they are.
+    Other arrays, and those that XLA need not copy, are returned unchanged.
     """
     large = type(array) is np.ndarray and array.nbytes >= _LARGE_BYTES
     if not large or array.ctypes.data % _ALIGNMENT == 0 or backend() != "cpu":

@@ -7,7 +7,7 @@ _NEGLIGIBLE_BYTES = 4096
 # Every bound is one more branch to compile. For sizes log-uniform from 1 to 5,000, twelve bounds
 # give 1.16 padded rows per real row, eight give 1.27, and one, the largest size, gives eight.
 _MAX_BOUNDS = 12
-_ENOUGH = 1.15  # rows, padding included, for each real one
+_ENOUGH = 1.15  # padded rows per real row
 _MAX_CANDIDATES = 256
 
 

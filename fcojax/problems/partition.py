@@ -244,5 +244,5 @@ def _check_enough(num_examples: int, num_clients: int, each: int = 1) -> None:
     if num_clients * each > num_examples:
         raise ValueError(
             f"{num_clients} clients with at least {each} each need {num_clients * each} examples "
-            f"but there are {num_examples}; pass fewer clients or a smaller least number."
+            f"but there are {num_examples}; pass fewer clients or a smaller minimum."
         )

@@ -102,7 +102,7 @@ def synthetic_pca(
     num_validation: Count = 20,
     seed: Seed = 0,
 ) -> Problem:
-    r"""Principal components of rows with a common spectrum and directions of each client alone.
+    r"""Principal components of rows with a common spectrum and directions that only one client has.
 
     Client m draws :math:`x = Q\,\mathrm{diag}(\lambda)^{1/2} z + s V_m u` with z and u standard
     normal, Q a common rotation, and random unit vectors as the columns of :math:`V_m`.

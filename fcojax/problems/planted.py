@@ -119,7 +119,7 @@ def low_rank(
       bias_scale: standard deviation of the true bias.
       noise_scale: standard deviation of the observation noise.
       num_validation: validation examples per client.
-      cuts: magnitudes above which a singular value counts; all but the first are in the names.
+      cuts: magnitudes above which a singular value counts; all but the first appear in the names.
       seed: seed of the data.
 
     Example:

@@ -26,8 +26,8 @@ class Problem(NamedTuple):
       validation: validation data, or ``None``.
       init: ``(key) -> params``, a start point.
       measures: ``(params) -> dict`` of scalar measures other than the loss.
-      summary: ``(data) -> ClientData``, computes one client with the same F inside a compiled
-        program, whose examples ``loss`` takes as well; ``None`` if there is none.
+      summary: ``(data) -> ClientData``: one client with the same F, computed inside a compiled
+        program; ``loss`` also accepts its examples. ``None`` if there is none.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -116,8 +116,8 @@ def _weighted_loss_sum(loss: Loss, params: Params, data: ClientData, rows_at_onc
         return _client_by_client(loss, params, data)
     num_rows = jax.tree.leaves(data.examples)[0].shape[0]
     rows_at_once = min(rows_at_once, num_rows)
-    # A row weighs p_m / n_m, so clients need not be told apart. Clients that pad a mesh have no
-    # rows, and the rows that pad a device come after the last offset.
+    # The weight of a row is p_m / n_m, so the rows of all clients are summed together. Clients that
+    # pad a mesh have no rows, and the rows that pad a device come after the last offset.
     sizes = jnp.maximum(jnp.diff(data.offsets), 1)
     row_weights = to_rows(data.weights / sizes.astype(data.weights.dtype), data)
     row = jnp.arange(num_rows, dtype=jnp.int32)
@@ -137,7 +137,7 @@ def _weighted_loss_sum(loss: Loss, params: Params, data: ClientData, rows_at_onc
         return total + jnp.sum(jnp.where(weights > 0, weights * losses, 0)), None
 
     num_blocks = -(-num_rows // rows_at_once)
-    if num_blocks > 1:  # the derivative's loop slices again: it would keep a copy of all rows
+    if num_blocks > 1:  # otherwise the derivative would keep a copy of all rows
         add_block = jax.checkpoint(add_block, prevent_cse=False, policy=_keeps_no_slices)
     dtype = jax.eval_shape(loss, params, data.examples).dtype
     return jax.lax.scan(add_block, jnp.zeros((), dtype), jnp.arange(num_blocks, dtype=jnp.int32))[0]
@@ -150,7 +150,7 @@ def _keeps_no_slices(primitive: Any, *_: Any, **__: Any) -> bool:
 def to_rows(each: Array, data: ClientData) -> Array:
     """Return, for each row of a population on one device, the entry of its client in ``each``.
 
-    Sums of sizes, for clients of different sizes, take a dozen kernels; equal ones need none.
+    Clients of equal size need no sums of sizes, which take a dozen kernels.
     """
     num_rows = jax.tree.leaves(data.examples)[0].shape[0]
     if data.min_size == data.max_size and num_rows == data.max_size * each.shape[0]:

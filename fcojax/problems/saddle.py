@@ -147,4 +147,4 @@ def _measures(z, matrix, target, numbers, sizes) -> dict[str, Array]:
     return found
 
 
-_ZERO = 1e-5  # the source counts an entry below this magnitude as zero
+_ZERO = 1e-5  # the paper counts an entry below this magnitude as zero

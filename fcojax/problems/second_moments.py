@@ -1,4 +1,4 @@
-r"""Second moments of a population, and least squares by them: F from one matrix, not all rows.
+r"""Second moments of a population, from which F of least squares is computed without all rows.
 
 .. math:: F(w) = \tfrac12 w^T G w - c^T w + e, \qquad
           G = \sum_i \omega_i x_i x_i^T + \rho I, \quad c = \sum_i \omega_i y_i x_i, \quad
@@ -22,7 +22,7 @@ from fcojax.problems.clients import ClientData
 from fcojax.problems.problem import to_rows
 from fcojax.types import Array, Params
 
-_BLOCKS = 4  # per axis, of a symmetric product
+_BLOCKS = 4  # of a symmetric product, along each axis
 _PIECE = 1024  # rows transposed at a time, so that they stay in the cache
 
 

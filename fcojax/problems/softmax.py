@@ -31,7 +31,7 @@ def softmax(
       train: training data.
       validation: validation data, or ``None``.
       num_classes: number of classes C, of which some may not occur in the data.
-      cuts: magnitudes above which a weight counts; all but the first are in the measures' names.
+      cuts: magnitudes above which a weight counts; all but the first appear in the measures' names.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -101,7 +101,7 @@ def synthetic_softmax(
       size_log_scale: its standard deviation.
       min_size: examples of every client beyond the log-normal number, at least 2.
       validation_share: share of each client's examples for validation, at least one of them.
-      cuts: magnitudes above which a weight counts; all but the first are in the measures' names.
+      cuts: magnitudes above which a weight counts; all but the first appear in the measures' names.
       seed: seed of the data.
 
     Example:

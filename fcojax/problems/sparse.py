@@ -82,7 +82,7 @@ class SparseRows:
                 f"the rows have {self.num_features} features but the weights have shape "
                 f"{weights.shape}; pass one weight, or one row of weights, for each feature."
             )
-        # A column out of range gives NaN, and not the weight of another feature.
+        # A column out of range gives NaN, not the weight of another feature.
         touched = weights.at[self.index].get(mode="fill", wrap_negative_indices=False)
         if weights.ndim == 1:
             return jnp.sum(value * touched, axis=-1)
@@ -97,7 +97,7 @@ class SparseRows:
 
 
 def unchecked(index: Any, value: Any, num_features: int) -> SparseRows:
-    """Build sparse rows from parts of others, whose columns are not read again."""
+    """Build sparse rows from parts of others, whose columns are not checked again."""
     rows = object.__new__(SparseRows)
     vars(rows).update(index=index, value=value, num_features=num_features)
     return rows

@@ -54,12 +54,12 @@ def open_clients(folder: str | os.PathLike, *, verify: bool = False) -> ClientDa
     """Open a population that ``save_clients`` wrote; its examples stay on disk until used.
 
     ``run`` moves them to the device each time; call ``to_device`` first if there are several runs.
-    ``rows_of`` and ``select`` read no rows but those they return.
+    ``rows_of`` and ``select`` read only the rows that they return.
 
     Args:
       folder: path given to ``save_clients``.
       verify: whether to read all examples and compare them with the hash of what was saved.
-        Missing, truncated and foreign files are found in any case.
+        Missing, truncated and foreign files are detected in any case.
 
     Example:
       >>> import fcojax, numpy as np, tempfile
@@ -97,7 +97,7 @@ def write(folder: str | os.PathLike, examples: PyTree, small: dict[str, np.ndarr
 
 
 def read(folder: str | os.PathLike, verify: bool) -> tuple[PyTree, dict[str, np.ndarray]]:
-    """Return the mapped examples and the small arrays; raise if a file is not as it was saved."""
+    """Return the mapped examples and the small arrays; raise if a file has changed."""
     folder = pathlib.Path(folder)
     manifest = _read_manifest(folder)
     files = manifest["files"]

@@ -1,4 +1,4 @@
-"""Robust means in place of the weighted mean: what a few bad clients send moves them little.
+"""Robust means in place of the weighted mean, which a few bad clients cannot move far.
 
 ``averaged`` makes an aggregator of a rule, for ``fcojax.Plan``.
 """

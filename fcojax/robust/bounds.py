@@ -1,18 +1,18 @@
 """Bounds on the norms of uploads: clients beyond them are left out of the round.
 
-A bound on the norm is a decision about one client. A quantile of the cohort is not: the clients of
-a round pass in chunks and on several devices, and their norms are never together in one place. So
-the bound follows a quantile from round to round, by the share of uploads beyond it.
+A fixed bound needs the norm of one client only. A quantile needs those of the whole cohort, which
+runs in chunks and on several devices. So the bound follows a quantile from round to round, by the
+share of uploads beyond it.
 
 Andrew, Thakkar, McMahan and Ramaswamy, "Differentially private learning with adaptive clipping",
-NeurIPS 2021, section 3. They clip what is beyond the bound and add noise to the share; here it is
-left out. ``privacy.adaptive_clip`` does as they do.
+NeurIPS 2021, section 3. They clip uploads beyond the bound and add noise to the share, as
+``privacy.adaptive_clip`` does; here such uploads are left out.
 """
 
 import jax.numpy as jnp
 
 from fcojax import Aggregator, tree
-from fcojax.extend import Aggregate, Term, factory, mean_of
+from fcojax.extend import Term, factory, mean_of
 from fcojax.types import Array, Positive, Scalar, Share
 
 
@@ -46,7 +46,8 @@ def norm_quantile(quantile: Share, start: Positive, rate: Positive = 0.2) -> Agg
 
     .. math:: C_{r+1} = C_r \exp(-\eta (b_r - q)), \qquad b_r \text{ the share of norms} \le C_r
 
-    so that in the long run a share q of the uploads is within the bound. It is ``state.memory``.
+    so that in the long run a share q of the uploads is within the bound. The bound is
+    ``state.memory``.
 
     Args:
       quantile: q; with 1 the bound can only grow.
@@ -73,8 +74,7 @@ def norm_quantile(quantile: Share, start: Positive, rate: Positive = 0.2) -> Agg
         following = jnp.where(
             weights.arrived > 0, follow_quantile(bound, within, quantile, rate), bound
         )
-        mean = mean_of(total, weights)
-        return Aggregate(mean, weights.fraction, following, step=weights.count > 0)
+        return weights.aggregate(mean_of(total, weights), following)
 
     return Aggregator(
         init=lambda payload: jnp.asarray(start, jnp.result_type(float)),

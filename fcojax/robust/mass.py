@@ -1,4 +1,4 @@
-"""Weighted order statistics: what part of each point's weight lies in a range of mass."""
+"""Weighted order statistics: the part of each point's weight that lies in a range of mass."""
 
 from typing import Any
 
@@ -43,24 +43,24 @@ def rounding(num_points: int, dtype: Any) -> float:
 def between(weights: Array, low: Any, high: Any, keys: Array | None = None) -> Array:
     """Return the part of each weight between two masses, where weights are sorted by value.
 
-    A weight of 3 is treated as three weights of 1 would be, one after the other. A bound that meets
-    the end of a weight up to rounding is at that end: in float32 1 - 1/3 exceeds the sum of two
-    thirds by 1.8e-7, and a third point of 1e20 must not count with so much.
+    A weight of 3 is treated like three weights of 1, one after the other. A bound that meets the
+    end of a weight up to rounding is at that end: in float32 1 - 1/3 exceeds the sum of two thirds
+    by 1.8e-7, and with that weight a third point of 1e20 would count.
 
     Args:
       weights: along the first axis.
       low: share of the mass before which nothing counts.
       high: share of the mass after which nothing counts.
       keys: numbers of 0 or more that the weights are sorted by; equal ones share what is cut in
-        proportion to their weights, so that their order does not matter. ``None`` where it does
-        not.
+        proportion to their weights, so that their order has no effect. ``None`` where it has none
+        anyway.
     """
     after = jnp.cumsum(weights, axis=0)
     before = jnp.concatenate([jnp.zeros_like(after[:1]), after[:-1]])
     whole = after[-1:]
     slack = rounding(weights.shape[0], weights.dtype)
     if keys is not None:
-        # Each weight takes the place of its group, from the first before to the last after.
+        # Equal keys form a group, and each weight gets the range of mass of its group.
         apart = keys[1:] > keys[:-1] * (1 + slack)
         edge = jnp.ones_like(apart[:1], shape=(1, *keys.shape[1:]))
         first, last = jnp.concatenate([edge, apart]), jnp.concatenate([apart, edge])
@@ -68,8 +68,8 @@ def between(weights: Array, low: Any, high: Any, keys: Array | None = None) -> A
         after = jax.lax.cummin(jnp.where(last, after, jnp.inf), axis=0, reverse=True)
     low, high = low * whole, high * whole
     near_low, near_high = (jnp.abs(after - bound) <= slack * whole for bound in (low, high))
-    # Rounding must not let a point in, so the inner of the ends within the slack is taken. Nothing
-    # is cut where the bound is 0 or the whole mass.
+    # A bound within rounding of the end of a weight moves inwards to it, so that no further point
+    # counts. Bounds at 0 and at the whole mass stay.
     inner = jnp.max(jnp.where(near_low & (low > 0), after, low), axis=0, keepdims=True)
     outer = jnp.min(jnp.where(near_high & (high < whole), after, high), axis=0, keepdims=True)
     low, high = jnp.maximum(low, inner), jnp.minimum(high, outer)
@@ -100,7 +100,7 @@ def medians(values: Array, weights: Array) -> tuple[Array, Array]:
     """
     values, weights = ordered(values, weights)
     mass = jnp.cumsum(weights, axis=0)
-    # Sums of rounded weights that are one half on paper.
+    # For sums of rounded weights that are one half in exact arithmetic.
     slack = rounding(values.shape[0], mass.dtype)
     lower = jnp.min(jnp.where(mass >= (0.5 - slack) * mass[-1:], values, jnp.inf), axis=0)
     upper = jnp.min(jnp.where(mass > (0.5 + slack) * mass[-1:], values, jnp.inf), axis=0)
@@ -110,8 +110,8 @@ def medians(values: Array, weights: Array) -> tuple[Array, Array]:
 def lengths(vectors: Array) -> Array:
     """Return the Euclidean norms of rows, whose squares may overflow or vanish.
 
-    The unit is a power of two, so that norms without rounding, such as of small integers, have none
-    here. A norm beyond the largest number is that number.
+    The unit is a power of two, so that exact norms, such as those of small integers, stay exact. A
+    norm beyond the largest number is that number.
     """
     largest = jnp.max(jnp.abs(vectors), axis=1)
     _, exponent = jnp.frexp(jnp.where(jnp.isfinite(largest), largest, 1))
@@ -127,12 +127,12 @@ def distances(points: Array) -> Array:
 
 
 def nearest(points: Array, weights: Array, mass: Any) -> tuple[Array, Array]:
-    """Return the distances of all pairs, and which part of each weight is among the nearest.
+    """Return the distances of all pairs, and the part of each weight that is among the nearest.
 
     Args:
       points: of shape [n, d].
       weights: of shape [n].
-      mass: of the nearest points to each, itself included, as a share.
+      mass: share of the weight that is nearest to each point, the point itself included.
 
     Returns:
       Two arrays of shape [n, n], a row for each point.

@@ -1,7 +1,7 @@
 """Robust means, weighted: integer weights are treated as that many copies of a point.
 
-``share`` is the weight that may be bad. Any number except ``steps`` may be a function of the
-hyperparameters, as in ``lambda h: h.share``, so that it can be swept.
+``share`` is the part of the weight that may be bad. Any number except ``steps`` may be a function
+of the hyperparameters, as in ``lambda h: h.share``, so that it can be swept.
 """
 
 from typing import Any
@@ -28,8 +28,8 @@ from fcojax.types import Array, Count, Positive, Probability, Real
 def median() -> Rule:
     """Return the median of each coordinate.
 
-    The midpoint where half of the weight lies on each side. It breaks down when bad clients have
-    half of the weight.
+    It is the midpoint where half of the weight lies on each side, and breaks down when bad clients
+    have half of the weight.
 
     Example:
       >>> median().mean(None, jnp.array([[0.0], [1.0], [9.0]]), jnp.array([0.2, 0.2, 0.6])).tolist()
@@ -47,7 +47,7 @@ def trimmed_mean(share: Any) -> Rule:
     """Return the mean of each coordinate without its smallest and its largest values.
 
     Args:
-      share: weight that is cut off on each side; below 1/2.
+      share: part of the weight that is cut off on each side; below 1/2.
 
     Example:
       >>> points = jnp.array([[0.0], [1.0], [2.0], [90.0]])
@@ -73,7 +73,7 @@ def mean_around_median(share: Any) -> Rule:
     """Return the mean of each coordinate without the values farthest from its median.
 
     Args:
-      share: weight that is cut off; below 1/2.
+      share: part of the weight that is cut off; below 1/2.
 
     Example:
       >>> points = jnp.array([[0.0], [1.0], [2.0], [90.0]])
@@ -87,7 +87,7 @@ def mean_around_median(share: Any) -> Rule:
 
     def mean(hparams, points, weights):
         lower, upper = medians(points, weights)
-        # Twice the distance from their midpoint, in which the two are equally far without rounding.
+        # Twice the distance from the midpoint; so written, it is exactly equal for both medians.
         far = jnp.abs((points - lower[None]) + (points - upper[None]))
         far = jnp.where(weights[:, None] > 0, far, jnp.inf)
         far, weights, points = ordered(far, weights, points)
@@ -102,11 +102,11 @@ def geometric_median(steps: Count = 3, smoothing: Positive = 1e-6) -> Rule:
 
     .. math:: z \leftarrow \sum_i b_i x_i / \sum_i b_i, \quad b_i = w_i / \max(\nu, |x_i - z|)
 
-    from the mean. Where all points lie within :math:`\nu` of the mean it is the mean, so take
-    :math:`\nu` small against the distances of uploads.
+    from the mean. Where all points lie within :math:`\nu` of the mean it is the mean, so choose
+    :math:`\nu` well below the distances between uploads.
 
     Args:
-      steps: passes over the uploads, after that for the mean.
+      steps: passes over the uploads, after the one for the mean.
       smoothing: :math:`\nu`.
 
     Example:
@@ -134,7 +134,7 @@ def geometric_median(steps: Count = 3, smoothing: Positive = 1e-6) -> Rule:
 def krum(share: Any) -> Rule:
     """Return the point with the least sum of squared distances to its nearest neighbours.
 
-    Of several with the same sum it is their mean.
+    If several points have the same sum, it is their mean.
 
     Args:
       share: weight that is not among the neighbours; below 1/2.
@@ -147,14 +147,14 @@ def krum(share: Any) -> Rule:
     References:
       Blanchard, El Mhamdi, Guerraoui and Stainer, "Machine learning with adversaries: Byzantine
       tolerant gradient descent", NeurIPS 2017. Of n equal weights they sum over
-      n - f - 2 neighbours, and here it is n - f - 1, as weights know no single neighbour.
+      n - f - 2 neighbours, here it is n - f - 1, as a weight is not a number of neighbours.
     """
     _require_minority(share)
 
     def mean(hparams, points, weights):
         scores = _scores(points, weights, number(hparams, share))
         least = scores <= jnp.min(scores) * (1 + rounding(points.shape[0], scores.dtype))
-        # At most one point where no two are as good, so that this is the point bit for bit.
+        # Dividing by the largest weight first returns a single best point bit for bit.
         return _total(jnp.where(least, weights, 0) / jnp.max(jnp.where(least, weights, 0)), points)
 
     return Rule(f"krum({share})", mean)
@@ -162,10 +162,10 @@ def krum(share: Any) -> Rule:
 
 @factory
 def multi_krum(share: Any) -> Rule:
-    """Return the mean of the points that ``krum`` likes best.
+    """Return the mean of the points with the best scores of ``krum``.
 
     Args:
-      share: weight that is not among the neighbours, and not in the mean; below 1/2.
+      share: part of the weight that is not among the neighbours, nor in the mean; below 1/2.
 
     Example:
       >>> points = jnp.array([[0.0], [1.0], [2.0], [90.0]])
@@ -189,7 +189,7 @@ def multi_krum(share: Any) -> Rule:
 
 @factory
 def centred_clipping(radius: Any, steps: Count = 1) -> Rule:
-    r"""Return the centre moved by offsets that are scaled down to a norm.
+    r"""Return the centre moved by the mean of offsets that are clipped to a norm.
 
     .. math:: v \leftarrow v + \sum_i w_i (x_i - v) \min(1, \tau / |x_i - v|)
 
@@ -231,7 +231,7 @@ def clip(vector: Any, radius: Any) -> tuple[Any, Array]:
     """Return a vector, or a list of arrays, scaled down to a norm; and whether it was longer.
 
     Args:
-      vector: arrays; finite ones, whose norm may overflow.
+      vector: finite arrays, whose norm may overflow.
       radius: the largest norm, 0 or more.
 
     Example:
@@ -277,4 +277,6 @@ def _require_minority(share: Any) -> None:
         return
     checked_value("share", share, Probability, single=True)
     if share >= 0.5:
-        raise ValueError(f"share is {share}; pass a number below 0.5, as the majority is right.")
+        raise ValueError(
+            f"share is {share}; pass a number below 0.5, as a majority has to be honest."
+        )

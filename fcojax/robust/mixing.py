@@ -32,7 +32,7 @@ def bucketing(size: Count) -> Mixing:
     def mix(hparams, points, weights, key):
         n = points.shape[0]
         order = jax.random.permutation(key, n)
-        order = order[jnp.argsort(weights[order] <= 0)]  # those that are present come first
+        order = order[jnp.argsort(weights[order] <= 0)]  # present points come first
         group = jnp.zeros(n, jnp.int32).at[order].set(jnp.arange(n, dtype=jnp.int32) // size)
         num_groups = -(-n // size)
         mass = jnp.zeros(num_groups, weights.dtype).at[group].add(weights)

@@ -1,6 +1,6 @@
-"""Robust means of weighted points, and the aggregator that takes one in place of the mean.
+"""Robust means of weighted points, and the aggregator that uses one in place of the mean.
 
-A rule knows neither clients nor rounds. ``averaged`` makes an aggregator of it, for
+A rule does not depend on clients or rounds. ``averaged`` makes an aggregator of it, for
 ``fcojax.Plan``.
 """
 
@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import Aggregator, tree
-from fcojax.extend import STACK, SUM, Aggregate, Stacked, Term, factory, mean_of
+from fcojax.extend import STACK, SUM, Stacked, Term, factory, mean_of
 from fcojax.types import Array, Key, OneArray, PyTree
 
 
@@ -20,12 +20,12 @@ class Rule(NamedTuple):
     """A mean of weighted points that a few bad ones cannot move far.
 
     Attributes:
-      name: how it is made, for error messages.
+      name: the call that makes it, for error messages.
       mean: ``(hparams, points, weights) -> point``, for points of shape [n, d] and weights that sum
         to 1; a point of weight 0 has no effect.
       term: ``(hparams, offset) -> term`` for a rule that is one sum over the clients, which needs
-        no memory for their uploads: how far an upload at this offset from the centre, a list of
-        arrays, moves it. ``None`` for a rule that compares the points.
+        no memory for their uploads: the term of an upload at this offset from the centre, a list of
+        arrays. ``None`` for a rule that compares the points.
       keeps_centre: whether the result is the centre of the next round; otherwise it is zero.
 
     Example:
@@ -48,7 +48,7 @@ class Mixing(NamedTuple):
     """A preprocessing step that replaces the uploads before aggregation.
 
     Attributes:
-      name: how it is made.
+      name: the call that makes it.
       mix: ``(hparams, points, weights, key) -> (points, weights)``.
 
     Example:
@@ -70,8 +70,8 @@ class Mixing(NamedTuple):
 def averaged(rule: Rule, *, before: Mixing | tuple = ()) -> Aggregator:
     """Return the aggregator that takes a robust mean of the uploads.
 
-    Clients keep their weights p_m. The rule sees the parts of an upload together, as one vector;
-    ``Public`` parts pass by. A round without uploads changes nothing.
+    Clients keep their weights p_m. The rule gets the parts of an upload as one vector; ``Public``
+    parts bypass it. A round without uploads changes nothing.
 
     Args:
       rule: the robust mean.
@@ -108,7 +108,7 @@ def _of_sum(rule: Rule) -> Aggregator:
         mean = mean_of(total, weights)
         moved = tree.add(centre, mean) if rule.keeps_centre else mean
         memory = moved if rule.keeps_centre else centre
-        return Aggregate(moved, weights.fraction, memory, step=weights.count > 0)
+        return weights.aggregate(moved, memory)
 
     return Aggregator(_wide if rule.keeps_centre else _nothing, term, SUM, finish)
 
@@ -134,7 +134,7 @@ def _of_cohort(rule: Rule, mixing: tuple[Mixing, ...]) -> Aggregator:
             mean = rule.mean(hparams, points - origin, shares)
             found = _as_upload(origin[0] + mean, like)
         memory = found if rule.keeps_centre else centre
-        return Aggregate(found, weights.fraction, memory, step=weights.count > 0)
+        return weights.aggregate(found, memory)
 
     return Aggregator(_wide if rule.keeps_centre else _nothing, term, STACK, finish)
 

@@ -43,7 +43,7 @@ __all__ = [
     "path",
     "select",
     "stability",
-    # for solvers of one's own
+    # for the user's own solvers
     "ON_HOST",
     "Entry",
     "Fits",

@@ -103,8 +103,8 @@ def by_example(num_folds: _Several) -> Split:
 def hold_out(share: Fraction, *, clients: bool = False) -> Split:
     """Hold out a share of the rows of every client, or of the clients, in a single fold.
 
-    A client with two or more rows keeps at least one of them and holds out at least one; so do the
-    clients.
+    A client with two or more rows keeps at least one of them and holds out at least one; the same
+    holds for clients.
 
     Args:
       share: the share that is held out, strictly between 0 and 1.

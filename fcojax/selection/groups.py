@@ -12,11 +12,11 @@ from fcojax.extend import shown, validated
 def group_labels(names: Sequence[str], groups: Mapping[str, str | Iterable[str]]) -> np.ndarray:
     """Return the group of each column, as ``group_l2(labels=...)`` takes it.
 
-    A column in no group is one by itself. A column in two groups is refused, because the norms of
-    groups that overlap have another prox.
+    A column in no group forms a group by itself. A column in two groups is refused, because the
+    norms of groups that overlap have another prox.
 
     Args:
-      names: of the columns.
+      names: the names of the columns.
       groups: for each group the names of its columns, or patterns with ``*`` and ``?``.
 
     Example:

@@ -29,7 +29,7 @@ class Entry(NamedTuple):
 
 
 class Ledger(NamedTuple):
-    """All traffic, that of tuning included.
+    """All traffic, including that of tuning.
 
     Attributes:
       entries: one for each part of the work.
@@ -60,7 +60,7 @@ class Ledger(NamedTuple):
 
     @property
     def rounds(self) -> int:
-        """Rounds of all solves together, which is what noise is accounted for."""
+        """Rounds of all solves together, for which noise is accounted."""
         return sum(entry.rounds for entry in self.entries)
 
     def by_client(self) -> dict:
@@ -81,10 +81,10 @@ class Ledger(NamedTuple):
 
 
 class Exchanges(NamedTuple):
-    """Number of exchanges with every client beside rounds and certificates.
+    """Number of exchanges with every client besides rounds and certificates.
 
     Attributes:
-      gradients: a model down and a gradient up.
+      gradients: exchanges that send a model and return the gradient.
       products: exchanges that send a model and a direction, and return the Hessian product.
     """
 
@@ -122,7 +122,7 @@ def client_names(data: ClientData) -> tuple:
 
 
 def shown_bytes(number: float) -> str:
-    """Return a number of bytes in a fitting unit.
+    """Format a number of bytes with a unit.
 
     Example:
       >>> shown_bytes(2048), shown_bytes(3.5e6)

@@ -1,4 +1,4 @@
-"""How sparse a model shall be: numbers of nonzero entries, rows' means, groups, or ranks."""
+"""Targets for the sparsity of a model: numbers of nonzero entries or groups, or ranks."""
 
 import itertools
 from collections.abc import Callable
@@ -21,11 +21,11 @@ class Nonzeros(NamedTuple):
     """A target for the sparsity of a model.
 
     Attributes:
-      name: what is asked for, in words.
+      name: the target in words.
       count: how many.
-      number: ``(penalised parameters) -> how many there are``, in all.
-      units: ``(penalised parameters) -> how many rows or columns`` share them; 1 without ``per``.
-      most: ``(penalised parameters) -> the largest number`` there can be.
+      number: ``(penalised parameters) -> their number``.
+      units: ``(penalised parameters) -> number of rows or columns``; 1 without ``per``.
+      most: ``(penalised parameters) -> the largest possible number``.
 
     Example:
       >>> import jax.numpy as jnp
@@ -54,16 +54,17 @@ def nonzeros(
     axis: int | tuple[int, ...] | None = None,
     labels: PyTree = None,
 ) -> Nonzeros:
-    """Ask for a model with a number of nonzero entries or groups, or of a rank.
+    """Return a target: a number of nonzero entries or groups, or a rank.
 
-    Parameters that the penalty leaves free, such as a bias, do not count. Per row or column it is
-    the mean that counts: one of at most ``count``, and above ``count`` minus one half.
+    Parameters without penalty, such as a bias, do not count. Per row or column the mean must be at
+    most ``count`` and above ``count`` minus one half.
 
     Args:
       count: how many.
-      per: of the whole model, or the mean over the rows or the columns of its matrices.
-      of: entries, groups, or the rank, which is summed over matrices.
-      axis: for groups, that each is a slice along this axis (or these), as for ``group_l2``.
+      per: whether to count in the whole model, or take the mean over rows or columns of its
+        matrices.
+      of: what to count: entries, groups, or the rank, which is summed over matrices.
+      axis: for groups; each is a slice along this axis (or these), as for ``group_l2``.
       labels: alternatively, the index of each penalised entry's group: a list with one array for
         each penalised leaf.
 
@@ -77,7 +78,7 @@ def nonzeros(
     if of != "groups" and (axis is not None or labels is not None):
         raise ValueError(f'of is {of!r} but there are groups; pass of="groups".')
     if of != "entries" and per != "model":
-        raise ValueError(f"per is {per!r} but of is {of!r}; pass per for entries alone.")
+        raise ValueError(f"per is {per!r} but of is {of!r}; pass per only for entries.")
     number = _number_of(of, axis, labels)
 
     def units(model):
@@ -98,7 +99,7 @@ def nonzeros(
 
 @memoised
 def _number_of(of: str, axis: int | tuple[int, ...] | None, labels: PyTree) -> Number:
-    """Return the function that counts, the same one for every count: it is compiled."""
+    """Return the function that counts, cached because it is a static argument of programs."""
     if of == "entries":
         return _num_nonzero
     if of == "rank":
@@ -108,7 +109,7 @@ def _number_of(of: str, axis: int | tuple[int, ...] | None, labels: PyTree) -> N
 
 
 class Range(NamedTuple):
-    """The numbers in all that reach a target, and the most there can be."""
+    """The range of numbers that reach a target, and the largest possible number."""
 
     fewest: int
     highest: int
@@ -116,7 +117,7 @@ class Range(NamedTuple):
 
 
 def range_of(target: Nonzeros, penalty: Penalty, params: Params) -> tuple[Range, tuple[bool, ...]]:
-    """Return the numbers that reach a target, and which leaves of the parameters are penalised."""
+    """Return the range that reaches a target, and which leaves of the parameters are penalised."""
     where = jax.tree.leaves(penalised(penalty, params))
     touched = [leaf.astype(float) for leaf in where if np.any(leaf)]
     units, most = target.units(touched), target.most(touched)
@@ -144,7 +145,7 @@ class Counter(NamedTuple):
     leaves: tuple[bool, ...]
 
     def __call__(self, penalty: Penalty, model: Params) -> Array:
-        """Return how many a model has among the penalised entries."""
+        """Return the number in a model, over its penalised entries."""
         where = penalised(penalty, model)
         kept = jax.tree.map(lambda leaf, kept: jnp.where(kept, leaf, 0), model, where)
         return self.number(list(itertools.compress(jax.tree.leaves(kept), self.leaves)))

@@ -54,7 +54,7 @@ class Path(NamedTuple):
       objective: [strengths], F + psi of each model.
       outcome: how each solve ended, with a leading axis of strengths.
       ledger: the traffic.
-      search: for a number of nonzeros in place of strengths, what was tried.
+      search: the search, if a number of nonzeros was given in place of strengths.
 
     Example:
       >>> import jax.numpy as jnp
@@ -90,7 +90,7 @@ class Path(NamedTuple):
         """Draw every parameter over the strength with matplotlib; return the axes.
 
         Args:
-          axes: to draw in; ``None`` for those of a new figure.
+          axes: axes to draw in; ``None`` for a new figure.
         """
         return draw_path(self, axes)
 
@@ -113,37 +113,37 @@ def path(
 ) -> Path:
     """Fit a model for each strength of a penalty, from the strongest on, as one program.
 
-    No data leave a client. The clients fit the parameters that the penalty leaves free (a bias),
-    and one exchange of their gradients at that model gives the first strength: the least one at
-    which all penalised parameters are zero. The grid descends from there geometrically; each solve
-    starts at the model of the strength before and stops once it is solved.
+    No data leave a client. The clients fit the parameters without penalty (a bias), and one
+    exchange of their gradients at that model gives the first strength: the least one at which all
+    penalised parameters are zero. The grid descends from there geometrically; each solve starts at
+    the model of the strength before and stops once it is solved.
 
-    With ``nonzeros`` it searches for the strength whose model is as sparse as asked, and returns
-    that one alone; where no strength has such a model, its two neighbours, the sparser first.
+    With ``nonzeros`` it searches for a strength whose model has that sparsity and returns it alone,
+    or, if no strength has such a model, its two neighbours, the sparser first.
 
     With the default method and plan, the server needs only the mean of the clients' gradients.
     Where the problem has a ``summary``, as ``problems.linear`` has, the simulation computes that
-    mean from it: the models are the same to rounding, and the ledger counts what the clients of the
-    federation would send.
+    mean from it: the models are the same up to rounding, and the ledger counts what the clients of
+    the federation would send.
 
     Args:
       problem: the loss, the clients and the start point, of which only the shapes are used.
       penalty: psi; it needs ``scale_max``, unless the strengths are given.
-      strengths: how many, or the strengths themselves, in the order in which they are solved.
-      nonzeros: in place of ``strengths``, how many penalised parameters shall not be zero, or
-        ``selection.nonzeros(50, per="row")`` and the like for rows, groups and ranks.
+      strengths: their number, or the strengths in the order in which they are solved.
+      nonzeros: in place of ``strengths``, the number of penalised parameters that should be
+        nonzero, or ``selection.nonzeros(50, per="row")`` and the like for rows, groups and ranks.
       least: the last strength as a share of the first, if ``strengths`` is a number; a search for
         ``nonzeros`` ends there.
       key: PRNG key, the only source of randomness; ``None`` for ``jax.random.key(0)``.
       method: ``loss -> algorithm``; by default FedMiD-OSP, which with one full-batch step of
-        everybody a round is proximal gradient descent on F + psi and gives exact zeros.
+        everyone a round is proximal gradient descent on F + psi and gives exact zeros.
       hparams: the method's hyperparameters, whose ``penalty_scale`` is replaced. By default
         ``client_lr`` is one over the largest curvature of F, found by power iterations: each is an
         exchange with all clients, a few for each strength unless F is a quadratic.
-      plan: how rounds are driven; by default everyone takes one full-batch step.
-      tolerance: on the violation of the optimality conditions, in units of the first strength.
+      plan: how rounds are run; by default everyone takes one full-batch step.
+      tolerance: largest violation of the optimality conditions, in units of the first strength.
       eval_every: rounds between two evaluations of the violation.
-      max_rounds: for each strength, rounded up to a multiple of ``eval_every``.
+      max_rounds: rounds for each strength, rounded up to a multiple of ``eval_every``.
 
     Returns:
       The strengths, models, objectives and outcomes, and the traffic.
@@ -179,7 +179,7 @@ def path(
 def _searched(
     setup: Setup, nonzeros: int | Nonzeros, hparams, params, data: ClientData, key, least, tolerance
 ) -> Path:
-    """Search for a strength, and return the models that answer."""
+    """Search for a strength, and return the models that it finds."""
     target, counter, goal = _sought(nonzeros, setup.penalty, params)
     null_outcome, found = _search(
         setup, counter, goal, hparams, params, data, key, least, tolerance
@@ -204,7 +204,7 @@ def _searched(
 def _sought(
     nonzeros: int | Nonzeros, penalty: Penalty, params: Params
 ) -> tuple[Nonzeros, Counter, Range]:
-    """Return what is asked for, its counter and the numbers that answer; check that they exist."""
+    """Return the target, its counter and the range that reaches it; check that one exists."""
     require_first_strength(penalty)
     target = nonzeros if isinstance(nonzeros, Nonzeros) else target_of(nonzeros)
     goal, leaves = range_of(target, penalty, params)
@@ -219,18 +219,18 @@ def search_on_host(
     least: float,
     tolerance: float,
 ) -> tuple[Array, Fits, Search]:
-    """Search for the strength whose model is as sparse as asked, each solve called from Python.
+    """Search for a strength whose model has a given sparsity; each solve is called from Python.
 
     Args:
       solver: solves for one strength.
-      nonzeros: how many parameters shall not be zero, as for ``path``.
+      nonzeros: the number of nonzero parameters, as for ``path``.
       params: the start point.
       key: PRNG key.
       least: the last strength as a share of the first.
-      tolerance: on the violation, in units of the first strength.
+      tolerance: largest violation, in units of the first strength.
 
     Returns:
-      The strengths and fits that answer, and what was tried.
+      The strengths and fits that were found, and the search.
 
     Example:
       >>> from fcojax.extend import Outcome
@@ -256,7 +256,7 @@ def search_on_host(
     return answers(target, goal, found)
 
 
-@jit_per(2, kept=16)
+@jit_per(num_static=2, kept=16)
 @in_full_precision
 def _search(setup, counter, goal, hparams, params, data, key, least, tolerance):
     counts = data.weights[: data.num_clients] > 0
@@ -327,7 +327,7 @@ def grid_of(
 
     Args:
       penalty: psi; it needs ``scale_max`` unless the strengths are given.
-      strengths: how many, or the strengths themselves.
+      strengths: their number, or the strengths.
       least: the last strength as a share of the first, if ``strengths`` is a number.
 
     Example:
@@ -343,12 +343,14 @@ def grid_of(
     # Kept in the given order: a caller may want warm starts from the weakest strength on.
     values = np.asarray(checked_value("strengths", strengths, _Strengths), float)
     if values.ndim != 1 or not values.size:
-        raise ValueError(f"strengths is {shown(strengths)}; pass a list of them, or how many.")
+        raise ValueError(
+            f"strengths is {shown(strengths)}; pass a list of numbers, or their count."
+        )
     return values, False
 
 
 def require_first_strength(penalty: Penalty) -> None:
-    """Raise ``ValueError`` if a penalty does not say where its path begins."""
+    """Raise ``ValueError`` if a penalty has no ``scale_max``, the first strength of a path."""
     if penalty.scale_max is None:
         raise ValueError(
             "the penalty has no scale_max, so the first strength of its path is unknown; pass "
@@ -356,7 +358,7 @@ def require_first_strength(penalty: Penalty) -> None:
         )
 
 
-@jit_per(2, kept=16)
+@jit_per(num_static=2, kept=16)
 @in_full_precision
 def _path(setup, relative, hparams, params, data, key, grid, tolerance) -> SolvedPath:
     counts = data.weights[: data.num_clients] > 0

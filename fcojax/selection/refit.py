@@ -38,7 +38,7 @@ def refit_of(
     )
 
 
-@jit_per(1)
+@jit_per(num_static=1)
 @in_full_precision
 def _refit(setup, hparams, model, data, key, tolerance):
     dtype = jax.tree.leaves(model)[0].dtype

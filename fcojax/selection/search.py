@@ -1,10 +1,11 @@
-"""The strength at which a model is as sparse as asked, by bisection with warm starts.
+"""Search for the strength of a model with a given sparsity, by bisection with warm starts.
 
-The number of nonzero entries falls with the strength in tendency only, and jumps where several
+The number of nonzero entries falls with the strength, but not everywhere, and jumps where several
 entries enter at once. So two strengths are kept, one whose model is too sparse and one whose model
 is too dense, and their distance on a logarithmic scale shrinks by at least a fifth in each step. A
 step is solved no more precisely than that distance needs: a model with violation v is the exact
-one of a problem whose gradients differ by v. Where the two have met, they are solved to the end.
+solution of a problem whose gradients differ by v. Once the two are neighbours, they are solved to
+the full tolerance.
 """
 
 from typing import NamedTuple
@@ -23,20 +24,20 @@ from fcojax.types import Array
 # After 60 steps a range of ln(100) has shrunk by a fifth each time to 7e-6, below `_NARROW`.
 _MAX_STEPS = 60
 _NARROW = 1e-4  # of the logarithm: closer strengths are neighbours
-_PART = 0.1  # of the distance to the nearer of the two, to which a step is solved
+_PART = 0.1  # precision of a step: a share of the distance to the nearer of the two
 
 
 class Search(NamedTuple):
-    """What was asked for and the strengths that were tried.
+    """The target of a search, and the strengths that were tried.
 
     Attributes:
-      target: in words.
-      reached: whether a model is as sparse as asked; otherwise the path has the two neighbours.
-      strengths: [tried], in order; one is tried again to solve it more precisely.
-      counts: [tried], how many nonzero entries (groups, or ranks) the models had.
-      rounds: [tried], of each solve.
+      target: the target in words.
+      reached: whether a model reaches the target; otherwise the path has the two neighbours.
+      strengths: [tried], in order; a strength is repeated to solve it more precisely.
+      counts: [tried], the number of nonzero entries (groups, or the rank) of each model.
+      rounds: [tried], rounds of each solve.
       checks: [tried], evaluations of the optimality conditions in each.
-      numbers: [strengths of the path], what the models that answer have, as it was asked for.
+      numbers: [strengths of the path], the numbers of the models found, in units of the target.
 
     Example:
       >>> import numpy as np
@@ -96,7 +97,7 @@ class SearchProgress(NamedTuple):
 
 
 class Searching(NamedTuple):
-    """What a search is for, and the steps of it that need no data."""
+    """A search: its target, and the parts of its steps that need no data."""
 
     penalty: Penalty
     counter: Counter
@@ -109,13 +110,13 @@ class Searching(NamedTuple):
         """Return the search before its first step; the null model is its sparser end."""
         first, no = self.first, jnp.zeros((), bool)
 
-        # As if the features were uncorrelated: one step from the null model, without an exchange.
+        # A guess as if the features were uncorrelated: one step from the null model.
         def is_sparse(strength):
             moved = tree.sub(null.model, null.gradient)
             guess = self.penalty.prox(moved, 1.0, strength)
             return self.counter(self.penalty, guess) < self.goal.fewest
 
-        # This bisection uses the gradient at hand and asks no client.
+        # This bisection uses the known gradient and needs no exchange.
         guess = jnp.log(least_scale(is_sparse, null.first))
         zero = jnp.zeros((), jnp.int32)
         fit = Fits(null.model, objective, null.outcome)
@@ -186,12 +187,12 @@ def search_path(
     Args:
       solver: solves for one strength.
       loops: ``TRACED`` or ``ON_HOST``.
-      counter: counts what is not zero.
-      goal: the numbers that answer.
+      counter: counts what is nonzero.
+      goal: the range of numbers to reach.
       params: the start point.
       key: PRNG key.
       least: the last strength as a share of the first.
-      tolerance: on the violation, in units of the first strength.
+      tolerance: largest violation, in units of the first strength.
     """
     null = null_model(solver, params, key, tolerance)
     search = searching(solver.penalty, counter, goal, null, least, tolerance)
@@ -206,7 +207,7 @@ def search_path(
 
 
 def answers(target: Nonzeros, goal: Range, found: SearchProgress) -> tuple[Array, Fits, Search]:
-    """Return the strengths and models that answer, and what was tried."""
+    """Return the strengths and models that were found, and the search."""
     last = End(found.log_strength, found.count, found.precision, found.fit)
     ends = [end for end in (found.sparser, found.denser) if np.isfinite(end.precision)]
     these = [last] if found.is_hit else ends
@@ -235,17 +236,17 @@ def _after(now: SearchProgress, goal: Range, first, floor, tolerance) -> SearchP
     sparser = tree.where(too_sparse, here, now.sparser)
     denser = tree.where(too_dense, here, now.denser)
 
-    def opened(end, away):
-        """Move an end away whose model, solved more precisely, was on the other side."""
+    def moved(end, away):
+        """Move an end away if its model, solved more precisely, was on the other side."""
         return end._replace(log_strength=away, precision=jnp.full_like(end.precision, jnp.inf))
 
-    # A loosely solved model may have put an end on the wrong side.
+    # The bracket may be wrong at an end whose model was solved loosely.
     crossed = sparser.log_strength <= denser.log_strength
     denser = tree.where(
-        crossed & too_sparse, opened(denser, jnp.maximum(x - 16 * _NARROW, floor)), denser
+        crossed & too_sparse, moved(denser, jnp.maximum(x - 16 * _NARROW, floor)), denser
     )
     sparser = tree.where(
-        crossed & too_dense, opened(sparser, jnp.minimum(x + 16 * _NARROW, first)), sparser
+        crossed & too_dense, moved(sparser, jnp.minimum(x + 16 * _NARROW, first)), sparser
     )
     width = sparser.log_strength - denser.log_strength
     middle = jnp.asarray(goal.fewest + goal.highest, width.dtype) / 2
@@ -254,7 +255,7 @@ def _after(now: SearchProgress, goal: Range, first, floor, tolerance) -> SearchP
     # every step.
     share = jnp.clip((middle - low) / jnp.maximum(high - low, 1), 0.2, 0.8)
     between = sparser.log_strength - share * width
-    # Neighbours: solve the two to the end, the sparser first.
+    # Neighbours: solve the two to the full tolerance, the sparser first.
     loose, also = sparser.precision > tolerance, denser.precision > tolerance
     exists = denser.log_strength < sparser.log_strength
     is_narrow = width <= _NARROW
@@ -267,7 +268,7 @@ def _after(now: SearchProgress, goal: Range, first, floor, tolerance) -> SearchP
     next_precision = jnp.where(
         is_hit | is_narrow, tolerance, _precision(between, sparser, denser, tolerance)
     )
-    # Every later solve would start from a model that is no solution.
+    # Stop then: every later solve would start from a model that is no solution.
     failed = now.fit.outcome.diverged | (precision <= tolerance) & ~now.fit.outcome.solved
     done = failed | jnp.where(is_hit, precision <= tolerance, is_narrow & ~loose & ~(also & exists))
     return now._replace(

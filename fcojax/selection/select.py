@@ -58,10 +58,10 @@ class Selection(NamedTuple):
       by: the name of the score.
       scores: [draws and folds, strengths], the mean held-out loss; one row for a criterion.
       mean: [strengths], the mean of the scores over draws and folds.
-      standard_error: [strengths], that of the mean over the folds of one draw, because another draw
+      standard_error: [strengths], of ``mean`` over the folds of one draw, because another draw
         evaluates the same clients again; over the draws if each has one fold, and NaN if there is
         one fold in all.
-      best: index of the strength with the least mean score; of equal ones the strongest.
+      best: index of the strength with the least mean score, the strongest of equal ones.
       chosen: index of the chosen strength.
       model: the model of the path at the chosen strength.
       refit: the model without the penalty on the support of ``model``, or ``None``.
@@ -152,7 +152,7 @@ class Selection(NamedTuple):
 
         Args:
           axes: to draw in; ``None`` for those of a new figure.
-          names: of the features, for a legend of those with a nonzero parameter.
+          names: names of the features, for a legend of those with a nonzero parameter.
         """
         return draw_path(self.path, axes, self.chosen, names)
 
@@ -187,22 +187,22 @@ def select(
       by: folds or a criterion: ``selection.by_client()`` leaves one client out and is the default,
         ``by_client(k)`` leaves out groups of clients, ``by_example(k)`` groups of each client's
         rows, ``hold_out(share)`` has one fold; ``selection.bic()``, ``aic()`` and ``ebic()`` are
-        criteria; ``selection.nonzeros(5)`` asks for a model as sparse as that, whatever it scores.
+        criteria; ``selection.nonzeros(5)`` chooses a model with that sparsity, whatever its score.
       one_standard_error: whether to choose the strongest penalty whose mean score is within one
-        standard error of the least; otherwise the least. Of equal scores the sparser model wins.
+        standard error of the least; otherwise the least. Ties go to the strongest penalty.
       num_draws: how often the folds are drawn, if they are random.
       refit: whether to fit the chosen support again without the penalty, which makes sense for
         penalties that set entries to zero.
-      strengths: how many, or the strengths themselves, in the order in which they are solved.
+      strengths: their number, or the strengths in the order in which they are solved.
       least: the last strength as a share of the first, if ``strengths`` is a number.
-      key: PRNG key, the only source of randomness, that of the folds included; ``None`` for
+      key: PRNG key, the only source of randomness, including the folds; ``None`` for
         ``jax.random.key(0)``.
       method: ``loss -> algorithm``; by default FedMiD-OSP.
       hparams: the method's hyperparameters; by default ``client_lr`` is found by power iterations.
-      plan: how rounds are driven; by default everyone takes one full-batch step.
-      tolerance: on the violation of the optimality conditions, in units of the first strength.
+      plan: how rounds are run; by default everyone takes one full-batch step.
+      tolerance: largest violation of the optimality conditions, in units of the first strength.
       eval_every: rounds between two evaluations of the violation.
-      max_rounds: for each strength, rounded up to a multiple of ``eval_every``.
+      max_rounds: rounds for each strength, rounded up to a multiple of ``eval_every``.
 
     Returns:
       The path, the scores, the choice, the refitted model and the traffic.
@@ -258,8 +258,8 @@ def select(
             fold_setup = setup.with_loss(loss, (method or default_method(penalty))(loss))
         program = fold_setup.program
         program = program._replace(plan=_one_client_at_a_time(program.plan, data))
-        # All folds run in one program, in which weights select clients and rows, so no fold has
-        # shapes of its own.
+        # All folds run in one program, in which weights select clients and rows, so all folds have
+        # the same shapes.
         fold_setup = fold_setup._replace(program=program)
     found, fold_results = _search(
         (setup, fold_setup), relative, hparams, params, data, key, folds, grid, tolerance
@@ -299,7 +299,7 @@ def selection_of(
 
     Args:
       path: the models.
-      name: what the scores are.
+      name: the name of the scores.
       scores: [folds or 1, strengths].
       one_standard_error: whether the sparsest model within one standard error is chosen.
       num_draws: draws of the folds.
@@ -340,11 +340,11 @@ class FoldResults(NamedTuple):
 
 
 def of_target(by: Nonzeros, path: Path) -> Selection:
-    """Return the sparser of the models that a search has found, scored by how far it is off.
+    """Return the sparser of the models that a search found, scored by its distance to the target.
 
     Args:
-      by: what was searched for.
-      path: what the search found.
+      by: the target of the search.
+      path: the result of the search.
 
     Example:
       >>> import fcojax
@@ -375,7 +375,7 @@ def of_target(by: Nonzeros, path: Path) -> Selection:
 
 
 def draw_folds(split: Split, data: ClientData, key: Key, num_draws: int) -> Folds:
-    """Return the folds of all draws; raise ``ValueError`` if further draws are the first again.
+    """Return the folds of all draws; raise ``ValueError`` if all draws are equal.
 
     Args:
       split: such as ``by_client()``.
@@ -412,7 +412,7 @@ def _one_client_at_a_time(plan: Plan, data: ClientData) -> Plan:
     return plan
 
 
-@jit_per(2, kept=16)
+@jit_per(num_static=2, kept=16)
 @in_full_precision
 def _search(
     setups, relative, hparams, params, data, key, folds, grid, tolerance
@@ -471,7 +471,7 @@ def standard_error(scores: np.ndarray, num_draws: int) -> np.ndarray:
 def choice(
     mean: np.ndarray, error: np.ndarray, strengths: np.ndarray, one_standard_error: bool
 ) -> tuple[int, int]:
-    """Return the strongest of least mean score, and the strongest within an error of that."""
+    """Return the index of the least mean score, and of the strongest within an error of it."""
     if not np.isfinite(mean).any():
         raise ValueError("no strength has a finite score; pass a smaller rate or fewer strengths.")
 

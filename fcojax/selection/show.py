@@ -34,8 +34,8 @@ def draw_path(
 ) -> Any:
     """Draw every parameter over the strength, with a vertical line at the chosen one.
 
-    Lines are labelled by their index, as ``kernel[3]``. With names of features, the leaf with as
-    many entries uses these instead, and there is a legend.
+    Lines are labelled by their index, as ``kernel[3]``. With names of features, the leaf with that
+    number of entries has these labels and a legend.
     """
     axes = _axes(axes)
     strengths = np.asarray(path.strengths)

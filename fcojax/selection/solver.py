@@ -1,8 +1,8 @@
-"""The solves of a path as one contract, and paths over it.
+"""The interface of the solves of a path, and paths that use it.
 
-A ``Solver`` solves for one strength from a start. Over clients in arrays its functions are traced,
-and the loops of ``TRACED`` make one program of a path. Over real sites each solve is a run of its
-own, and the loops of ``ON_HOST`` call the same functions from Python.
+A ``Solver`` solves for one strength from a start. For clients in arrays its functions are traced,
+and the loops of ``TRACED`` make one program of a path. For real sites each solve is a separate run,
+and the loops of ``ON_HOST`` call the same functions from Python.
 """
 
 from collections.abc import Callable
@@ -46,7 +46,7 @@ class Start(NamedTuple):
       >>> start = Start.first(jnp.array([8.0, 0.5]))
       >>> start = start.after(jnp.array([6.0, 1.5]), 4.0, True)
       >>> start = start.after(jnp.array([7.0, 0.5]), 3.0, True)
-      >>> start.ahead(jnp.array(2.0)).tolist()  # an entry that would change its sign becomes zero
+      >>> start.extrapolated(jnp.array(2.0)).tolist()  # no entry changes its sign
       [8.0, 0.0]
     """
 
@@ -79,7 +79,7 @@ class Start(NamedTuple):
         strength = jnp.asarray(strength, self.strength.dtype)
         return self._replace(model=last, strength=strength, earlier=(self.model, self.strength))
 
-    def ahead(self, strength: Array) -> Params:
+    def extrapolated(self, strength: Array) -> Params:
         """Extrapolate linearly from the last two models, by at most their distance.
 
         Zeros stay, and an entry that would change its sign becomes zero.
@@ -100,7 +100,7 @@ class Start(NamedTuple):
 
 
 class Solver(NamedTuple):
-    """How a path solves for a strength, whoever holds the data.
+    """How a path solves for one strength, with the data in arrays or at real sites.
 
     Attributes:
       penalty: psi.
@@ -138,7 +138,7 @@ class Loops(NamedTuple):
 
 
 def _scan(step: Callable, carry: PyTree, inputs: PyTree) -> tuple[PyTree, PyTree]:
-    # What `jax.lax.scan` does, in Python, because real sites have to answer in between.
+    # `jax.lax.scan` in Python, because real sites have to reply in between.
     found = []
     for index in range(jax.tree.leaves(inputs)[0].shape[0]):
         carry, one = step(carry, jax.tree.map(lambda leaf, i=index: leaf[i], inputs))
@@ -181,13 +181,13 @@ class SolvedPath(NamedTuple):
 
 
 def null_model(solver: Solver, params: Params, key: Key, tolerance: Any) -> Null:
-    """Solve for the parameters that the penalty leaves free.
+    """Solve for the parameters without penalty.
 
     Args:
-      solver: whose penalty has a ``scale_max``.
+      solver: a solver whose penalty has a ``scale_max``.
       params: the start point.
-      key: of the path.
-      tolerance: in units of the first strength.
+      key: PRNG key of the path.
+      tolerance: largest violation, in units of the first strength.
     """
     scale_max = solver.penalty.scale_max
     assert scale_max is not None
@@ -224,7 +224,7 @@ def solve_path(
       key: PRNG key.
       grid: the strengths, or their ratios to the first one.
       relative: whether they are ratios.
-      tolerance: on the violation, in units of ``unit``.
+      tolerance: largest violation, in units of ``unit``.
       unit: ``None`` for the first strength, or the largest of those that are given.
 
     Example:
@@ -259,7 +259,7 @@ def solve_path(
 def warm_started(
     solver: Solver, loops: Loops, params: Params, strengths: Array, key: Key, tolerance: Any
 ) -> Fits:
-    """Solve for one strength after the other, each from the models of those before."""
+    """Solve for one strength after another, each started from the earlier models."""
 
     def solve_next(start, inputs):
         index, strength = inputs
@@ -273,12 +273,12 @@ def warm_started(
 def key_of_fold(plan: Plan, key: Key, fold: Array | int) -> Key:
     """Return the key of a path on part of the data.
 
-    Paths have the same cohorts, which is best for comparing them, but with noise keys of their own:
-    the difference of two releases with the same noise has none.
+    Without noise, paths share the key and so their cohorts, which is best for comparing them. With
+    noise each has its own key: the difference of two releases with the same noise would have none.
 
     Args:
-      plan: how rounds are driven.
-      key: of the path on all data.
+      plan: how rounds are run.
+      key: PRNG key of the path on all data.
       fold: index of the part.
 
     Example:
@@ -294,7 +294,7 @@ def key_of_fold(plan: Plan, key: Key, fold: Array | int) -> Key:
 
 
 def beyond_all(dtype: Any) -> Array:
-    """Return a strength at which every parameter that is penalised is zero."""
+    """Return a strength at which every penalised parameter is zero."""
     # 4e9 in float32: beyond any gradient, and its square is finite.
     return jnp.asarray(jnp.finfo(dtype).max ** 0.25, dtype)
 

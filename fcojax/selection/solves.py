@@ -22,7 +22,7 @@ FIRST_ITERATIONS, LATER_ITERATIONS = 30, 3
 class Setup(NamedTuple):
     """The static inputs of a compiled path."""
 
-    program: Program  # of a solve; it evaluates the violation
+    program: Program  # of one solve; it evaluates the violation
     loss: Loss
     penalty: Penalty
     max_rounds: int
@@ -58,7 +58,7 @@ def solver_of(setup: Setup, hparams: PyTree, data: ClientData) -> Solver:
         return Start.first(params, curvature_at(loss, params, data, direction, number))
 
     def solve(start, strength, key, tolerance):
-        model, curvature = start.ahead(strength), start.curvature
+        model, curvature = start.extrapolated(strength), start.curvature
         now = hparams._replace(penalty_scale=tree.cast_like(strength, hparams.penalty_scale))
         if setup.finds_rate:
             if not is_quadratic:  # whose curvature is the same everywhere

@@ -69,21 +69,21 @@ def stability(
     """Return how often each parameter is chosen on random parts of the data.
 
     One path on all data gives the strengths; every draw leaves out a share of each site's rows, or
-    of the sites, and follows them anew. All run in one program. A parameter that is chosen by
-    chance is chosen in few draws; Meinshausen and Buehlmann keep those above 0.6 to 0.9.
+    of the sites, and solves for the same strengths. All run in one program. A parameter that is
+    chosen by chance is chosen in few draws; Meinshausen and Buehlmann keep those above 0.6 to 0.9.
 
     Args:
       problem: the loss, the clients and the start point, of which only the shapes are used.
       penalty: psi; it needs ``scale_max``, unless the strengths are given.
-      strengths: how many, or the strengths themselves.
+      strengths: their number, or the strengths.
       least: the last strength as a share of the first, if ``strengths`` is a number.
       num_draws: how often a part is drawn.
-      share: what is left out.
+      share: the share that is left out.
       clients: whether whole sites are left out in place of rows of each.
       key: PRNG key, the only source of randomness; ``None`` for ``jax.random.key(0)``.
-      tolerance: on the violation of the optimality conditions, in units of the first strength.
+      tolerance: largest violation of the optimality conditions, in units of the first strength.
       eval_every: rounds between two evaluations of the violation.
-      max_rounds: for each strength, rounded up to a multiple of ``eval_every``.
+      max_rounds: rounds for each strength, rounded up to a multiple of ``eval_every``.
 
     Returns:
       The strengths, the frequencies and the traffic of all draws.
@@ -126,7 +126,7 @@ def stability(
     return Stability(found, frequencies, Ledger(entries, client_names(data)))
 
 
-@jit_per(2, kept=8)
+@jit_per(num_static=2, kept=8)
 @in_full_precision
 def _stability(setups, relative, hparams, params, data, key, parts: Part, grid, tolerance) -> Any:
     setup, of_draws = setups

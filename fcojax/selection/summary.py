@@ -30,7 +30,7 @@ def usable_summary(problem: Problem, plan: Plan) -> Callable[[ClientData], Clien
 
 
 def traffic_of_all(outcome: Traffic, counts: Array) -> Traffic:
-    """Bill the traffic of the one summary client to each client whose weight is not 0."""
+    """Assign the traffic of the one summary client to each client whose weight is not 0."""
 
     def by_client(sent):
         each = jnp.broadcast_to(sent, (*sent.shape[:-1], counts.size))

@@ -1,6 +1,6 @@
 r"""Algorithms whose model is an average of iterates, the point that the theorems bound.
 
-Both wrap or extend an algorithm within the ordinary contract, so ``run`` and ``sweep`` take them.
+Both are ordinary algorithms, so ``run`` and ``sweep`` accept them.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def average_of_rounds(algorithm: Algorithm) -> Algorithm:
     r"""Return the algorithm with the model :math:`(1/R) \sum_{r=1}^R w_r`, without the start.
 
     Args:
-      algorithm: any.
+      algorithm: any algorithm.
     """
 
     def init(hparams, params):
@@ -93,7 +93,7 @@ def shadow_average(
     Args:
       loss: one loss per example.
       mirror: the geometry, with its penalty.
-      squared_dual_norm: ``(z) -> |z|_*^2`` over the last axis; from an inner product.
+      squared_dual_norm: ``(z) -> |z|_*^2`` over the last axis, for a norm from an inner product.
 
     References:
       Yuan, Zaheer and Reddi, 2021, equation 4.2.

@@ -25,8 +25,8 @@ class Constants(NamedTuple):
 
     Attributes:
       distance: B, the Bregman divergence from the start to the optimum.
-      smoothness: L of every client's loss.
-      variance: sigma^2, of one stochastic gradient in the squared dual norm.
+      smoothness: L, for every client's loss.
+      variance: sigma^2, the variance of one stochastic gradient in the squared dual norm.
       num_clients: M, all of which take part.
     """
 
@@ -51,7 +51,7 @@ def discrepancy_bound(
     .. math:: 1.72\, \eta^2 K \sigma^2 + 3.44\, \eta^2 K (K+1) \zeta^2, \quad 0 \text{ if } K = 1
 
     Args:
-      constants: of the problem.
+      constants: the constants of the problem.
       client_lr: eta, at most 1/(4L).
       num_steps: K.
       heterogeneity: zeta, the largest dual norm of a client's gradient minus the mean gradient.
@@ -78,7 +78,7 @@ def gap_from_discrepancy(
               \frac{1}{M} \sum_m E \|\bar z_j - z_j^m\|_*^2
 
     Args:
-      constants: of the problem.
+      constants: the constants of the problem.
       client_lr: eta, at most 1/(4L).
       num_steps: K.
       num_rounds: R.
@@ -102,7 +102,7 @@ def gap_from_heterogeneity(
     """Bound the gap by Theorem 4.3, for quadratic losses of one Hessian.
 
     Args:
-      constants: of the problem.
+      constants: the constants of the problem.
       client_lr: eta, at most 1/(4L).
       num_steps: K.
       num_rounds: R.
@@ -125,7 +125,7 @@ def gap_from_gradients(
     .. math:: \frac{B}{\eta K R} + \frac{\eta \sigma^2}{M} + \eta^2 L G^2 \frac{(K-1)(2K-1)}{6}
 
     Args:
-      constants: of the problem.
+      constants: the constants of the problem.
       client_lr: eta, at most 1/(4L).
       num_steps: K.
       num_rounds: R.

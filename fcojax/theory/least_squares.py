@@ -185,7 +185,7 @@ def quadratic_clients(
         along = axes.T @ slope
         if np.abs(along[~curved]).max(initial=0.0) > 1e-10 * np.abs(along).max(initial=0.0):
             raise ValueError(
-                f"the slope of client {k} leaves the range of its Hessian, so the client has no "
+                f"the linear term of client {k} is not in the range of its Hessian, so there is no "
                 "minimiser; pass quadratics that are bounded below."
             )
         factored.append((axes.T[curved], curvatures[curved], along[curved] / curvatures[curved]))

@@ -86,7 +86,7 @@ class Constants(NamedTuple):
 class LinearModel(NamedTuple):
     """Clients with a linear model each; made by ``ridge_regression`` or ``logistic_regression``.
 
-    Points of all clients have axes [..., clients, dim], so one call looks at a whole run.
+    Points of all clients have axes [..., clients, dim], so one call evaluates a whole run.
 
     Attributes:
       link: the loss of one example.
@@ -171,9 +171,9 @@ class LinearModel(NamedTuple):
             # A short step in Newton's direction shrinks the gradient; once no fraction of the
             # step does, the gradient is rounding error.
             for fraction in 0.5 ** np.arange(12):
-                ahead = gradient(x - fraction * step)
-                if np.linalg.norm(ahead) < np.linalg.norm(slope):
-                    x, slope = x - fraction * step, ahead
+                moved = gradient(x - fraction * step)
+                if np.linalg.norm(moved) < np.linalg.norm(slope):
+                    x, slope = x - fraction * step, moved
                     break
             else:
                 return x

@@ -69,7 +69,7 @@ class Bound(NamedTuple):
         return self.noise + spread + 8 * (self.num_steps - 1) ** 2 * self.second_moment
 
     def gap(self, total_steps: np.ndarray | int) -> np.ndarray | float:
-        r"""Bounds E f(x_T) - f* after ``total_steps`` = T = 0, 1, 2, ... local steps.
+        r"""Bound E f(x_T) - f* after ``total_steps`` = T = 0, 1, 2, ... local steps.
 
         .. math:: \frac{\kappa}{\gamma + T} \Big(\frac{2 B}{\alpha} +
                   \frac{\alpha \gamma}{2} \Delta_0\Big)
@@ -81,7 +81,7 @@ class Bound(NamedTuple):
         )
 
     def distance(self, total_steps: np.ndarray | int) -> np.ndarray | float:
-        r"""Bounds E|x_T - x*|^2 by :math:`\max(4 B / \alpha^2, \gamma \Delta_0) / (\gamma + T)`."""
+        r"""Bound E|x_T - x*|^2 by :math:`\max(4 B / \alpha^2, \gamma \Delta_0) / (\gamma + T)`."""
         alpha, gamma = self.constants.strong_convexity, offset(self.constants, self.num_steps)
         largest = max(4 * self.step_error / alpha**2, gamma * self.start_distance)
         return largest / (gamma + total_steps)

@@ -35,7 +35,7 @@ def stationarity(
     P is the projection on M and :math:`\tilde\eta = \eta_g \eta K` (``length``) the step of a
     round of K steps. By the theorem, the mean of :math:`|G|^2` over R rounds of ``fed_manifold`` is
     :math:`O(1 / (\tilde\eta R) + \sigma^2 / (M K b))`: with full batches it falls like 1/R, with
-    minibatches to a floor in proportion to one over clients, steps and batch size
+    minibatches to a floor proportional to one over clients, steps and batch size
     (``stationarity_bound``).
     On the Stiefel manifold :math:`|g| - \tilde\eta |g|^2 / 2 \le |G| \le |g|` for
     :math:`g = \mathrm{grad} F(x)`.

@@ -22,7 +22,7 @@ class Path(NamedTuple):
     """The displacement of a client's dual, and that of the extrapolated dual at each step."""
 
     moved: Displacement
-    ahead: Params
+    extrapolated: Params
 
 
 @takes(FedDualAvgHparams, "mirror")
@@ -42,7 +42,7 @@ def extrapolated_average(loss: Loss, mirror: Mirror) -> Algorithm:
     References:
       Bai and Bullins, 2024, Algorithm 1, line 14, and equation 4.
     """
-    averaging, ahead_of = fed_dual_avg(loss, mirror), extrapolation(loss, mirror)
+    averaging, steps_of = fed_dual_avg(loss, mirror), extrapolation(loss, mirror)
 
     def init(hparams, params):
         inner, client = averaging.init(hparams, params)
@@ -52,22 +52,22 @@ def extrapolated_average(loss: Loss, mirror: Mirror) -> Algorithm:
         return averaging.broadcast(hparams, server.inner)
 
     def client_update(hparams, message, client, local, key):
-        ahead, step = ahead_of(hparams, message)
+        extrapolate, step = steps_of(hparams, message)
         end, path = local.scan(
-            step, tree.zeros_like(message), emit=lambda moved, batch: ahead(moved, batch).dual
+            step, tree.zeros_like(message), emit=lambda moved, batch: extrapolate(moved, batch).dual
         )
         moved = Displacement(end.dual, elapsed(local, hparams.client_lr))
         return ClientResult(client, Path(moved, path), {})
 
     def server_update(hparams, server, mean_upload, fraction, key):
         before = averaging.broadcast(hparams, server.inner)
-        num_steps = jax.tree.leaves(mean_upload.ahead)[0].shape[0]
+        num_steps = jax.tree.leaves(mean_upload.extrapolated)[0].shape[0]
         times = jnp.arange(1, num_steps + 1, dtype=before.elapsed.dtype) * hparams.client_lr
 
         def primal(moved, time):
             return averaging.model(hparams, tree.add(before, DualPoint(moved, time)))
 
-        points = jax.vmap(primal)(mean_upload.ahead, times)
+        points = jax.vmap(primal)(mean_upload.extrapolated, times)
         count = server.count + num_steps
         change = jax.tree.map(lambda all, mean: jnp.mean(all, axis=0) - mean, points, server.mean)
         mean = tree.add_scaled(server.mean, num_steps / count.astype(times.dtype), change)
@@ -102,7 +102,7 @@ def gap_bound(
       client_lr: eta, at most 1 / (sqrt(5) beta).
       num_steps: K.
       num_rounds: R.
-      gradient_bound: G, on the dual norm of stochastic gradients.
+      gradient_bound: G, a bound on the dual norm of stochastic gradients.
 
     References:
       Bai and Bullins, 2024, Theorem 1.

@@ -30,7 +30,7 @@ def local_points(
     ``fcojax.run`` of the same arguments, with every client in every round.
 
     Args:
-      algorithm: one whose clients call ``local.scan`` once in a round.
+      algorithm: an algorithm whose clients call ``local.scan`` once in a round.
       hparams: its hyperparameters.
       params: the start point.
       data: the clients.

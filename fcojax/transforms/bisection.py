@@ -1,4 +1,4 @@
-"""The least strength at which zero is a minimiser, where it has no closed form."""
+"""Bisection for the least strength at which zero is a minimiser."""
 
 from collections.abc import Callable
 

@@ -29,8 +29,8 @@ class Penalty(NamedTuple):
         exists, also at zeros and ties. At a kink it is one-sided: that of the side on which an
         entry stays zero, or a constraint is inactive.
       scale_max: ``(gradient at zero) -> the least scale at which zero minimises f + psi``, or
-        ``None`` if there is no such number. For a psi that leaves some points free, the gradient is
-        that at the best of them, and the scale the least at which it minimises f + psi.
+        ``None`` if there is no such number. For a psi that is zero on a subspace, pass the gradient
+        at the minimiser of f there; at that scale this point minimises f + psi.
       convex: whether psi is convex.
       separable: whether psi is a sum over entries. Its ``prox`` then also accepts a pytree like
         ``v`` for ``step``, with a step t_i for each entry, and computes
@@ -91,7 +91,7 @@ def entrywise(
 
 
 def steps_like(v: PyTree, step: PyTree) -> PyTree:
-    """Return a pytree like ``v`` of steps, from one step or from such a pytree."""
+    """Return one step per leaf of ``v``, given one step for all leaves or such a pytree."""
     if jax.tree.structure(step) == jax.tree.structure(v):
         return step
     return jax.tree.map(lambda leaf: step, v)
@@ -100,7 +100,7 @@ def steps_like(v: PyTree, step: PyTree) -> PyTree:
 def strength(number: Scalar, leaf: jax.Array) -> jax.Array:
     """Return a step, scale or radius in the dtype of ``leaf``; 0 for a negative one."""
     if np.ndim(number):
-        # Sorts and sums over entries would run with an array, and return something else.
+        # Sorts and sums over entries would accept an array and return wrong results.
         raise ValueError(f"a step or scale is {shown(number)}; pass a number of at least 0.")
     return not_negative(number, leaf)
 

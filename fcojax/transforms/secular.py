@@ -33,15 +33,15 @@ def root_of_norms(
 
     Args:
       c: a pytree like the point.
-      a: one like it, at least 0.
-      b: one like it, above 0 where ``a`` is 0.
+      a: a pytree like ``c``, at least 0.
+      b: a pytree like ``c``, above 0 where ``a`` is 0.
       norms: ``(pytree) -> the norm of each group``; one group by default.
-      spread: ``(one number per group, pytree) -> pytree`` times the number of its group.
+      spread: ``(one number per group, pytree) -> pytree``, each entry times its group's number.
     """
     eps = max(float(jnp.finfo(leaf.dtype).eps) for leaf in jax.tree.leaves(c))
 
     def newton(t, c, a, b):
-        """N at t, and the next t; entries with c = 0 have no part in either."""
+        """Return N at t, and the next t; entries with c = 0 are ignored."""
         shift = jax.tree.map(lambda a, tb: a + tb, a, spread(t, b))
         safe = jax.tree.map(lambda d, n: jnp.where(n == 0, 1, d), shift, c)
         ratio = jax.tree.map(jnp.divide, c, safe)
@@ -96,8 +96,8 @@ def norm_prox(
     Args:
       v: the point.
       thresholds: strength times step, a pytree like ``v``.
-      norms: as for ``root_of_norms``.
-      spread: likewise.
+      norms: see ``root_of_norms``.
+      spread: see ``root_of_norms``.
     """
     ones = jax.tree.map(jnp.ones_like, v)
     sizes = spread(root_of_norms(v, thresholds, ones, norms, spread), ones)
@@ -110,7 +110,7 @@ def norm_prox(
 
 
 def ball_prox(v: PyTree, radius: Array, steps: PyTree) -> PyTree:
-    """Return the point of a ball that is nearest in the metric of the steps, one for each entry."""
+    """Return the projection on a ball in the metric of the steps, one for each entry."""
     largest = jnp.max(jnp.stack([jnp.max(leaf, initial=0.0) for leaf in jax.tree.leaves(steps)]))
     steps = jax.tree.map(lambda s: jnp.where(largest > 0, s, 1), steps)
     size = jnp.where(radius > 0, radius, 1)

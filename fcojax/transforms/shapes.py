@@ -1,4 +1,4 @@
-"""Checks of what a factory fixes, against the point that it is applied to, and flat points."""
+"""Checks of a factory's arguments against the point that it is applied to, and flat points."""
 
 import numbers
 from collections.abc import Callable

@@ -15,9 +15,9 @@ from fcojax.types import Array, PyTree
 from fcojax.xla.linalg import singular_values, thin_svd
 from fcojax.xla.rules import rules
 
-# A product of so few numbers is a sum in the kernel that computes its factors.
+# A product with at most this many terms is summed in the kernel that computes its factors.
 _SMALL_PRODUCT = 1 << 16
-_ROUNDING = 8  # in units of the machine epsilon: of differences of values, and of their images
+_ROUNDING = 8  # of differences of values and of their images, in units of the machine epsilon
 
 
 def per_matrix(name: str, function: Callable[[Array], Array], x: PyTree) -> PyTree:
@@ -38,11 +38,11 @@ def per_matrix(name: str, function: Callable[[Array], Array], x: PyTree) -> PyTr
 
 
 def require_matrix(name: str, array: Array, *, square: bool = False, least: int = 0) -> None:
-    """Raise ``ValueError`` unless an array is a matrix as a transform needs it.
+    """Raise ``ValueError`` unless an array is a matrix that a transform accepts.
 
     Args:
-      name: of the transform.
-      array: what it was applied to.
+      name: the name of the transform.
+      array: the array that it was applied to.
       square: whether it has to be square.
       least: the least number of rows and of columns.
     """
@@ -63,7 +63,7 @@ def values_of(matrix: Array) -> Array:
 
 
 def _finite_or_zero(matrix: Array) -> tuple[Array, Array]:
-    """Whether the matrix is finite, and the matrix or else zeros.
+    """Return whether the matrix is finite, and the matrix, or zeros if it is not.
 
     LAPACK prints a line for each matrix with NaN, which would flood the output of a diverging run.
     """
@@ -94,7 +94,7 @@ def apply_map(rule: SingularValueMap, matrix: Array, number: Array) -> Array:
         left, values, right = thin_svd(safe)
         new = (left * rule.apply(values, number)[None, :]) @ right
         return jnp.where(finite, new, jnp.nan)
-    # Entry by entry both are parts of kernels before and after, and cuSOLVER, which overwrites its
+    # Entrywise checks fuse with the kernels before and after, and cuSOLVER, which overwrites its
     # matrix, needs no copy.
     safe, check = jnp.where(jnp.isfinite(matrix), matrix, 0), 0 * matrix
     left, values, right = thin_svd(safe)
@@ -132,8 +132,8 @@ def _apply_map_jvp(rule, primals, tangents):
 def difference_quotients(x: Array, y: Array, slopes: Array, steep: bool = False) -> Array:
     """Return ``(y_i - y_j) / (x_i - x_j)`` for y a function of x with these slopes.
 
-    Where the mean of two slopes explains the difference up to rounding, as on one linear piece and
-    where the x are nearly or exactly equal, it is the quotient. On different linear pieces both
+    The mean of the two slopes is returned where it explains the difference up to rounding, as on
+    one linear piece, and where the x are (nearly) equal. On different linear pieces both
     differences are exact.
     """
     gap, rise = x[:, None] - x[None, :], y[:, None] - y[None, :]

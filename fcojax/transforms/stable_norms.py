@@ -1,4 +1,4 @@
-"""Norms of groups without overflow or underflow of squares, as ``tree.euclidean_norm``."""
+"""Norms of groups without overflow or underflow of squares, like ``tree.euclidean_norm``."""
 
 import functools
 
@@ -13,7 +13,7 @@ _ROUNDING = 32.0
 
 
 def relative_rounding(x: PyTree) -> float:
-    """Return a bound for the rounding error of an orthonormal map of x, over the norm of x."""
+    """Return a bound for the relative rounding error of an orthonormal map of x."""
     eps = max((float(jnp.finfo(leaf.dtype).eps) for leaf in jax.tree.leaves(x)), default=0.0)
     num_entries = sum(leaf.size for leaf in jax.tree.leaves(x))
     return min(_ROUNDING * eps * num_entries**0.5, eps**0.5)

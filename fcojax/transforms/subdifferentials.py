@@ -45,14 +45,16 @@ def distance_up_to_rounding(
     r"""Return the least distance of v from the subdifferentials at points that round to x.
 
     This is for an x that was computed from numbers of norm ``size``, so that its zeros, ties and
-    active bounds are rounding errors away from those of a prox. A prox finds points that have them:
+    active bounds are rounding errors away from those of a prox. A prox returns exact zeros, ties
+    and bounds:
     for :math:`y = \mathrm{prox}_{t\psi}(x + tv)`,
 
     .. math:: t\, \mathrm{dist}(v, \partial\psi(y)) \le |x - y|
               \le t\, \mathrm{dist}(v, \partial\psi(x)).
 
-    With t the rounding error of x over its distance, y is x up to rounding, and a distance that is
-    due to rounding decreases; this is repeated as long as it does. ``distance`` is that of psi.
+    With t the rounding error of x divided by its distance, y is x up to rounding, and a distance
+    that is due to rounding decreases; this is repeated as long as it does. ``distance`` belongs to
+    psi.
     """
     fixed_x, fixed_v, room = jax.lax.stop_gradient((x, v, relative_rounding(x) * size))
     floor = jnp.finfo(room.dtype).eps * tree.euclidean_norm(fixed_v)
@@ -76,7 +78,7 @@ def distance_up_to_rounding(
 
     start = fixed_x, distance(fixed_x, fixed_v, scale), jnp.asarray(True)
     y, *_ = jax.lax.while_loop(unfinished, advance, start)
-    # The value is that at y, the derivative in x that of a y which moves with x.
+    # The value is that at y; the derivative in x is that of a y that moves with x.
     return distance(tree.add(y, tree.sub(x, fixed_x)), v, scale)
 
 

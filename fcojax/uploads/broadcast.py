@@ -1,11 +1,11 @@
-r"""Compressed broadcasts: clients work from an estimate of the message, which is sent corrections.
+r"""Compressed broadcasts: the server sends corrections of the clients' estimate of the message.
 
 .. math:: \hat m \leftarrow \hat m + C(m - \hat m)
 
 for the message m that the algorithm would send. Server and clients hold the same :math:`\hat m`, so
-only the compressed correction travels; fixed points stay the algorithm's, where
-:math:`\hat m = m`. A message that grows for ever has none, as the dual of ``fed_dual_avg`` with a
-penalty: the estimate stays some rounds behind, and the end point is off.
+only the compressed correction is sent; fixed points are the algorithm's, where :math:`\hat m = m`.
+A message that grows forever, as the dual of ``fed_dual_avg`` with a penalty, has no fixed point:
+the estimate lags some rounds behind, and the limit is wrong.
 
 Gruntkowska, Tyurin and Richtarik, "EF21-P and friends: improved theoretical communication
 complexity for distributed optimization with bidirectional compression", ICML 2023.
@@ -28,7 +28,7 @@ class Broadcasting(NamedTuple):
     Attributes:
       server: the algorithm's server state.
       estimate: the estimate of the message, which the clients hold too.
-      sent: the last correction, as it travels.
+      sent: the last correction, encoded.
     """
 
     server: PyTree
@@ -69,7 +69,7 @@ def compressed_broadcast(algorithm: Algorithm, compressor: Compressor) -> Algori
         )
 
     def corrected(hparams, estimate, message, key):
-        """Return the new estimate, and what travels."""
+        """Return the new estimate, and what is sent."""
         olds, structure = jax.tree.flatten(estimate)
         news = jax.tree.leaves(message)
         long = [index for index, leaf in enumerate(news) if leaf.size > 1 and _is_float(leaf)]

@@ -22,12 +22,12 @@ from fcojax.uploads.compressor import Compressor, factory
 )
 @dataclasses.dataclass(frozen=True)
 class Encoded:
-    """An encoded payload; ``sent`` and ``whole`` are on the wire.
+    """An encoded payload; ``sent`` and ``whole`` are transmitted.
 
     Attributes:
       sent: the compressed units.
       whole: leaves that are sent uncompressed: integers, and arrays of size zero.
-      finite: whether the payload was; one that was not stays so, whichever entries are sent.
+      finite: whether the payload was finite; otherwise its floats decode to NaN.
       known: the hyperparameters and the key, which the server has.
       form: the structure of the payload.
       shapes: shapes and dtypes of its leaves.
@@ -42,7 +42,7 @@ class Encoded:
 
 
 class Facts(NamedTuple):
-    r"""What is known of a compressor on one payload.
+    r"""The constants of a compressor for one payload.
 
     Attributes:
       unbiased: whether E C(x) = x.
@@ -67,7 +67,7 @@ class Facts(NamedTuple):
 
 @validated
 def facts(compressor: Compressor, payload: PyTree, hparams: Any = None) -> Facts:
-    """Return what is known of a compressor on payloads of this form.
+    """Return the constants of a compressor for payloads of this form.
 
     Args:
       compressor: the compressor.
@@ -131,7 +131,7 @@ def encode(compressor: Compressor, hparams: Any, payload: PyTree, key: Key) -> E
 
 
 def decode(compressor: Compressor, encoded: Encoded) -> PyTree:
-    """Return the payload that the server reads.
+    """Return the payload that the server decodes.
 
     Args:
       compressor: the compressor.
@@ -159,7 +159,7 @@ def decode(compressor: Compressor, encoded: Encoded) -> PyTree:
 
 
 def num_bytes(compressor: Compressor, hparams: Any, encoded: Encoded) -> Scalar:
-    """Return the bytes on the wire of an encoded payload, or of its shapes.
+    """Return the transmitted bytes of an encoded payload, or of its shapes.
 
     Args:
       compressor: the compressor.
@@ -175,10 +175,10 @@ def num_bytes(compressor: Compressor, hparams: Any, encoded: Encoded) -> Scalar:
 
 @factory
 def compressed(compressor: Compressor) -> Codec:
-    """Return the codec that compresses each upload, and forgets what it left out.
+    """Return the codec that compresses each upload, without error feedback.
 
-    The mean of many unbiased uploads is right on average; with a biased compressor the end point is
-    wrong, and ``ef14`` or ``ef21`` is needed.
+    With an unbiased compressor the mean is right on average; with a biased one the limit is wrong,
+    and ``ef14`` or ``ef21`` is needed.
 
     Args:
       compressor: the compressor.

@@ -1,7 +1,7 @@
-"""Compressors: one array to fewer bytes and back, with what is known of the error.
+"""Compressors: maps of one array to fewer bytes and back, with bounds of the error.
 
-A compressor knows neither clients nor rounds. ``fcojax.uploads.compressed`` makes a codec of it,
-and ``ef14``, ``ef21`` and their relatives one with error feedback.
+A compressor does not depend on clients or rounds. ``fcojax.uploads.compressed`` makes a codec of
+it, and ``ef14``, ``ef21`` and their relatives one with error feedback.
 """
 
 from collections.abc import Callable
@@ -16,21 +16,21 @@ from fcojax.types import Array, Key, ManyArrays, OneArray, PyTree, Scalar
 
 
 class Compressor(NamedTuple):
-    r"""One array to fewer bytes and back.
+    r"""A map of one array to fewer bytes and back.
 
     It is *unbiased* if E C(x) = x, with :math:`E |C(x) - x|^2 \le w |x|^2`, and *contractive* if
     :math:`E |C(x) - x|^2 \le (1 - a) |x|^2` with a > 0.
 
     Attributes:
-      name: how it is made, for error messages.
-      encode: ``(hparams, x, key) -> encoded``, arrays that are sent. The key is known to the server
-        too, so what is drawn from it costs nothing.
+      name: the call that makes it, for error messages.
+      encode: ``(hparams, x, key) -> encoded``, arrays that are sent. The server has the key too, so
+        draws from it need no bytes.
       decode: ``(hparams, encoded, key, like) -> array``, with the same key, and ``like`` of the
         shape and dtype of x.
       variance: ``(hparams, like) -> w``, or ``None`` if it is biased.
       contraction: ``(hparams, like) -> a``, or ``None`` if it is not contractive.
-      num_bytes: ``(hparams, like) -> bytes``, where a swept strength keeps the arrays that are sent
-        at their full size; ``None`` to count those.
+      num_bytes: ``(hparams, like) -> bytes``, for a swept strength, with which the arrays that are
+        sent have full size; ``None`` to count these arrays.
       leafwise: whether it takes the leaves of a payload one by one, and not all in one vector.
 
     Example:

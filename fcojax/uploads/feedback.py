@@ -1,13 +1,13 @@
 r"""Error feedback: what compression leaves out is sent later.
 
-Plain compression by a contractive C ends at a wrong point. Two remedies, for two kinds of uploads:
+Plain compression by a contractive C converges to a wrong point. Two kinds of uploads, two remedies:
 
 - ``ef14`` adds what was left out to the next upload, so that sums over rounds are right. It is for
   methods whose uploads vanish at the solution: those with control variates or with dual variables
   on the clients, such as ``composite_fl``, ``scaffold`` and ``fed_dr``.
 - ``ef21`` and its relatives keep an estimate of each client's upload, which the server mirrors, and
   send compressed corrections of it. They are for methods whose uploads do not vanish, such as
-  ``fed_avg`` and ``fed_mid``: clients with unlike data pull in different directions for ever.
+  ``fed_avg`` and ``fed_mid``: clients with different data pull in different directions forever.
 """
 
 from collections.abc import Callable
@@ -100,7 +100,7 @@ def ef14(compressor: Compressor) -> Codec:
 
 @factory
 def ef21(compressor: Compressor) -> Uploads:
-    r"""Return codec and aggregator that keep an estimate of each upload, and improve it.
+    r"""Return a codec and an aggregator that keep an estimate of each upload, and improve it.
 
     .. math:: c_i = C(u_i - g_i), \quad g_i \leftarrow g_i + c_i, \qquad
               g \leftarrow g + \sum_i p_i c_i
@@ -108,7 +108,7 @@ def ef21(compressor: Compressor) -> Uploads:
     The algorithm receives :math:`g = \sum_i p_i g_i`, over **all** clients: those that are absent
     or whose upload was lost keep their :math:`g_i`, on both sides (EF21-PP). So it is exact for
     methods that take the mean of uploads that do not vanish, at the step sizes of its theory; the
-    bias of several local steps remains. Algorithms whose server adds up uploads are refused.
+    bias of several local steps remains. Algorithms that depend on ``fraction`` are refused.
 
     Args:
       compressor: a contractive compressor.
@@ -148,7 +148,7 @@ def ef21_sgdm(
     .. math:: v_i \leftarrow \beta v_i + (1 - \beta) u_i, \quad c_i = C(v_i - g_i), \quad
               g_i \leftarrow g_i + c_i
 
-    Without it the noise of minibatches is compressed and its error remembered. With
+    Without averaging, the feedback would also carry the noise of minibatches. With
     :math:`\beta = 0` it is ``ef21``.
 
     Args:
@@ -273,12 +273,12 @@ def diana(
 
 @factory
 def marina(compressor: Compressor, probability: Share | Callable[[Any], Any] = 0.1) -> Uploads:
-    r"""Return codec and aggregator that compress changes of uploads, and at times send all.
+    r"""Return a codec and an aggregator that send compressed changes of uploads, or whole ones.
 
-    One coin for all clients of a round falls with probability p; with :math:`u_i'` a client's last
-    upload,
+    One coin for all clients of a round shows heads with probability p; with :math:`u_i'` the upload
+    before,
 
-    .. math:: g_i \leftarrow \begin{cases} u_i & \text{if it falls} \\
+    .. math:: g_i \leftarrow \begin{cases} u_i & \text{if heads} \\
               g_i + Q(u_i - u_i') & \text{otherwise} \end{cases}
 
     and the algorithm receives :math:`g = \sum_i p_i g_i`, over all clients: those that are absent
@@ -335,7 +335,7 @@ def marina(compressor: Compressor, probability: Share | Callable[[Any], Any] = 0
 def _mirrored(
     compressor: Compressor, init: Callable, encode_with: Callable, estimated: Callable | None = None
 ) -> Uploads:
-    """Return a codec that sends changes of an estimate, and the server that keeps their mean."""
+    """Return a codec that sends changes of an estimate, and the aggregator that adds them up."""
     codec = coding.codec_of(
         compressor,
         init,
@@ -347,7 +347,7 @@ def _mirrored(
 
 
 def _summed(hparams: Any, mean: PyTree, memory: Sum, fraction: Array) -> tuple[PyTree, Sum]:
-    """Return the mean of what all clients have sent so far, twice."""
+    """Return the sum of all mean changes so far, as the estimate and as the memory."""
     after = Sum(*tree.add_compensated(memory.value, memory.residue, fraction, mean))
     return after.value, after
 
@@ -384,7 +384,7 @@ def _sent(
 
 
 def _wide(payload: PyTree) -> PyTree:
-    """Return arrays in at least single precision, in which differences are remembered."""
+    """Return arrays in at least single precision, in which residuals are kept."""
     return jax.tree.map(lambda leaf: leaf.astype(tree.mean_dtype(leaf.dtype)), payload)
 
 

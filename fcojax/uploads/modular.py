@@ -1,4 +1,4 @@
-"""Stochastic rounding to a grid, and sums modulo a power of two, as secure aggregation takes them.
+"""Stochastic rounding to a grid, and sums modulo a power of two, for secure aggregation.
 
 Bonawitz, Salehi, Konecny, McMahan and Gruteser, "Federated learning with autotuned
 communication-efficient secure aggregation", Asilomar 2019.
@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import Aggregator, Codec
-from fcojax.extend import Aggregate, RoundWeights, Uploads, number
+from fcojax.extend import RoundWeights, Uploads, number
 from fcojax.types import Array, Numbers, Positive, PyTree
 from fcojax.uploads.compressor import factory
 from fcojax.uploads.quantise import rounded
 
-# Beyond, sums of whole numbers are not exact in float32.
+# Beyond 24 bits, sums of whole numbers are not exact in float32.
 Bits = Annotated[
     int, Numbers("a whole number from 2 to 24", lambda bits: (bits >= 2) & (bits <= 24), True)
 ]
@@ -50,7 +50,7 @@ class ModularGrid:
         """Return the codec that rounds at random to the grid.
 
         Args:
-          prepared: ``(hparams, payload) -> payload``, before it is rounded.
+          prepared: ``(hparams, payload) -> payload``, applied before rounding.
         """
 
         def encode(hparams, payload, residual, key, round_key):
@@ -78,11 +78,11 @@ class ModularGrid:
         """Return the means of all leaves, or NaN in all of them if any sum would wrap.
 
         Args:
-          total: the sum, each client times its share of the cohort's weight; it has to consist
-            of whole numbers, as it does with equal weights.
+          total: the sum over clients, each times its share of the cohort's weight; it has to
+            consist of whole numbers, as it does with equal weights.
           weights: the weights of the round.
           mean: ``(released, count) -> mean`` of a leaf, over the counted clients.
-          released: ``(sum, index) -> released`` of a leaf, what has to be in the range.
+          released: ``(sum, index) -> released`` of a leaf, which has to be in the range.
         """
         half, count = 2 ** (self.bits - 1), jnp.maximum(weights.count, 1)
 
@@ -102,7 +102,7 @@ class ModularGrid:
 
 @factory
 def modular_sum(step: Positive | Callable[[Any], Any], bits: Bits) -> Uploads:
-    r"""Return codec and aggregator that round to a grid at random and add modulo :math:`2^b`.
+    r"""Return a codec and an aggregator for sums on a random grid, modulo :math:`2^b`.
 
     .. math:: q_i = \lfloor u_i / s + \mathrm{uniform}(0, 1) \rfloor, \qquad
               g = \frac{s}{n} \sum_i q_i, \qquad -2^{b-1} \le \sum_i q_i < 2^{b-1}.
@@ -110,15 +110,15 @@ def modular_sum(step: Positive | Callable[[Any], Any], bits: Bits) -> Uploads:
     Each q is unbiased, with an error of at most :math:`s^2 / 4` an entry. Only the sum is needed,
     modulo :math:`2^b`, so a secure aggregation can hide the summands, which may be beyond the range
     themselves. A sum that would wrap is refused: the round changes nothing and is counted in
-    ``history["refused"]``, where a server that sees the remainder alone would go astray. Whole
-    numbers add up exactly, so the mean is the same bit for bit on any chunk and any device.
+    ``history["refused"]``, because a server that sees only the remainder would take a wrong step.
+    Whole numbers add up exactly, so the mean is the same bit for bit on any chunk and any device.
 
     Clients have to have equal weights, as sums of whole numbers have no weights; with others every
     round is refused. ``privacy.modular_gaussian`` adds noise to the sum.
 
     Args:
       step: s; or ``hparams -> s``, to sweep it in one program.
-      bits: b, of an entry on the wire.
+      bits: b, the bits of a transmitted entry.
 
     Example:
       >>> import fcojax, numpy as np
@@ -139,8 +139,7 @@ def modular_sum(step: Positive | Callable[[Any], Any], bits: Bits) -> Uploads:
         def mean(whole, count):
             return whole * jnp.asarray(grid.size_of_step(hparams), whole.dtype) / count
 
-        means = grid.means(total, weights, mean)
-        return Aggregate(means, weights.fraction, memory, step=weights.count > 0)
+        return weights.aggregate(grid.means(total, weights, mean), memory)
 
     return Uploads(grid.codec(), Aggregator(finish=finish))
 

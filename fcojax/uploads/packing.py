@@ -8,7 +8,7 @@ from fcojax.types import Array
 
 
 def bits_for(number: int) -> int:
-    """Return the bits that tell this many cases apart.
+    """Return the bits that distinguish this many cases.
 
     Example:
       >>> [bits_for(number) for number in (1, 2, 3, 1024, 1025)]

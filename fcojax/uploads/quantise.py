@@ -91,7 +91,7 @@ def qsgd(levels: Levels) -> Compressor:
 
 @factory
 def terngrad(clip: Positive | None = None) -> Compressor:
-    r"""Return TernGrad: entries rounded at random to -m, 0 or m, with m the largest in size.
+    r"""Return TernGrad: entries rounded at random to -m, 0 or m, with m the largest absolute entry.
 
     It is unbiased with :math:`w = (\sqrt d - 1) / 2`, attained where one entry is m and the others
     :math:`m / (1 + \sqrt d)`. An entry costs two bits.
@@ -212,9 +212,9 @@ def sign() -> Compressor:
 def half(dtype: Literal["bfloat16", "float16"] = "bfloat16") -> Compressor:
     r"""Return rounding to a float of 16 bits.
 
-    It is contractive with :math:`1 - a = 2^{-16}` in bfloat16. In float16 it is :math:`2^{-22}`,
-    if no entry is above 65504, which becomes infinite, or below :math:`2^{-14}`, which loses digits
-    and below :math:`2^{-25}` all.
+    It is contractive with :math:`1 - a = 2^{-16}` in bfloat16. In float16 it is :math:`2^{-22}` for
+    entries between :math:`2^{-14}` and 65504: smaller ones lose digits, below :math:`2^{-25}` all
+    of them, and larger ones become infinite.
 
     Args:
       dtype: ``"bfloat16"``, with the range of float32, or ``"float16"``, with eight times its

@@ -31,13 +31,13 @@ def drive(scale: Scale = "unbiased") -> Compressor:
     With R a Hartley transform after random signs, the server decodes
     :math:`S R^T \mathrm{sign}(R x)`. An entry costs one bit.
 
-    - ``"least error"``: :math:`S = |R x|_1 / d`, which no other scale beats. It is contractive with
+    - ``"least error"``: :math:`S = |R x|_1 / d`, which has the least error. It is contractive with
       a = 0.364, :math:`(3 + 2 \sqrt 2) / 16`, for every x, by Khintchine's inequality, and about
-      2 / pi where :math:`R x` is nearly normal, as in high dimension. For error feedback.
+      2 / pi where :math:`R x` is nearly normal, as in high dimension. Use it for error feedback.
     - ``"unbiased"``: :math:`S = |x|_2^2 / |R x|_1`. The decoded vector has the scalar product
       :math:`|x|_2^2` with x, exactly. It would be unbiased for a uniformly random rotation, with
       w about pi / 2 - 1; with this one a bias remains, which vanishes in high dimension but not for
-      sparse x. So it states no w.
+      sparse x. So ``variance`` is ``None``.
 
     Args:
       scale: which scale.
@@ -85,11 +85,11 @@ def eden(bits: Literal[1, 2, 3, 4] = 2, scale: Scale = "unbiased") -> Compressor
     mean squared error for a normal variable (Lloyd and Max), and scaled by
     :math:`|x|_2^2 / \langle Q, R x \rangle`, so that the decoded vector has the scalar product
     :math:`|x|_2^2` with x. With one bit it is ``drive("unbiased")``, and as there a small bias
-    remains, so it states no w: the error is about :math:`|x|_2^2` times 0.57, 0.13, 0.036 and
-    0.0096 for one to four bits. With the scale of least error,
+    remains and ``variance`` is ``None``: the error is about :math:`|x|_2^2` times 0.57, 0.13, 0.036
+    and 0.0096 for one to four bits. With the scale of least error,
     :math:`\langle Q, R x \rangle / |Q|_2^2`, it is contractive, with :math:`a = 0.364` times
     the squared ratio of the smallest to the largest level for every x, and 1 minus 0.36, 0.12,
-    0.035 and 0.0095 in high dimension. Less than one bit is ``compose(rand_k(share), eden(1))``.
+    0.035 and 0.0095 in high dimension. For less than a bit use ``compose(rand_k(share), eden(1))``.
 
     Args:
       bits: b, bits of each entry.
@@ -217,6 +217,6 @@ def _rotated(x: Array, key: Key) -> Array:
 
 
 def _rotated_back(rotated: Array, key: Key, like) -> Array:
-    """Return R' y."""
+    """Return R^T y."""
     back = hartley(rotated) * _signs(key, rotated.size, rotated.dtype)
     return back.reshape(like.shape).astype(like.dtype)

@@ -22,7 +22,7 @@ class Sparse(NamedTuple):
 
     Attributes:
       values: their values.
-      places: their indices, packed; ``()`` if both sides know them.
+      places: their indices, packed; ``()`` if both sides draw them.
     """
 
     values: PyTree
@@ -34,7 +34,7 @@ def rand_k(k: Number) -> Compressor:
     r"""Return k random entries times d / k; unbiased with w = d / k - 1.
 
     The variance is exactly :math:`w |x|^2`. The indices are drawn without replacement from a key
-    that the server knows, so only values are sent.
+    that the server has, so only values are sent.
 
     Args:
       k: a number of entries; a share of them, as a float of at most 1 (at least one is sent);
@@ -91,7 +91,7 @@ def top_k(k: Number) -> Compressor:
     r"""Return the k entries that are largest in absolute value; contractive with a = k / d.
 
     The bound is attained where all :math:`|x_j|` are equal. Of equal entries the first are taken.
-    A place costs :math:`\lceil \log_2 d \rceil` bits.
+    An index costs :math:`\lceil \log_2 d \rceil` bits.
 
     Args:
       k: a number of entries; a share of them, as a float of at most 1 (at least one is sent);

@@ -1,4 +1,4 @@
-"""Codec and aggregator from a text of a config, ``top_k:0.01,ef21``: a compressor and feedback."""
+"""Codec and aggregator from a config's text, ``top_k:0.01,ef21``: a compressor and feedback."""
 
 import difflib
 import inspect
@@ -46,7 +46,7 @@ def from_text(text: str, name: str = "codec") -> Uploads:
     """Return the codec that a text names, and the aggregator that it needs.
 
     Args:
-      text: a compressor, or two joined by ``+``, and behind a comma the error feedback. An unbiased
+      text: a compressor, or two joined by ``+``, and after a comma the error feedback. An unbiased
         compressor is made ``contractive`` for a feedback that needs it.
       name: the name of the text in messages.
 

@@ -53,7 +53,7 @@ def conv_general_dilated(
       window_strides: s, one number per spatial axis.
       padding: pairs (low, high), one per spatial axis.
       lhs_dilation: a, one number per spatial axis.
-      rhs_dilation: b, likewise.
+      rhs_dilation: b, one number per spatial axis.
       dimension_numbers: the order of the axes.
       feature_group_count: number of groups of channels that are convolved separately.
       precision: precision of the product.
@@ -99,7 +99,7 @@ def reduce_window_max(
 
     Args:
       x: the input.
-      window_dimensions: sizes of the window, one per axis of x, as all that follows.
+      window_dimensions: sizes of the window, one per axis of x, as in the arguments below.
       window_strides: steps between windows.
       padding: pairs (low, high).
       base_dilation: dilation of x.
@@ -132,7 +132,7 @@ def _padded(x: Array, padding: Pads, dilation: Sequence[int], value) -> Array:
 
 
 def _views(x: Array, window, dilation, strides) -> list[Array]:
-    """For each tap of the window, in order, the slice of the entries that it meets."""
+    """For each tap of the window, in order, the slice of the entries that it covers."""
     extents = [(n - 1) * step + 1 for n, step in zip(window, dilation, strict=True)]
     sizes = [
         max(0, (n - extent) // stride + 1)

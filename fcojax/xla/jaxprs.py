@@ -31,9 +31,9 @@ def equations(program: Any) -> Iterator[Any]:
 def fast_call(function: Callable, *args: Any) -> Any:
     """Return ``function(*args)``, computed in the form that is fast inside loops.
 
-    The function is traced once more than it would be. Only if it has a convolution or a max
-    pooling, also inside other functions, is it passed to
-    ``fcojax.xla.rewriting.fast_inside_loops``; otherwise it is called as it is written.
+    The function is traced one extra time. If it has a convolution or a max pooling, also inside
+    other functions, it is passed to ``fcojax.xla.rewriting.fast_inside_loops``; otherwise it is
+    called unchanged.
 
     Args:
       function: any function, such as a loss.
@@ -54,12 +54,12 @@ def fast_call(function: Callable, *args: Any) -> Any:
 
     def arrays(*leaves):
         results = jax.tree.leaves(function(*jax.tree.unflatten(structure, leaves)))
-        # Whoever reads the result refuses entries that are no arrays, and says so better.
+        # Callers refuse entries that are no arrays, with a better message.
         return list(filter(core.valid_jaxtype, results))
 
     program = jax.make_jaxpr(arrays)(*leaves).jaxpr
     if any(equation.primitive.name in SLOW_IN_LOOPS for equation in equations(program)):
-        # Loaded here, because most runs have no convolution and their reader need not know it.
+        # Imported here, because most runs have no convolution.
         function = importlib.import_module("fcojax.xla.rewriting").fast_inside_loops(function)
     return function(*args)
 
@@ -128,7 +128,7 @@ def depend_on_first(function: Callable, first: Any, *others: Any) -> list[bool]:
     found = []
     for index in range(count):
         wanted = [other == index for other in range(count)]
-        _, used = partial_eval.dce_jaxpr(program, wanted)  # looks into loops
+        _, used = partial_eval.dce_jaxpr(program, wanted)  # also inside loops
         found.append(any(used[:size]))
     return found
 

@@ -1,4 +1,4 @@
-"""Decompositions that do not deadlock on a CPU, and what a TPU has in float64.
+"""Decompositions that do not deadlock on a CPU, and forms that a TPU can compile.
 
 XLA on a CPU distributes a batch of LAPACK calls over its thread pool from one of the pool's own
 threads, which then blocks. If as many batches are factorised at once as there are threads (two
@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 _MAX_SCHULZ = 120  # steps, two for each bit of a condition number
 _REFINEMENTS = 3  # of a solution by a computed inverse
-_ROUNDING = 2000.0  # times the precision: what rounding leaves, of pairs of float32 as well
+_ROUNDING = 2000.0  # largest residual, in units of the precision, also of pairs of float32
 
 
 def unbatched(factorise: Callable[[Array], Result]) -> Callable[[Array], Result]:
@@ -87,7 +87,7 @@ def singular_values(matrix: Array) -> Array:
 
 
 def _in_double(matrix: Array) -> bool:
-    """Return whether a float32 matrix is decomposed in float64, as its own has no program."""
+    """Return whether a float32 matrix is decomposed in float64, as float32 does not compile."""
     enabled = jnp.result_type(float) == jnp.float64
     return enabled and matrix.dtype == jnp.float32 and not rules().mixed_svd
 

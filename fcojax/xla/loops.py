@@ -1,4 +1,4 @@
-"""Loops whose number of iterations is traced, or usual; bounds that stay scalars under ``vmap``."""
+"""Loops with a traced or a usual number of iterations; bounds that stay scalars under ``vmap``."""
 
 from collections.abc import Callable
 

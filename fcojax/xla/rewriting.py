@@ -1,9 +1,9 @@
-"""Convolutions and max pooling of any origin, in forms that are fast in loops.
+"""Replacement of convolutions and max pooling, of any library, by forms that are fast in loops.
 
 Layers of Flax, Haiku, Equinox or plain JAX call ``jax.lax``, whose convolutions XLA runs slowly
-inside loops on a CPU. Here a function is traced, and these equations of its jaxpr are exchanged for
-the forms of ``fcojax.xla.convolution``, also inside of jit, loops, branches,
-checkpoints and functions with derivatives of their own. Derivatives are those of the new forms.
+inside loops on a CPU. Here a function is traced, and these equations of its jaxpr are replaced by
+the forms of ``fcojax.xla.convolution``, also inside of jit, loops, branches, checkpoints and
+functions with derivatives of their own. Derivatives are those of the new forms.
 """
 
 import functools
@@ -31,7 +31,7 @@ _enabled = jax.make_user_context(True)
 
 
 def as_written() -> AbstractContextManager:
-    """Return a context in which convolutions and poolings stay as they are written.
+    """Return a context in which convolutions and poolings are not replaced.
 
     Example:
       >>> import fcojax
@@ -42,12 +42,12 @@ def as_written() -> AbstractContextManager:
 
 
 def fast_inside_loops(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Exchange the convolutions of a function, where the device's rules want it, and max poolings.
+    """Replace the max poolings of a function, and its convolutions if the device's rules say so.
 
     Apply it before differentiation. Windows of more than 128 entries are left unchanged, and so are
     groups of examples (``batch_group_count``), shardings of a result (``out_sharding``) and rules
     of custom derivatives, which are traced later. A function without any of these equations is
-    called as it is.
+    called unchanged.
 
     Args:
       function: any function of pytrees of arrays that JAX can trace.

@@ -95,8 +95,8 @@ _ACCELERATOR = Rules(
     double_lu=True,
     mixed_svd=True,
     gathers_by_source=False,
-    # A loop's counter and its other scalars take a launch each in every step. Compiling what is
-    # written out takes time in proportion.
+    # A loop's counter and its other scalars take a launch each in every step. The compile time
+    # grows with the number of unrolled equations.
     unrolled_equations=1000,
     few_kernels=True,
 )

@@ -166,6 +166,98 @@ def test_an_optimiser_as_it_is_equals_a_function_that_returns_it():
     assert np.abs(moved[0] - w).min() > 0.01
 
 
+def noise(seed):
+    """Noise from a key in the state; names and types of optax's own vary between its versions."""
+
+    def update(slopes, key, params=None):
+        key, draw = jax.random.split(key)
+        added = jax.random.normal(draw)
+        return jax.tree.map(lambda slope: slope + added.astype(slope.dtype), slopes), key
+
+    return optax.GradientTransformation(lambda params: jax.random.key(seed), update)
+
+
+LABELS = {"kernel": "many", "bias": "one"}
+CHAINS = {
+    "a schedule in a chain": lambda h: optax.chain(
+        optax.scale_by_adam(),
+        optax.scale_by_schedule(optax.warmup_cosine_decay_schedule(0.1, 1.0, 2, 6)),
+        optax.scale(-h.server_lr),
+    ),
+    "an optimiser for each leaf": lambda h: optax.multi_transform(
+        {"many": optax.adam(h.server_lr), "one": optax.set_to_zero()}, LABELS
+    ),
+    "decay of one leaf": lambda h: optax.chain(
+        optax.masked(optax.add_decayed_weights(0.1), {"kernel": True, "bias": False}),
+        optax.clip_by_global_norm(0.3),
+        optax.sgd(h.server_lr),
+    ),
+    "only finite steps": lambda h: optax.apply_if_finite(optax.adam(h.server_lr), 3),
+    "every other round": lambda h: optax.MultiSteps(
+        optax.adam(h.server_lr), 2
+    ).gradient_transformation(),
+    "numbers in the state": lambda h: optax.inject_hyperparams(optax.adam)(h.server_lr, b1=h.b1),
+    "its own rate": lambda h: optax.contrib.dowg(1.0),
+    "an average beside it": lambda h: optax.contrib.schedule_free_sgd(h.server_lr),
+    "noise": lambda h: optax.chain(noise(3), optax.sgd(h.server_lr)),
+    "curvature": lambda h: optax.scale_by_lbfgs(),
+}
+
+
+@slow
+@pytest.mark.parametrize("name", CHAINS)
+def test_the_server_steps_as_optax_does_by_hand(name):
+    """On the model's tree, whose leaves some chains treat apart; inside of a compiled round."""
+    algorithm = algorithms.fed_opt(federations.loss, hparams_type=Numbers, server=CHAINS[name])
+    numbers, w = Numbers(*map(jnp.float64, Numbers())), federations.start()
+    optimiser = CHAINS[name](numbers)
+    state, update = optimiser.init(w), promoting(optimiser.update)
+    server, _ = algorithm.init(numbers, w)
+    stepped, rng = jax.jit(algorithm.server_update), np.random.default_rng(0)
+    for _ in range(5):
+        upload = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape)), w)
+        server = stepped(numbers, server, upload, jnp.ones(()), KEY)
+        with jax.numpy_dtype_promotion("standard"):
+            updates, state = update(jax.tree.map(jnp.negative, upload), state, w)
+            w = optax.apply_updates(w, updates)
+        jax.tree.map(
+            functools.partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-14), server.params, w
+        )
+    assert not np.allclose(w["kernel"], federations.start()["kernel"], atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("side", "optimiser", "said"),
+    [
+        ("server", optax.lookahead(optax.sgd(0.1), 2, 0.5), "no attribute 'fast'"),
+        ("server", optax.MultiSteps(optax.sgd(0.1), 2), "pass one from optax"),
+        ("server", optax.polyak_sgd(), "argument: 'value'"),
+        ("server", optax.contrib.momo(), "argument: 'value'"),
+        ("server", optax.lbfgs(), "'value_fn'"),
+        ("client", optax.contrib.reduce_on_plateau(), "argument: 'value'"),
+        (
+            "client",
+            optax.chain(noise(0), optax.sgd(0.1)),
+            "which would be the same for all clients",
+        ),
+    ],
+)
+def test_optimisers_that_a_round_cannot_serve_are_refused(side, optimiser, said):
+    """Noise of the clients was the same in every client, and in every round."""
+    algorithm = algorithms.fed_opt(federations.loss, **{side: lambda hparams: optimiser})
+    with pytest.raises(ValueError, match=said) as refused:
+        fcojax.run(
+            algorithm,
+            algorithm.hparams_type(),
+            federations.start(),
+            population(),
+            KEY,
+            fcojax.local_steps(1),
+            num_rounds=1,
+        )
+    assert f"the optimiser of the {side}" in str(refused.value)
+
+
 def test_a_rate_that_no_optimiser_reads_is_no_hyperparameter():
     """A grid over it would have equal points."""
     fed_opt, loss = algorithms.fed_opt, federations.loss

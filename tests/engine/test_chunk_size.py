@@ -9,7 +9,7 @@ import fcojax
 from fcojax import algorithms, networks, problems
 from fcojax.engine.hparams import as_arrays
 from fcojax.engine.placement import chunk_size
-from fcojax.engine.placement.chunk_size import device_memory, needed_bytes, room
+from fcojax.engine.placement.chunk_size import device_memory, needed_bytes, usable_memory
 from fcojax.engine.plan import Program
 from fcojax.engine.stepper import advance_compiled
 from fcojax.xla.rules import backend, pretend, rules
@@ -34,7 +34,8 @@ def test_a_cpu_keeps_a_chunk_in_its_cache():
 def test_an_accelerator_takes_all_that_may_fit():
     data, work = equal_clients(100, 2, 3), fcojax.local_steps(1)
     with pretend("cuda", 16 * GIGABYTE):
-        assert (backend(), device_memory(), room()) == ("cuda", 16 * GIGABYTE, 8 * GIGABYTE)
+        assert (backend(), device_memory()) == ("cuda", 16 * GIGABYTE)
+        assert usable_memory() == 8 * GIGABYTE
         assert chunk_size.chunk_size(work, data, 1 << 17, 100) == 100
         # A program that may not fit and cannot be compiled counts as 256 times its arguments.
         assert chunk_size.chunk_size(work, data, 1 << 20, 100) == 32
@@ -127,7 +128,7 @@ def test_the_chosen_sizes_fit_into_memory(name):
     with pretend("cuda", of_problem.memory_of(8)):
         plan = of_problem.sized()
         assert plan.client_chunk_size >= 8
-        assert of_problem.peak(plan) <= room()
+        assert of_problem.peak(plan) <= usable_memory()
 
 
 def test_sizes_that_a_plan_names_are_kept():

@@ -110,7 +110,7 @@ def test_a_state_does_not_go_on_beyond_it():
 
 def test_what_does_not_count_rounds_refuses_a_limit():
     problem = fcojax.problems.lasso(num_clients=2, num_examples=4, dim=3, num_true=1)
-    with pytest.raises(ValueError, match="a path does not keep"):
+    with pytest.raises(ValueError, match="a path does not enforce"):
         fcojax.path(problem, fcojax.transforms.l1(), plan=plan())
 
 

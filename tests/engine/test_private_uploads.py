@@ -424,7 +424,7 @@ def test_the_fraction_is_that_of_the_denominator():
         state = fcojax.start(chosen, hparams, federations.start(), data(), KEY, plan)
         states.append(fcojax.advance(chosen, hparams, state, data(), plan, num_rounds=1)[0].server)
     for plain, private in zip(
-        jax.tree.leaves(states[0].slope), jax.tree.leaves(states[1].slope), strict=True
+        jax.tree.leaves(states[0].control), jax.tree.leaves(states[1].control), strict=True
     ):
         np.testing.assert_allclose(private, plain, atol=1e-7)
 

@@ -1,8 +1,7 @@
-"""A run that is killed repeatedly and an undisturbed one must be equal bit for bit.
+"""A run that signals end repeatedly and an undisturbed one must be equal bit for bit.
 
-The run, ``survivor.py``, has client state, sampled cohorts, lost uploads and a codec with
-residuals. It is killed at random moments, from the first import to the last figure, and started
-again with the same command until it is done.
+It ends at random moments, from the first import to the last figure, and is started again with the
+same command until it is done. Only times may differ.
 """
 
 import contextlib
@@ -10,105 +9,124 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 
 
-def command(workdir: pathlib.Path, quick: bool) -> list[str]:
-    """The run, with a checkpoint every other moment."""
-    arguments = [f"--workdir={workdir}", "--checkpoint_every=0.2", *(["--quick"] if quick else [])]
-    config = "--config=tests/experiments/survivor.py"
-    return [sys.executable, "-m", "experiments.run", config, *arguments]
-
-
-def start(workdir: pathlib.Path, quick: bool) -> subprocess.Popen:
+def start(config: str, workdir: pathlib.Path) -> subprocess.Popen:
+    """The quick run, with a checkpoint every other moment."""
+    arguments = [f"--config={config}", f"--workdir={workdir}", "--checkpoint_every=0.2", "--quick"]
     environment = {"JAX_COMPILATION_CACHE_DIR": os.fspath(ROOT / ".jax_cache")} | os.environ
-    return subprocess.Popen(
-        command(workdir, quick),
-        cwd=ROOT,
-        env=environment,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    # A shell ignores SIGINT for programs in the background, and so would what they start.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-m", "experiments.run", *arguments],
+            cwd=ROOT,
+            env=environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
-def kill_and_resume(workdir: pathlib.Path, kills: int, number: int, seed: int, quick: bool) -> dict:
-    """Kills the run so often and lets it finish; what was seen on the way."""
-    rng = random.Random(seed)
-    codes: dict[int, int] = {}
-    slowest = 0.0
-    said = []
-    done = 0
-    while codes.get(0, 0) == 0:
-        with start(workdir, quick) as process:
-            if done < kills:
-                # From the imports to some way into the rounds, wherever the last one got to.
+def interrupt_and_resume(
+    config: str, workdir: pathlib.Path, names: Sequence[str], seed: int, latest: float
+) -> dict[str, Any]:
+    """Sends the signals, each within so many seconds of a start, and then lets the run finish.
+
+    A run that is done before its signal starts over in an empty folder.
+    """
+    rng, left = random.Random(seed), [signal.Signals[f"SIG{name}"] for name in names]
+    codes: list[int] = []
+    slowest, said, is_done = 0.0, set(), False
+    while left or not is_done:
+        started = time.monotonic()
+        with start(config, workdir) as process:
+            if left:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(rng.uniform(0.5, 6.0 if quick else 11.0))
-                if process.poll() is None:
-                    process.send_signal(number)
-                    done += 1
+                    process.wait(rng.uniform(0.5, latest))
+            expected = [0, 1]  # 1: the best point of every algorithm diverged
+            if left and process.poll() is None:
+                number = left.pop(0)
+                process.send_signal(number)
+                expected += [-number, 128 + number]
             began = time.monotonic()
             _, errors = process.communicate(timeout=900)
-            if process.returncode != 0:
-                slowest = max(slowest, time.monotonic() - began)
-            codes[process.returncode] = codes.get(process.returncode, 0) + 1
-            said += [line for line in errors.splitlines() if "took over" not in line]
-            if process.returncode not in (0, -number, 128 + number):
-                raise SystemExit("\n".join(["the run ended by itself:", *said[-3:]]))
-    return {
-        "kills": done,
-        "exit_codes": codes,
-        "slowest_s": round(slowest, 2),
-        "said": sorted(set(said)),
-    }
+            is_done = process.returncode in (0, 1)
+        if process.returncode not in expected:
+            raise AssertionError(f"{config} ended with {process.returncode}: {errors}")
+        codes.append(process.returncode)
+        if is_done and left:
+            # The whole run compiled, and this one may have read its programs from the disk.
+            latest = min(latest, 0.8 * (began - started))
+            shutil.rmtree(workdir)
+        elif not is_done:
+            slowest = max(slowest, time.monotonic() - began)
+        # While Python imports, before the command has begun, Ctrl-C ends it with a traceback.
+        if process.returncode != -signal.SIGINT:
+            said |= {line for line in errors.splitlines() if "took over" not in line}
+    return {"exit_codes": codes, "slowest_s": round(slowest, 2), "said": sorted(said)}
+
+
+def untimed(value: Any) -> Any:
+    """The value without what is measured in seconds."""
+    if isinstance(value, dict):
+        return {name: untimed(part) for name, part in value.items() if "seconds" not in name}
+    return [untimed(part) for part in value] if isinstance(value, list) else value
 
 
 def differences(one: pathlib.Path, other: pathlib.Path) -> list[str]:
     """What two workdirs of the same run do not have in common, but for times."""
     found = []
-    rows = [(folder / "rows.jsonl").read_text("utf-8").splitlines() for folder in (one, other)]
-    if rows[0] != rows[1]:
+    rows, summaries = [], []
+    for folder in (one, other):
+        lines = (folder / "rows.jsonl").read_text("utf-8").splitlines()
+        rows.append([untimed(json.loads(line)) for line in lines])
+        summary = json.loads((folder / "summary.json").read_text("utf-8"))
+        # Hashes of files that have seconds in them.
+        summaries.append({**untimed(summary), "fingerprint": None, "rows": None})
+    # As text, in which every bit of a number shows and NaN equals itself.
+    if json.dumps(rows[0]) != json.dumps(rows[1]):
         found.append(f"rows: {len(rows[0])} and {len(rows[1])}")
-    summaries = [
-        json.loads((folder / "summary.json").read_text("utf-8")) for folder in (one, other)
-    ]
-    for summary in summaries:
-        del summary["fingerprint"]  # of the seconds too
-        for entry in summary["algorithms"].values():
-            del entry["seconds"]
-    if summaries[0] != summaries[1]:
+    texts = [json.dumps(summary, sort_keys=True) for summary in summaries]
+    if texts[0] != texts[1]:
         found.append("summary")
-    for path in sorted((one / "models").iterdir()):
-        arrays = [np.load(folder / "models" / path.name) for folder in (one, other)]
+    models = [sorted(path.name for path in folder.glob("models/*")) for folder in (one, other)]
+    if models[0] != models[1]:
+        found.append("names of models")
+    for name in models[0]:
+        arrays = [np.load(folder / "models" / name) for folder in (one, other)]
         if set(arrays[0]) != set(arrays[1]) or any(
-            arrays[0][name].tobytes() != arrays[1][name].tobytes() for name in arrays[0]
+            arrays[0][leaf].tobytes() != arrays[1][leaf].tobytes() for leaf in arrays[0]
         ):
-            found.append(f"model {path.name}")
+            found.append(f"model {name}")
     return found
 
 
-def measure(kills: int, name: str, seed: int, quick: bool) -> dict:
-    """Runs both and compares them."""
+def measure(
+    config: str, names: Sequence[str], seed: int, latest: float | None = None
+) -> dict[str, Any]:
+    """Runs both and compares them; signals come within the seconds of the whole run by default."""
     with tempfile.TemporaryDirectory() as place:
         whole, broken = pathlib.Path(place) / "whole", pathlib.Path(place) / "broken"
-        with start(whole, quick) as process:
+        began = time.monotonic()
+        with start(config, whole) as process:
             _, errors = process.communicate(timeout=900)
-        assert process.returncode == 0, errors
-        number = signal.Signals[f"SIG{name}"]
-        seen = kill_and_resume(broken, kills, number, seed, quick)
-        return {
-            "signal": name,
-            "seed": seed,
-            **seen,
-            "rows": len((whole / "rows.jsonl").read_text("utf-8").splitlines()),
-            "differences": differences(whole, broken),
-        }
+        assert process.returncode in (0, 1), errors
+        latest = latest or 0.8 * (time.monotonic() - began)
+        seen = interrupt_and_resume(config, broken, names, seed, latest)
+        rows = len((whole / "rows.jsonl").read_text("utf-8").splitlines())
+        return {**seen, "rows": rows, "differences": differences(whole, broken)}

@@ -40,6 +40,33 @@ def test_an_error_behind_another_is_told():
 
 
 @pytest.mark.slow
+def test_a_signal_in_the_callback_of_a_weak_reference_leaves_no_traceback():
+    """Python prints and drops what is raised there; the process ends by itself after patience."""
+    found = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import os, signal, time, weakref\n"
+            "from experiments.process.errors import silence_orbax_threads\n"
+            "from experiments.process.signals import watched\n"
+            "class Kept: pass\n"
+            "silence_orbax_threads()\n"
+            "with watched():\n"
+            "  kept = Kept()\n"
+            "  link = weakref.ref(kept, lambda _: os.kill(os.getpid(), signal.SIGTERM))\n"
+            "  del kept\n"
+            "  time.sleep(60)\n",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 128 + signal.SIGTERM
+    assert "stopped by SIGTERM" in found.stderr and "Traceback" not in found.stderr
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_stops_here_or_where_it_may(number):
     before = signal.getsignal(number)

@@ -239,26 +239,38 @@ def test_jobs_of_several_tasks_are_known(monkeypatch, around, several):
     assert distributed.is_job_of_several() == several
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_process_whose_others_never_come_ends_in_a_sentence(index):
+    program = (
+        "from experiments.process import distributed\n"
+        "distributed._TOGETHER = 2\n"
+        f"distributed.connect({coordinator()!r}, 2, {index})\n"
+    )
+    codes, said = ended([begun([sys.executable, "-c", program])], 60)
+    assert codes == [distributed.GONE] and "did not find each other" in said[0], said
+
+
 ON_DISK = """
 import os, pathlib
 import fcojax
 from configs import lasso
 from configs.lasso import get_config, quick
-from fcojax.problems import stored
+from fcojax.engine.placement import mesh
 
-FOLDER, read_rows = pathlib.Path({folder!r}), stored.read_rows
+FOLDER, padded_rows = pathlib.Path({folder!r}), mesh._padded_rows
 
 def problem(config):
     return lasso.EXPERIMENT.problem(config)._replace(train=fcojax.open_clients(FOLDER / "clients"))
 
-def told_of(array, starts, sizes, out):
-    if array.ndim == 2:
+def told_of(leaf, start, end, num_rows):
+    if leaf.ndim == 2:
         with open(FOLDER / f"read {{os.getpid()}}", "a") as file:
-            print(*starts, *sizes, file=file)
-    read_rows(array, starts, sizes, out)
+            print(start, end - start, file=file)
+    return padded_rows(leaf, start, end, num_rows)
 
-if read_rows.__name__ == "read_rows":  # the file is run more than once
-    stored.read_rows = told_of
+if padded_rows.__name__ == "_padded_rows":  # the file is run more than once
+    mesh._padded_rows = told_of
 EXPERIMENT = lasso.EXPERIMENT._replace(problem=problem)
 """
 

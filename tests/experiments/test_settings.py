@@ -90,7 +90,7 @@ def test_a_codec_that_an_algorithm_cannot_have_is_refused_before_any_runs():
         batch_size=2,
         codec="top_k:3,ef21",
     )
-    with pytest.raises(ValueError, match="adds up its uploads"):
+    with pytest.raises(ValueError, match="server step depends on fraction"):
         build(SWEEP, tiny, resolve(tiny, SWEEP), SWEEP.problem(tiny), SWEEP.penalty(tiny))
 
 

@@ -42,6 +42,7 @@ ROWS = {
     "fed_mid_osp": Row(euclidean(l1())),
     "fed_dual_avg": Row(euclidean(l1())),
     "fed_dual_avg_osp": Row(euclidean(l1())),
+    "fed_dual_avg_tracking": Row(euclidean(l1())),
     # These weight their steps, or extrapolate by one step.
     "fast_fed_dual_avg": Row(euclidean(l1()), descends=False),
     "mc_fed_dual_avg": Row(euclidean(l1()), descends=False),

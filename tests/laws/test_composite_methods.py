@@ -68,7 +68,7 @@ def mean(rows):
 
 
 def slopes_kept(server, clients):
-    return server.slope, mean(clients)
+    return server.control, mean(clients)
 
 
 def offers_kept(server, clients):
@@ -76,7 +76,7 @@ def offers_kept(server, clients):
 
 
 def slopes_at(w, gradients, common):
-    return {"point": w, "slope": common}, gradients
+    return {"point": w, "control": common}, gradients
 
 
 def shifts_at(w, gradients, common):
@@ -87,13 +87,13 @@ def shifts_at(w, gradients, common):
 
 def normals_at(w, gradients, common):
     """Walks of the normal map stand still on average, so the slopes' mean is zero."""
-    point = {"point": w - BY.prox_step * common, "slope": 0 * w}
+    point = {"point": w - BY.prox_step * common, "control": 0 * w}
     return point, gradients - common
 
 
 def settled_at(w, gradients, common):
     """And so do SCAFFOLD's with a prox in each step, whose slopes hold a common subgradient."""
-    return {"point": w, "slope": 0 * w}, gradients - common
+    return {"point": w, "control": 0 * w}, gradients - common
 
 
 def duals_at(w, gradients, common):

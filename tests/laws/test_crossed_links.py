@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax import uploads
+from fcojax import privacy, robust, uploads
 from fcojax.algorithms import fed_avg
 from fcojax.extend import Uploads
 from tests.support import federations
@@ -32,6 +32,13 @@ UPLOADS = {
     "drive": Uploads(uploads.compressed(uploads.drive())),
     "swept rand_k": Uploads(uploads.compressed(uploads.rand_k(lambda h: h.share))),
     "ef14 of swept top_k": Uploads(uploads.ef14(uploads.top_k(lambda h: h.share))),
+    "ef14 and a median": Uploads(uploads.ef14(TOP), robust.averaged(robust.median())),
+    "krum": Uploads(None, robust.averaged(robust.krum(0.2), before=robust.bucketing(2))),
+    "noise": Uploads(None, privacy.gaussian(0.05, noise=0.5)),
+    "quantised, then noise": Uploads(
+        uploads.compressed(uploads.qsgd(3)), privacy.gaussian(0.05, noise=0.5)
+    ),
+    "a running bound": Uploads(uploads.ef14(TOP), fcojax.norm_quantile(0.7, start=0.5)),
 }
 BROADCASTS = {"whole": None, "top_k": TOP}
 COHORTS = {

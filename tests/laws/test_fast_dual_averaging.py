@@ -114,45 +114,46 @@ def into_l1_ball(v, radius):
     return soft(v, high) if np.abs(v).sum() > radius else v
 
 
-def staged_model(anchor, total, b, threshold, centre, radius, gradients):
-    """The mirror step, and then the projection on the ball around the centre."""
-    moved = soft((anchor - gradients / total) / b, threshold) - centre
-    return centre + into_l1_ball(moved, radius)
+def staged_as_published(
+    radius, factors, stage_rounds, setting=STEPS, project=None, largest=np.inf, num_rounds=8
+):
+    """Weights r K that stand still in a round, and centres at the server's points only.
 
-
-def staged_as_published(radius, factors, stage_rounds, num_rounds=8):
-    """Weights r K that stand still in a round, and centres at the server's points only."""
+    With ``project`` psi is a set, whose radius takes the place of lambda. Uploads above ``largest``
+    are left out, and a round without uploads does not count.
+    """
     mu, gamma, num_steps = 0.3, 20.0, 3
-    w, found = START, []
-    for index, cohort in enumerate(drawn(STEPS, num_rounds)):
-        stage = min(index // stage_rounds, len(factors) - 1)
-        if index % stage_rounds == 0 and index // stage_rounds < len(factors):
-            centre, points, gradients, r = w, w.copy(), np.zeros(4), 0
-        r += 1
-        b = mu / 2 + gamma / (r * num_steps)
-        bound = radius * 2 ** (len(factors) - 1 - stage)
+    w, stage, counted, found = START, -1, 0, []
 
-        read = functools.partial(
-            staged_model,
-            mu / 2 * points / r + gamma * centre / (r * num_steps),
-            r * num_steps,
-            b,
-            SCALE * factors[stage] / b,
-            centre,
-            bound,
-        )
-        ends = []
-        for member, _, batches in cohort:
+    def read(gradients, points, r):
+        """The minimiser without the ball, and then its projection on the ball around the centre."""
+        total, strength = r * num_steps, SCALE * factors[stage]
+        b = mu / 2 * total + gamma
+        v = (mu / 2 * num_steps * points + gamma * centre - gradients) / b
+        v = project(v, strength) if project else soft(v, strength * total / b)
+        return centre + into_l1_ball(v - centre, radius * 2 ** (len(factors) - 1 - stage))
+
+    for cohort in [*drawn(setting, num_rounds), []]:
+        due = min(counted // stage_rounds, len(factors) - 1)
+        if due > stage:
+            stage, centre, points, gradients, r = due, w, np.zeros(4), np.zeros(4), 0
+            w = read(gradients, points, r)
+        found.append(w)
+        ends, shares = [], []
+        for member, share, batches in cohort:
             g, x = gradients, w
             for rows, real in batches:
                 g = g + slope(x, member, rows, real)
-                x = read(g)
-            ends.append(g)
-        gradients = np.average(ends, axis=0, weights=[share for _, share, _ in cohort])
-        w = read(gradients)
-        points = points + w
-        found.append(w)
-    return np.array(found)
+                x = read(g, points + w, r + 1)
+            moved = (mu / 2 * num_steps * w + gradients - g) / gamma
+            if share > 0 and np.linalg.norm(moved) <= largest:
+                ends.append(g)
+                shares.append(share)
+        if ends:
+            gradients = np.average(ends, axis=0, weights=shares)
+            points, r, counted = points + w, r + 1, counted + 1
+            w = read(gradients, points, r)
+    return np.array(found[1:])
 
 
 @pytest.mark.slow
@@ -169,6 +170,33 @@ def test_stages_restart_as_published(radius):
         stage_rounds=2.0,
     )
     published = staged_as_published(radius, (4.0, 2.0, 1.0), 2)
+    np.testing.assert_allclose(ours, published, rtol=0, atol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("radius", [0.05, 0.4])
+def test_where_psi_is_a_set_a_stage_starts_at_the_projection_of_its_centre(radius):
+    """The start is outside of the set, and so is the centre of each stage in the next, smaller one.
+
+    Cohorts come from a trace, uploads are lost, and some are beyond a bound; a round has none.
+    """
+    cohort = fcojax.dropout(fcojax.from_trace([[0, 2, 3], [1, 4], [0, 1, 2, 3, 4], [2], [0]]), 0.4)
+    setting = (fcojax.local_steps(3, 2), cohort)
+    ours = models(
+        "mc_fed_dual_avg",
+        (*setting, None, fcojax.norm_bound(0.16)),
+        num_rounds=12,
+        mirror=euclidean(l1_ball()),
+        options=(("penalty_factors", (16.0, 8.0, 4.0)), ("ball", l1_ball())),
+        client_lr=0.05,
+        strong_convexity=0.3,
+        radius=radius,
+        stage_rounds=2.0,
+    )
+    published = staged_as_published(
+        radius, (16.0, 8.0, 4.0), 2, setting, into_l1_ball, 0.16, num_rounds=12
+    )
+    assert np.any(np.all(np.diff(published, axis=0) == 0, axis=1))
     np.testing.assert_allclose(ours, published, rtol=0, atol=1e-12)
 
 

@@ -100,6 +100,36 @@ def test_a_lasso_of_each_column_replaces_the_inverse():
 MODEL = {"kernel": jnp.zeros(6), "bias": jnp.array(0.0)}
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", LOSSES)
+def test_in_single_precision_units_of_features_do_not_matter(kind):
+    """A table as it comes, with ages, counts and an intercept; 2000 +- 0.1 says too little."""
+    rng = np.random.default_rng(0)
+    drawn = rng.normal(size=(400, 4))
+    effects = np.array([1.0, -0.5, 0.1, 0.0]) / (2 if kind == "poisson" else 1)
+    z = drawn @ effects
+    y = {
+        "linear": lambda: z + rng.normal(size=400),
+        "logistic": lambda: rng.binomial(1, 1 / (1 + np.exp(-z))),
+        "poisson": lambda: rng.poisson(np.exp(z)),
+    }[kind]()
+    centre, unit = np.array([50.0, 1e5, 0.0, 5.0]), np.array([10.0, 1e4, 0.01, 1.0])
+
+    def found(dtype, centre, unit):
+        rows = {"x": (centre + unit * drawn).astype(dtype), "y": y.astype(dtype)}
+        problem = getattr(problems, kind)(fcojax.from_rows(rows, [150, 250], weights="examples"))
+        model = {"kernel": effects / unit, "bias": -np.sum(centre * effects / unit)}
+        model = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), model)
+        of = intervals(problem, model)
+        return [np.asarray(ravel_pytree(part)[0], float) for part in (of.estimate, of.error)]
+
+    single, double = (found(dtype, centre, unit) for dtype in (np.float32, np.float64))
+    assert np.abs((single[0] - double[0]) / double[1]).max() < 1e-4
+    np.testing.assert_allclose(single[1], double[1], rtol=1e-3)
+    with pytest.raises(ValueError, match="5 parameters is singular in float32; centre the feat"):
+        found(np.float32, np.array([2000.0, 0.0, 0.0, 0.0]), np.array([0.1, 1.0, 1.0, 1.0]))
+
+
 def test_refusals():
     random = problems.RandomLoss(lambda params, rows, key: rows["y"])
     for loss in (random, cox_loss):
@@ -114,8 +144,9 @@ TRUTH = jnp.array([1.0, -0.5, 0.1, 0.05, 0.0, 0.0, 0.0, 0.0])
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
 @pytest.mark.parametrize("kind", LOSSES)
-def test_intervals_of_a_thousand_federations_hold_the_truth_as_often_as_they_say(kind):
+def test_intervals_of_a_thousand_federations_hold_the_truth_as_often_as_they_say(kind, dtype):
     """Four sites of 150 rows whose features differ: strong, weak and no effects, debiased.
 
     The refit has its support fixed to that of the truth. On a support that the lasso chose on the
@@ -137,16 +168,19 @@ def test_intervals_of_a_thousand_federations_hold_the_truth_as_often_as_they_say
             "logistic": lambda: jax.random.bernoulli(keys[2], jax.nn.sigmoid(z)).astype(z.dtype),
             "poisson": lambda: jax.random.poisson(keys[2], jnp.exp(z)).astype(z.dtype),
         }[kind]()
-        rows, weights = {"x": x, "y": y}, jnp.full(z.shape, 1 / z.size)
+        rows, weights = (
+            {"x": x.astype(dtype), "y": y.astype(dtype)},
+            jnp.full(z.shape, 1 / z.size, dtype),
+        )
 
         def model(w):
-            return {"kernel": w, "bias": jnp.zeros(())}
+            return {"kernel": w, "bias": jnp.zeros((), dtype)}
 
         def lasso(_, w):
             slope = jax.grad(lambda w: jnp.mean(loss(model(w), rows)))(w)
             return soft_threshold(w - 0.5 * slope, 0.5 * STRENGTH)
 
-        found = jax.lax.fori_loop(0, 200, lasso, jnp.zeros(DIM))
+        found = jax.lax.fori_loop(0, 200, lasso, jnp.zeros(DIM, dtype))
         everything, support = jnp.ones(DIM + 1, bool), jnp.append(True, TRUTH != 0)
         estimates = [debiased(loss, model(found), rows, weights, everything)]
         unravel = ravel_pytree(model(found))[1]
@@ -158,7 +192,7 @@ def test_intervals_of_a_thousand_federations_hold_the_truth_as_often_as_they_say
             start = jnp.where(kept, ravel_pytree(model(found))[0], 0)
             flat = jax.lax.fori_loop(0, 5, newton, start)
             estimates.append(debiased(loss, unravel(flat), rows, weights, kept))
-        truth = jnp.append(0.0, TRUTH)
+        truth = jnp.append(0.0, TRUTH).astype(dtype)
         covers = [
             jnp.abs(estimate - truth) <= 1.959964 * jnp.sqrt(jnp.diagonal(covariance))
             for estimate, covariance, _ in estimates

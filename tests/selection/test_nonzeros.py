@@ -110,6 +110,52 @@ def test_entries_that_enter_at_once_give_two_neighbours_and_the_sparser_is_chose
     np.testing.assert_allclose(least.strengths, 0.3 * 2, rtol=1e-6)
 
 
+def cox_slope(data, w):
+    """The gradient of the stratified partial likelihood by the book, with ties as in Breslow."""
+    slope, start = np.zeros(w.size), 0
+    for size in data.sizes.tolist():
+        x, time, event = (
+            np.asarray(data.examples[name])[start : start + size] for name in ("x", "time", "event")
+        )
+        for i in np.flatnonzero(event):
+            at_risk = time >= time[i]
+            risk = np.exp(x[at_risk] @ w)
+            slope += risk @ x[at_risk] / risk.sum() - x[i]
+        start += size
+    return slope / start
+
+
+@pytest.mark.slow
+def test_a_cox_model_has_as_many_nonzeros_as_asked_and_is_the_minimiser():
+    """Two sites, censored times and ties; each count is that of an optimal model by the book."""
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(90, 8))
+    hazard = np.exp(x @ np.array([1.2, -0.9, 0.6, 0.3, 0, 0, 0, 0]))
+    times, censored = rng.exponential(1 / hazard), rng.exponential(2.0, size=90)
+    rows = {
+        "x": x,
+        "time": np.ceil(20 * np.minimum(times, censored)),
+        "event": (times <= censored).astype(int),
+    }
+    data = fcojax.from_rows(rows, [55, 35], weights="examples")
+    problem, numbers = problems.cox(data), []
+    for count in (1, 4):
+        found = fcojax.path(problem, l1(), nonzeros=count, tolerance=1e-5)
+        assert found.search is not None and bool(found.outcome.solved.all())
+        for strength, model in zip(found.strengths, np.asarray(found.models), strict=True):
+            slope, kept = cox_slope(data, model), model != 0
+            np.testing.assert_allclose(slope[kept], -strength * np.sign(model[kept]), atol=1e-3)
+            assert np.abs(slope).max() <= strength + 1e-3
+        counts = np.count_nonzero(found.models, axis=1).tolist()
+        assert counts == [count] if found.search.reached else counts[0] < count < counts[1]
+        numbers.append(found.search.reached)
+    assert any(numbers)
+    chosen = fcojax.select(problem, l1(), by=nonzeros(4))
+    assert np.count_nonzero(chosen.refit) == np.count_nonzero(chosen.model) <= 4
+    slope = cox_slope(data, np.asarray(chosen.refit))
+    np.testing.assert_allclose(slope[np.asarray(chosen.refit) != 0], 0, atol=1e-3)
+
+
 @pytest.mark.slow
 def test_the_ledger_of_a_search_counts_rounds_and_checks():
     found = fcojax.path(problems.linear(population()), PENALTY, nonzeros=3)
@@ -139,7 +185,7 @@ def test_refusals(arguments, message):
 
 
 def test_targets_that_contradict_themselves():
-    with pytest.raises(ValueError, match="pass per for entries alone"):
+    with pytest.raises(ValueError, match="pass per only for entries"):
         nonzeros(2, per="row", of="rank")
     with pytest.raises(ValueError, match="of is 'entries'"):
         nonzeros(2, axis=0)

@@ -68,7 +68,7 @@ def test_lasso_path_and_ledger_against_scikit_learn():
     [
         ({"penalty": monotone()}, "no scale_max"),
         ({"strengths": [-1.0]}, "at least 0"),
-        ({"strengths": []}, "a list of them"),
+        ({"strengths": []}, "a list of numbers"),
         ({"method": lambda loss: fcojax.algorithms.fed_avg(loss)}, "no penalty_scale"),
     ],
 )

@@ -35,7 +35,7 @@ REFUSED = {
     "an exponent of a norm above 2": (lambda: transforms.p_norm(2.5), "p is 2.5"),
     "an unknown retraction": (lambda: transforms.stiefel(retraction="cayley"), "'polar', 'qr'"),
     "a factory": (lambda: transforms.euclidean(l1), "call it: l1"),
-    "no groups": (lambda: transforms.group_l2(), "pass one of them"),
+    "no groups": (lambda: transforms.group_l2(), "pass exactly one"),
     "masked labels": (
         lambda: transforms.group_l2(labels=np.ma.masked_array([0, 1], [False, True])),
         "a masked",

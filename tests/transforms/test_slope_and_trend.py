@@ -78,7 +78,7 @@ def test_beyond_its_largest_scale_a_trend_is_the_best_polynomial():
 def test_refusals():
     with pytest.raises(ValueError, match="increase somewhere; pass them in decreasing order"):
         slope(np.array([1.0, 2.0, 0.5]))
-    with pytest.raises(ValueError, match="pass w_1 > 0 to w_p >= 0"):
+    with pytest.raises(ValueError, match="need w_1 > 0 and w_p >= 0"):
         slope(np.zeros(3))
     with pytest.raises(ValueError, match="2 weights for 3 entries; pass one for each"):
         slope(np.array([2.0, 1.0])).prox(jnp.ones(3), 1.0, 1.0)

@@ -58,6 +58,9 @@ _LINES = (
     Line(algorithms.fed_dual_avg, "fed_dual_avg", "fed_dual_avg", "a mirror map"),
     Line(algorithms.fed_dual_avg_osp, "fed_dual_avg_osp", "osp", "a mirror map"),
     Line(
+        algorithms.fed_dual_avg_tracking, "fed_dual_avg_tracking", "dual_tracking", "a mirror map"
+    ),
+    Line(
         algorithms.fast_fed_dual_avg, "fast_fed_dual_avg", "fast", "strong convexity, a mirror map"
     ),
     Line(algorithms.fed_exp, "fed_exp", "fed_exp"),

@@ -93,6 +93,13 @@ METHODS = {
     "osp": Method(
         "FedDualAvg-OSP", "fed_dual_avg_osp", "", _mirrored("fed_dual_avg_osp"), exact=None
     ),
+    "dual_tracking": Method(
+        "FedDualAvg, tracking",
+        "fed_dual_avg_tracking",
+        "--",
+        _mirrored("fed_dual_avg_tracking"),
+        claimed=False,
+    ),
     "fast": Method(
         "Fast-FedDualAvg",
         "fast_fed_dual_avg",

@@ -41,7 +41,7 @@ EXPERIMENT = Study(
         CountOrZero: "seed data_seed",
         Positive: "concentration tolerance",
         Share: "l1_fraction group_fraction least",
-        str: "groups data_dir features target client names drop time event",
+        str: "groups data_dir features target client names missing drop time event",
         str | None: "codec",
         float: "positive_above",
     },

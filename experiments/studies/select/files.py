@@ -3,8 +3,10 @@
 import csv
 import importlib
 import pathlib
+import re
 import unicodedata
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,8 +18,24 @@ from fcojax.datasets.reading import Foreign, reading
 from fcojax.problems import SparseRows, sparse_rows
 
 _MOST_ENTRIES = 1 << 25  # of a dense matrix: four copies in double precision are a gigabyte
-# What pandas, R, SAS and SQL write for a missing value; other texts are refused as no number.
-_MISSING = ("", "NA", "N/A", "NULL", "null", "?", ".")
+# What other programs write for a missing value, in any case; other texts are refused as no number.
+_MISSING = ("", "na", "n/a", "#n/a", "nan", "null", "none", "?", ".")
+# What pandas reads files of other programs with.
+_READERS = {
+    ".json": "read_json",
+    ".jsonl": "read_json",
+    ".xls": "read_excel",
+    ".ods": "read_excel",
+    ".tsv": "read_table",
+    ".feather": "read_feather",
+    ".dta": "read_stata",
+    ".sav": "read_spss",
+    ".sas7bdat": "read_sas",
+    ".xpt": "read_sas",
+    ".html": "read_html",
+    ".xml": "read_xml",
+}
+_CONTROL = re.compile(r"[\0-\x08\x0e-\x1f]")  # other than those of white space
 _INDEX = ("", "Unnamed: 0", "__index_level_0__")  # names of an index that pandas wrote
 _MOST_FEATURES = 100_000_000  # their names take ten gigabytes
 _NPZ = "a numpy npz file"
@@ -43,21 +61,29 @@ class Table(NamedTuple):
 
 
 def read(config: Config) -> Table:
-    """Return the table in ``config.data_dir``: an npz, CSV, Parquet or LIBSVM file, or its folder.
+    """Return the table in ``config.data_dir``: the path of a file, or of the folder with it.
 
-    In an npz file ``features``, ``target`` and ``client`` name arrays; ``names`` names the array of
-    feature names and, after a comma, the array of client names. Sparse features F are four arrays:
-    ``F_data``, ``F_indices``, ``F_indptr`` and ``F_shape``. In a CSV or Parquet file they name
-    columns, and an empty ``features`` means all others. Any other file is read as LIBSVM text, and
-    ``client`` names a file beside it with one id per line. ``client`` is empty without sites.
+    Files are npz, CSV, Parquet, Excel or LIBSVM text. In an npz file ``features``, ``target`` and
+    ``client`` name arrays; ``names`` names the array of feature names and, after a comma, the array
+    of client names. Sparse features F are four arrays: ``F_data``, ``F_indices``, ``F_indptr`` and
+    ``F_shape``. In a CSV, Parquet or Excel file they name columns, and an empty ``features`` means
+    all others. Any other file is read as LIBSVM text, and ``client`` names a file beside it with
+    one id a line. ``client`` is empty without sites.
     """
     path = _single_file(pathlib.Path(config.data_dir))
-    if path.suffix == ".csv":
-        return _of_csv(path, config)
-    if path.suffix == ".parquet":
-        return _of_parquet(path, config)
+    if path.suffix in _WITH_COLUMNS:
+        return _WITH_COLUMNS[path.suffix](path, config)
+    if path.suffix in _READERS:
+        raise ValueError(
+            f"{path} is read by pandas.{_READERS[path.suffix]} and not here; write the frame as "
+            "CSV, frame.to_csv(FILE, index=False)."
+        )
     if config.loss == "cox":
         raise ValueError(f"loss is cox but {path.name} has no columns; pass a CSV or Parquet file.")
+    if config.missing:
+        raise ValueError(
+            f"missing is {config.missing!r} but {path.name} has no texts; write NaN in its place."
+        )
     table = _of_npz(path, config) if path.suffix == ".npz" else _of_libsvm(path, config)
     drop = _dropped(path, table.names, config)
     kept = np.array([name not in drop for name in table.names])
@@ -71,15 +97,13 @@ def read(config: Config) -> Table:
 def _single_file(path: pathlib.Path) -> pathlib.Path:
     if path.is_file():
         return path
-    found = sorted(
-        file
-        for file in path.glob("*")
-        if file.suffix in (".npz", ".csv", ".parquet", ".svm", ".libsvm") or not file.suffix
-    )
+    suffixes = (*_WITH_COLUMNS, ".npz", ".svm", ".libsvm", "")
+    found = sorted(file for file in path.glob("*") if file.suffix in suffixes and file.is_file())
     if len(found) != 1:
+        what = f"has {len(found)} files" if path.is_dir() else "is no file and no folder"
         raise ValueError(
-            f"data_dir is {str(path)!r}, which has {len(found)} files; pass the path of one "
-            "npz, CSV, Parquet or LIBSVM file."
+            f"data_dir is {str(path)!r}, which {what}; pass the path of one npz, CSV, Parquet, "
+            "Excel or LIBSVM file."
         )
     return found[0]
 
@@ -154,24 +178,29 @@ def _dense_if_small(x: SparseRows) -> np.ndarray | SparseRows:
 
 
 class _Column(NamedTuple):
-    """A column of a file: its cells, empty if missing, and the place of each in words."""
+    """A column of a file: its cells, the place of each in words, and what stands for no value."""
 
     name: str
     cells: Sequence[Any]
     places: Sequence[str]
+    missing: frozenset[str]
 
     def numbers(self, advice: str) -> np.ndarray:
         """Return the cells as numbers, NaN if missing; ``advice`` ends the message of an error."""
         found = np.full(len(self.cells), np.nan)
         for row, cell in enumerate(self.cells):
-            if cell in _MISSING:
+            if str(cell).casefold() in self.missing:
                 continue
             try:
-                found[row] = float(cell)
+                if "_" in str(cell):  # Python reads 1_000 as a number
+                    raise ValueError
+                number = float(cell)
             except (TypeError, ValueError):
                 raise self._error(row, f"{str(cell)!r}, which is not a number", advice) from None
-            if np.isinf(found[row]):
+            if np.isinf(number):
                 raise self._error(row, f"{str(cell)!r}, which is not finite", advice)
+            if repr(number) not in self.missing:
+                found[row] = number
         return found
 
     def words(self) -> np.ndarray:
@@ -183,8 +212,8 @@ class _Column(NamedTuple):
         first: dict[str, str] = {}
         found = []
         for row, cell in enumerate(self.cells):
-            name = unicodedata.normalize("NFC", str(cell)).strip()
-            if name in _MISSING:
+            name = _plain(cell)
+            if name.casefold() in self.missing:
                 given = repr(name) if name else "empty"
                 raise self._error(row, given, "name the site or remove the row")
             same = first.setdefault(_as_number(name).casefold(), name)
@@ -195,6 +224,16 @@ class _Column(NamedTuple):
 
     def _error(self, row: int, value: str, advice: str) -> ValueError:
         return ValueError(f"{self.places[row]}: {self.name} is {value}; {advice}.")
+
+
+def _plain(text: Any) -> str:
+    """Return a text in one Unicode form."""
+    return unicodedata.normalize("NFC", str(text)).strip()
+
+
+def _names(text: str) -> list[str]:
+    """Return the names in a text with commas, each once."""
+    return [name for name in dict.fromkeys(map(_plain, text.split(","))) if name]
 
 
 def _as_number(name: str) -> str:
@@ -216,21 +255,11 @@ def _of_csv(path: pathlib.Path, config: Config) -> Table:
     except csv.Error as error:
         where = f"{path.name}, line {reader.line_num}"
         raise ValueError(f"{where}: {error}; is there an open quote?") from error
-    if len(read_lines) < 2:
-        raise ValueError(f"{path} has no rows; pass a file with a header and one row an example.")
-    header = [name.strip() for name in read_lines[0][0]]
-    if len(header) == 1:
-        raise ValueError(f"{path} has one column, {header[0]!r}; separate cells by commas.")
-    lines, places = zip(*read_lines[1:], strict=True)
-    for line, place in zip(lines, places, strict=True):
-        if len(line) != len(header):
-            raise ValueError(f"{place}: has {len(line)} cells where the header has {len(header)}.")
-
-    def column(name):
-        at = header.index(name)
-        return _Column(name, [line[at].strip() for line in lines], places)
-
-    return _of_columns(path, header, config, column)
+    for line, place in read_lines:
+        if any(_CONTROL.search(cell) for cell in line):
+            raise ValueError(f"{place}: has a control character; save the file as text.")
+    lines, places = [line for line, _ in read_lines], [place for _, place in read_lines]
+    return _of_lines(path, config, lines, places)
 
 
 def _of_parquet(path: pathlib.Path, config: Config) -> Table:
@@ -242,24 +271,99 @@ def _of_parquet(path: pathlib.Path, config: Config) -> Table:
         columns = parquet.read_table(path)
     places = [f"{path.name}, row {row + 1}" for row in range(columns.num_rows)]
 
-    def column(name):
-        cells = columns.column(name).to_pylist()
-        return _Column(
-            name, ["" if cell is None or cell != cell else cell for cell in cells], places
-        )
+    names = columns.column_names
 
-    return _of_columns(path, columns.column_names, config, column)
+    def cells_of(place):
+        cells = columns.column(place).to_pylist()
+        return ["" if cell is None or cell != cell else cell for cell in cells]
+
+    return _of_columns(path, names, config, cells_of, places)
+
+
+def _of_excel(path: pathlib.Path, config: Config) -> Table:
+    try:
+        openpyxl = importlib.import_module("openpyxl")
+    except ModuleNotFoundError as error:
+        raise ValueError(f"{path} is Excel, which openpyxl reads; pip install openpyxl.") from error
+    with reading(path, "an Excel file"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of styles
+        sheets = openpyxl.load_workbook(path, data_only=True).worksheets  # results of formulas
+        sheets = [sheet for sheet in sheets if any(any(row) for row in sheet.values)]
+        if len(sheets) != 1:
+            raise Foreign(f"it has {len(sheets)} sheets with cells, where one is read")
+        (sheet,) = sheets
+        lines = [["" if cell is None else cell for cell in row] for row in sheet.values]
+    used = [place for place, cells in enumerate(zip(*lines, strict=True)) if any(_has_text(cells))]
+    filled = [row for row, line in enumerate(lines) if any(_has_text(line))]
+    return _of_lines(
+        path,
+        config,
+        [[lines[row][place] for place in used] for row in filled],
+        [f"{path.name}, row {row + 1}" for row in filled],
+    )
+
+
+def _has_text(cells: Iterable[Any]) -> Iterator[bool]:
+    return (cell != "" for cell in cells)
+
+
+def _of_lines(
+    path: pathlib.Path, config: Config, lines: Sequence[Sequence[Any]], places: Sequence[str]
+) -> Table:
+    """Return the table of lines of cells, of which the first is the header."""
+    if len(lines) < 2:
+        raise ValueError(f"{path} has no rows; pass a file with a header and one row an example.")
+    header = lines[0]
+    if len(header) == 1:
+        raise ValueError(f"{path} has one column, {header[0]!r}; separate cells by commas.")
+    for line, place in zip(lines, places, strict=True):
+        if len(line) != len(header):
+            raise ValueError(f"{place}: has {len(line)} cells where the header has {len(header)}.")
+
+    def cells_of(place):
+        cells = [line[place] for line in lines[1:]]
+        return [cell.strip() if isinstance(cell, str) else cell for cell in cells]
+
+    return _of_columns(path, header, config, cells_of, places[1:])
 
 
 def _of_columns(
-    path: pathlib.Path, header: Sequence[str], config: Config, column: Callable[[str], _Column]
+    path: pathlib.Path,
+    header: Sequence[Any],
+    config: Config,
+    cells_of: Callable[[int], Sequence[Any]],
+    places: Sequence[str],
 ) -> Table:
-    """Return the table of a file with named columns; dropped columns are not read."""
-    chosen = [name.strip() for name in dict.fromkeys(config.features.split(",")) if name.strip()]
-    client = [config.client] if config.client else []
+    """Return the table of a file with named columns; dropped columns are not read.
+
+    Args:
+      path: the file.
+      header: the names of its columns.
+      config: which of them are features, target and site.
+      cells_of: ``(place) -> cells`` of the column at a place in the header, empty if missing.
+      places: where each row is, in words.
+    """
+    header = [_plain(name) for name in header]
+    said = [name.casefold() for name in _names(config.missing)]
+    missing = {text for name in said for text in (name, _as_number(name))}
+    missing = frozenset({*_MISSING, *missing})
+
+    def column(name):
+        return _Column(name, cells_of(header.index(name)), places, missing)
+
+    chosen = _names(config.features)
+    client = [_plain(config.client)] if config.client else []
     target = (config.time, config.event) if config.loss == "cox" else (config.target,)
+    target = [_plain(name) for name in target]
+    of_target = "time, event" if config.loss == "cox" else "target"
+    if len({*target, *client}) < len([*target, *client]):
+        raise ValueError(
+            f"{of_target} and client name {', '.join([*target, *client])}; name a column once."
+        )
     if both := {*chosen} & {*target, *client}:
         raise ValueError(f"features names {both.pop()!r}, which is the target or the site.")
+    if "" in target:
+        raise ValueError(f"{of_target} is empty; name a column of {path}: {', '.join(header)}.")
     for name in (*target, *client, *chosen):
         if name not in header:
             raise ValueError(f"{path} has no column {name!r}, only {', '.join(header)}.")
@@ -295,7 +399,7 @@ def _of_columns(
 
 def _dropped(path: pathlib.Path, names: Sequence[str], config: Config) -> set[str]:
     """Return the features that the config drops; raise ``ValueError`` for an unknown one."""
-    drop = {name.strip() for name in ",".join(config.drop).split(",")} - {""}
+    drop = {*_names(",".join(config.drop))}
     if unknown := sorted(drop - set(names)):
         raise ValueError(f"drop names {unknown[0]}, and {path.name} has no such feature.")
     return drop
@@ -326,6 +430,9 @@ def _of_libsvm(path: pathlib.Path, config: Config) -> Table:
             "each, line by line."
         )
     return table._replace(site=np.array(ids))
+
+
+_WITH_COLUMNS = {".csv": _of_csv, ".parquet": _of_parquet, ".xlsx": _of_excel}
 
 
 def numbered(count: int) -> list[str]:

@@ -4,6 +4,7 @@ import contextlib
 import csv
 import glob
 import os
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -311,8 +312,8 @@ def groups(text: str) -> dict[str, list[str]]:
         ``column,group`` or without one; or patterns as in ``lab=lab_*|crp,vitals=bp_?``.
     """
     found: dict[str, list[str]] = {}
-    if "=" in text:
-        for part in text.split(","):
+    if "=" in text and not os.path.exists(text):
+        for part in unicodedata.normalize("NFC", text).split(","):
             name, _, patterns = part.partition("=")
             if not name.strip() or not patterns.strip():
                 raise ValueError(
@@ -322,7 +323,8 @@ def groups(text: str) -> dict[str, list[str]]:
         return found
     lines = None
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        lines = Path(text).read_text("utf-8-sig").splitlines()
+        content = Path(text).read_text("utf-8-sig")
+        lines = unicodedata.normalize("NFC", content).splitlines()
     if lines is None:  # raised here: as the cause, an OSError would be what the command prints
         what = "cannot be read as text" if os.path.exists(text) else "is no file"
         raise ValueError(
@@ -342,6 +344,8 @@ def groups(text: str) -> dict[str, list[str]]:
         column, group = (cell.strip() for cell in line)
         if (number, column.lower(), group.lower()) != (1, "column", "group"):
             found.setdefault(group, []).append(glob.escape(column))
+    if not found:
+        raise ValueError(f"{text} has a header alone; write a line column,group for each column.")
     return found
 
 
@@ -387,6 +391,11 @@ def _standardised(
 
 def _synthetic(config: Config) -> Table:
     """Return synthetic sites of different sizes and means; every fifth feature matters."""
+    of_files = ("features", "names", "missing", "drop")
+    if given := [key for key in of_files if "".join(config[key])]:
+        raise ValueError(
+            f"{given[0]} is of a file, and there is none; pass --config.data_dir=FILE."
+        )
     rng = np.random.default_rng(config.data_seed)
     sizes = np.asarray(config.sizes)
     site = np.repeat([f"site {index + 1}" for index in range(sizes.size)], sizes)

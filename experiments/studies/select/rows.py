@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 import fcojax
+from experiments.config.settings import naming
 from experiments.report.rows import Row, Summary, column, select
 from experiments.studies.select.problem import Scaling, penalty, split, task
 from experiments.study import Config
@@ -50,7 +51,8 @@ def study(config: Config) -> Iterator[Row]:
     sites = ids_of(problem.train).tolist()
     for name, size in zip(sites, np.asarray(problem.train.sizes).tolist(), strict=True):
         yield {"part": "site", "site": name, "examples": size}
-    sent = Uploads() if config.codec is None else uploads.from_text(config.codec)
+    with naming("codec", config.codec):
+        sent = Uploads() if config.codec is None else uploads.from_text(config.codec, "codec")
     plan = fcojax.Plan(fcojax.local_steps(1), fcojax.everyone(), *sent)
     found = fcojax.select(
         problem,

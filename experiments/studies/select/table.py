@@ -47,7 +47,7 @@ EXPERIMENT = Sweep(
         Count: "num_clients sizes dim",
         CountOrZero: "data_seed",
         Positive: "concentration strength",
-        str: "data features target client names drop",
+        str: "data features target client names missing drop",
         float: "positive_above",
     },
 )

@@ -147,15 +147,15 @@ class Markov(Sampler):
 
         def step(state):
             block, number, at, found = state
-            ahead = at - 1 - gap(block, number)
+            earlier = at - 1 - gap(block, number)
             # If the gap reaches beyond this period, continue from the end of the period before.
-            inside = ahead >= block * period
+            inside = earlier >= block * period
             candidate = (
                 jnp.where(inside, block, block - 1),
                 jnp.where(inside, number + 1, 0),
-                jnp.where(inside, ahead, block * period),
+                jnp.where(inside, earlier, block * period),
             )
-            here = jnp.where(inside, ahead <= round_index, block == 0)
+            here = jnp.where(inside, earlier <= round_index, block == 0)
             # The chain starts in its stationary law before the first round.
             block, number, at = (
                 jnp.where(found, old, new) for old, new in zip(state[:3], candidate, strict=True)
@@ -171,7 +171,7 @@ class Markov(Sampler):
 
     def _first_available(self, key, round_index, num_clients, num_places):
         """Return the first available clients of a random order, and their number."""
-        # Enough candidates for a full cohort on average, and a quarter more: as a rule one pass
+        # Enough candidates for a full cohort on average, and a quarter more: usually one pass
         # suffices.
         width = min(num_clients, math.ceil(1.25 * num_places / self.share) + 8)
         order_key = jax.random.fold_in(key, round_index)
@@ -184,7 +184,7 @@ class Markov(Sampler):
             start, count, members = found
             places = start + jnp.arange(width, dtype=jnp.int32)
             # Candidates come in random order, so the first available ones are a uniform draw from
-            # all that are available, without computing who else is.
+            # all available clients; the others need not be computed.
             clients = shuffle.permuted(order_key, num_clients, jnp.zeros_like(places), places)
             available = self.available(key, round_index, clients) & (places < num_clients)
             target = count + jnp.cumsum(available, dtype=jnp.int32) - 1

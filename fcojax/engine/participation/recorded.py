@@ -19,7 +19,7 @@ from fcojax.types import Array, Count, Key
 
 @dataclasses.dataclass(frozen=True)
 class Trace(Sampler):
-    """See ``from_trace``; bytes, because their hash is computed once.
+    """See ``from_trace``; members are bytes, whose hash is computed once.
 
     Attributes:
       num_clients: clients of the trace; ``None`` if it lists members and may name only some.
@@ -77,7 +77,7 @@ def from_trace(
     *,
     cohort_size: Count | None = None,
 ) -> Sampler:
-    """Availability as it was recorded; after the last round of the trace comes its first.
+    """Availability from a recorded trace, which starts again after its last round.
 
     The trace is a constant of the compiled program, with four bytes for each available client of
     each round.

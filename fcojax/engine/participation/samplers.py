@@ -1,9 +1,9 @@
 """Samplers: which clients take part in a round, as a function of a key and the round's index.
 
-A sampler is a small hashable value, so two equal samplers share one compiled program. Where the law
-allows, drawing takes time and memory in proportion to the cohort and not to the population. A
-sampler decides only who takes part: the mean keeps the weights p_m of the objective, on which the
-conservation laws of stateful algorithms rest.
+A sampler is a small hashable value, so two equal samplers share one compiled program. Where
+possible, drawing takes time and memory in proportion to the cohort, not to the population. A
+sampler decides only who takes part: the mean keeps the weights p_m of the objective, which stateful
+algorithms such as SCAFFOLD need.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from fcojax import shuffle
 from fcojax.arguments import at_most, validated
 from fcojax.types import Array, Count, Key, Probability, Real, Share
 
-# Rounds count up from 0 and are folded into the key; the largest integers name other streams.
+# Rounds count up from 0 and are folded into the key; the largest integers are for other streams.
 LOST_UPLOADS, CHAINS = 0xFFFFFFFF, 0xFFFFFFFE
 
 
@@ -44,7 +44,7 @@ class Draw(NamedTuple):
 
     @property
     def indices(self) -> Array:
-        """The members, also where these are all clients in their order."""
+        """The members as indices, also if ``members`` is ``None``."""
         # Made on demand, because a gather by these would copy the rows of everyone.
         if self.members is None:
             return jnp.arange(self.present.shape[0], dtype=jnp.int32)
@@ -55,9 +55,9 @@ class Sampler:
     """Base class of samplers: subclasses define ``draw`` and ``size``.
 
     Write a subclass as a frozen dataclass, so that equal samplers share their compiled programs. A
-    law depends on the key, the round and the clients' sizes, never on the model or on losses.
-    A subclass whose places are always present sets ``can_be_absent = False``. Otherwise it is
-    refused for algorithms that need every client in every round, such as ``fed_pd``.
+    draw may depend on the key, the round and the clients' sizes, never on the model or losses. A
+    subclass whose places are always present sets ``can_be_absent = False``. Otherwise it is refused
+    for algorithms that need every client in every round, such as ``fed_pd``.
 
     Attributes:
       can_be_absent: whether a place may be absent in some round.
@@ -88,14 +88,14 @@ class Sampler:
         """Draw the cohort of one round.
 
         Args:
-          key: the run's key, the same in every round, so that a law may have memory. Use
+          key: the run's key, the same in every round, so that a sampler can have memory. Use
             ``jax.random.fold_in(key, round_index)`` for independent rounds.
           round_index: index of the round, from 0, as int32.
           num_clients: size of the population.
-          sizes: number of examples of each client, for laws that depend on it.
+          sizes: number of examples of each client, for samplers that depend on it.
 
         Returns:
-          The cohort, with as many places as ``size`` says.
+          The cohort, with ``size(num_clients)`` places.
         """
         raise NotImplementedError
 
@@ -187,8 +187,8 @@ class CoinFlips(Sampler):
         self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
     ) -> Draw:
         count_key, member_key = jax.random.split(jax.random.fold_in(key, round_index))
-        # Given their number, the participants are a uniform cohort, so O(cohort) numbers suffice
-        # where one coin a client takes O(M).
+        # Given their number, the participants are a uniform cohort, which takes O(cohort) numbers
+        # instead of one coin for each of M clients.
         count = jax.random.binomial(count_key, num_clients, self.probability)
         places = jnp.arange(self.size(num_clients), dtype=jnp.int32)
         members = shuffle.permuted(member_key, num_clients, jnp.zeros_like(places), places)
@@ -267,7 +267,7 @@ def weighted_cohort(*, cohort_size: Count, power: Real = 1.0) -> Sampler:
     number of examples of a client and b is ``power``. With equal weights p_m the mean then favours
     large clients, as the pooled data do.
 
-    All clients are found at once, as the largest of :math:`b \log n_m` plus Gumbel noise. This
+    All clients are drawn at once, as the largest of :math:`b \log n_m` plus Gumbel noise. This
     takes O(M) for a population of M clients, where a uniform draw takes O(cohort_size).
 
     Args:
@@ -312,9 +312,9 @@ def coin_flips(probability: Share) -> Sampler:
 def dropout(sampler: Sampler, probability: Probability) -> Sampler:
     """The cohorts of another sampler, with uploads that are lost at random.
 
-    A client whose upload is lost has worked for nothing: it receives no answer and keeps the state
-    that it had before the round. Losses are independent over clients and rounds and are counted in
-    ``history["lost"]``. The cohorts are those that ``sampler`` draws without losses.
+    A client whose upload is lost keeps the state that it had before the round. Losses are
+    independent over clients and rounds and are counted in ``history["lost"]``. The cohorts are
+    those that ``sampler`` draws without losses.
 
     Args:
       sampler: draws the cohorts.

@@ -26,8 +26,8 @@ from fcojax.xla.rules import pretended_memory, rules
 
 # The share of memory that one program may use; the rest is for the caller and for fragmentation.
 _SHARE = 0.5
-# Memory of a program in multiples of what is known of it: intermediate results of a step and of an
-# evaluation against the states of the model, and copies of the clients' rows.
+# Estimated memory of a program, as multiples of the model's states, for intermediate results of a
+# step and an evaluation, and of the clients' rows, for copies.
 _STATES_FACTOR, _ROWS_FACTOR = 256, 4
 
 
@@ -49,7 +49,7 @@ def sized(
       hparams: the hyperparameters of one run.
       params: the start point, or its shapes.
       data: the clients.
-      plan: how rounds are driven; sizes that it names are kept.
+      plan: how rounds are run; sizes that it sets are kept.
       num_points: number of points of a sweep.
       num_seeds: number of seeds of a sweep.
 
@@ -93,10 +93,10 @@ def sized(
 def with_chunk_size(
     plan: Plan, algorithm: Algorithm, hparams: PyTree, data: ClientData, state: State
 ) -> Plan:
-    """Return the plan with a client chunk size, unless it names one.
+    """Return the plan with a client chunk size, unless it sets one.
 
     Args:
-      plan: how rounds are driven.
+      plan: how rounds are run.
       algorithm: the algorithm.
       hparams: hyperparameters of a run, or a grid, or their shapes.
       data: the clients.
@@ -110,7 +110,7 @@ def with_chunk_size(
         if not is_sweep(state.key):
             return now, server
         return (
-            # One point and one seed stand for all, as only shapes are read.
+            # One point and one seed suffice, as only shapes are read.
             jax.tree.map(lambda leaf: leaf[0], now),
             jax.tree.map(lambda leaf: leaf[0, 0], server),
         )
@@ -132,7 +132,7 @@ def choose_chunk_size(
     """Return the number of clients to run together.
 
     Args:
-      plan: how rounds are driven.
+      plan: how rounds are run.
       algorithm: the algorithm.
       hparams: hyperparameters of one run, or their shapes.
       server: the server's state of one run, or its shapes.
@@ -144,22 +144,22 @@ def choose_chunk_size(
     each = client_bytes(plan.work, algorithm, hparams, server, data, num_points)
     chosen = chunk_size(plan.work, data, each, places, num_points)
     most = chunk_size(plan.work, data, 1, places, num_points)
-    # Nothing to refine: the whole cohort fits by the guess, or the cache decides and not memory.
+    # Nothing to refine: the whole cohort fits by the estimate, or the limit is cache, not memory.
     if chosen == most or rules().chunk_bytes is not None:
         return chosen
 
-    # The factor is a guess for small models with many activations, so the update is traced here.
+    # The factor is too large for models with few activations, so the update is traced here.
     traced = bytes_of_update(plan, algorithm, hparams, server, data, num_points)
-    # By the guess alone the cohort of W4 was split at 10,000 points, which took five times the
+    # By the estimate alone the cohort of W4 was split at 10,000 points, which took five times the
     # launches of 400 points on an accelerator.
-    left = room() - kept_bytes(algorithm, hparams, server, data, num_points)
+    left = usable_memory() - kept_bytes(algorithm, hparams, server, data, num_points)
     return max(chosen, chunk_size(plan.work, data, traced, places, num_points, int(left)))
 
 
 def kept_bytes(
     algorithm: Algorithm, hparams: PyTree, server: PyTree, data: ClientData, num_points: int = 1
 ) -> float:
-    """Return the bytes of the population and of the states, with copies of these.
+    """Return the bytes of the population, of the states and of copies of the states.
 
     Args:
       algorithm: the algorithm.
@@ -188,7 +188,7 @@ def bytes_of_update(
     """Return the bytes of all that one client's update computes, the bodies of its loops once.
 
     Args:
-      plan: how rounds are driven.
+      plan: how rounds are run.
       algorithm: the algorithm.
       hparams: hyperparameters of one run, or their shapes.
       server: the server's state of one run, or its shapes.
@@ -250,13 +250,13 @@ def chunk_size(
       each: bytes of one client's step, as ``client_bytes`` counts them.
       num_places: places in a cohort.
       num_points: points of a sweep that run together.
-      budget: bytes for all of them; by default what the rules say.
+      budget: bytes for all of them; by default that of the backend's rules.
     """
     rule = rules()
     if budget is None:
         budget = rule.chunk_bytes if num_points == 1 else rule.sweep_chunk_bytes
     if budget is None:  # memory is the only limit
-        budget = int(room() / _STATES_FACTOR)
+        budget = int(usable_memory() / _STATES_FACTOR)
     chunk = min(num_places, budget // each)
     if padding.sizes_matter(work, data):
         # Each chunk pads to its own largest client, so more chunks have less padding.
@@ -278,7 +278,7 @@ def points_that_fit(
     # Rows are copied where they are gathered and written, and the intermediate results of a step
     # are many times the model.
     each = _STATES_FACTOR * server_bytes + _ROWS_FACTOR * row_bytes
-    return max(1, min(num_points, int(room(memory) / max(each, 1))))
+    return max(1, min(num_points, int(usable_memory(memory) / max(each, 1))))
 
 
 def pays_to_share(each: int, num_places: int, num_steps: int, num_devices: int) -> bool | None:
@@ -291,7 +291,7 @@ def pays_to_share(each: int, num_places: int, num_steps: int, num_devices: int) 
       num_devices: number of devices.
 
     Returns:
-      ``None`` where the rules leave it to whether clients run one by one.
+      ``None`` where the rules decide by whether clients run one by one.
     """
     # 64 MiB a device on an accelerator, which take as long to read as an all-reduce.
     least = rules().bytes_to_share
@@ -312,7 +312,7 @@ def device_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // len(jax.local_devices())
 
 
-def room(memory: int | None = None) -> float:
+def usable_memory(memory: int | None = None) -> float:
     """Return the bytes that one program may use of ``memory``, by default of a device's."""
     return _SHARE * (device_memory() if memory is None else memory)
 

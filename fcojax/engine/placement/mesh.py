@@ -2,8 +2,8 @@
 
 Along the mesh axis ``sweep`` every device holds all clients and computes its own points of a grid.
 Along the axis ``clients`` each device owns a contiguous part of the clients with their examples and
-states. In a round every device knows the whole cohort from the key and computes the members that it
-owns; only the sum of uploads and a few counts cross. The cohort is the one of a single device.
+states. In a round every device draws the whole cohort from the key and computes the members that it
+owns; only the sum of uploads and a few counts cross devices. A single device draws the same one.
 """
 
 import contextlib
@@ -68,8 +68,8 @@ def device_mesh(*, sweep: Count = 1, clients: Count = 1) -> jax.sharding.Mesh:
     devices, needed = jax.devices(), sweep * clients
     if needed > len(devices):
         raise ValueError(
-            f"a mesh of {sweep} x {clients} devices was asked for but JAX sees {len(devices)}; "
-            "pass less, or on a CPU set jax_num_cpu_devices before the first use of JAX."
+            f"the mesh has {sweep} x {clients} devices but JAX sees {len(devices)}; pass fewer, or "
+            "on a CPU set jax_num_cpu_devices before the first use of JAX."
         )
     # shard_map is given every sharding, so none has to be inferred.
     return jax.make_mesh(
@@ -98,8 +98,8 @@ def client_mesh(num_devices: Count | None = None) -> jax.sharding.Mesh:
 def shard_clients(data: ClientData, mesh: jax.sharding.Mesh) -> ClientData:
     """Shard a population over the mesh axis ``clients``, in contiguous parts of equal size.
 
-    Devices whose clients have fewer rows are padded with copies of their own rows, at which losses
-    are finite if they are anywhere. Where the mesh does not divide the population, clients of
+    Devices whose clients have fewer rows are padded with copies of their own rows, so that losses
+    at padding are finite if others are. Where the mesh does not divide the population, clients of
     weight zero and without rows are added.
 
     Args:
@@ -152,7 +152,7 @@ def _placed(data: ClientData, rows_of_shard: Callable[[int], np.ndarray]) -> jax
     The devices of a CPU share an array that needs no conversion, and copy none.
 
     Args:
-      data: the population, which knows the mesh.
+      data: the population, with its mesh.
       rows_of_shard: ``(shard) -> rows``, equally many for all; called for this process alone.
     """
     assert data.mesh is not None
@@ -224,7 +224,7 @@ def spread(
       hparams: the hyperparameters of one run.
       params: the start point, or its shapes.
       data: the clients, on one device.
-      plan: how rounds are driven: a ``Plan``, or a ``Work`` if everyone takes part.
+      plan: how rounds are run: a ``Plan``, or a ``Work`` if everyone takes part.
       num_points: number of points of a sweep.
       num_seeds: number of seeds of a sweep.
 
@@ -270,8 +270,8 @@ Result = TypeVar("Result")
 def with_auto_axes(function: Callable[..., Result]) -> Callable[..., Result]:
     """Trace a function of positional arguments so that a user's mesh around it has no effect.
 
-    With explicit mesh axes JAX requires an output sharding for each gather, which a minibatch has
-    not; those axes are switched to automatic. A population that is sharded brings its own mesh.
+    With explicit mesh axes JAX requires an output sharding for each gather, which a minibatch does
+    not have; those axes are switched to automatic. A sharded population has its own mesh.
 
     Raises ``ValueError`` inside a ``shard_map`` that checks what varies over its axes.
     """

@@ -1,1 +1,1 @@
-"""New penalties from old ones."""
+"""Penalties made from other penalties."""

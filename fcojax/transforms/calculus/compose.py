@@ -159,7 +159,7 @@ def translated(penalty: Penalty, shift: PyTree) -> Penalty:
 
     .. math:: \mathrm{prox}(v) = b + \mathrm{prox}_{t\psi}(v - b)
 
-    ``scale_max`` is ``None``, as a large scale makes b optimal and not zero.
+    ``scale_max`` is ``None``, as a large scale makes b optimal, not zero.
 
     Args:
       penalty: psi.
@@ -302,7 +302,7 @@ def with_box(penalty: Penalty, lower: PyTree, upper: PyTree) -> Penalty:
     Args:
       penalty: psi, convex and separable.
       lower: a, one number for all entries or a pytree of arrays like x; minus infinity is allowed.
-      upper: b, likewise.
+      upper: b, in the same form; infinity is allowed.
 
     Example:
       >>> from fcojax.transforms.penalties.l1 import l1
@@ -363,14 +363,14 @@ def is_concrete(numbers: PyTree) -> bool:
 
 
 def _paired(lows: list, highs: list) -> list[tuple]:
-    """Pairs of leaves, or of one number with every leaf."""
+    """Return pairs of leaves, where a single number is paired with every leaf."""
     count = max(len(lows), len(highs))
     lows, highs = (leaves * count if len(leaves) == 1 else leaves for leaves in (lows, highs))
     return list(zip(lows, highs, strict=False))
 
 
 def _distance_from_orthogonal(matrix: Array) -> float:
-    """The largest entry of ``|Q Q^T - I|``; infinite if not square, and 0 if not known yet."""
+    """Return the largest entry of ``|Q Q^T - I|``; infinity if not square, 0 if traced."""
     if jnp.ndim(matrix) != 2 or matrix.shape[0] != matrix.shape[1]:
         return np.inf
     if not is_concrete(matrix):

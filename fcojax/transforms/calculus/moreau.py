@@ -67,7 +67,7 @@ def conjugate(
         x = penalty.prox(tree.scale(t, y), t, scale)
         return tree.vdot(x, y) - penalty.value(x, scale)
 
-    return Penalty(value or approximate_value, prox, None, True)
+    return Penalty(value or approximate_value, prox)
 
 
 @factory

@@ -1,4 +1,4 @@
-"""A sum of penalties, each of some entries."""
+"""A sum of penalties, each on some of the entries."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from fcojax.transforms.shapes import flattened
 
 @factory
 def on_entries(*parts: tuple[Penalty, Sequence[int] | np.ndarray]) -> Penalty:
-    r"""Add penalties, each of some entries of a point, :math:`\sum_p \psi_p(x_p; \lambda)`.
+    r"""Add penalties, each on some entries of a point, :math:`\sum_p \psi_p(x_p; \lambda)`.
 
     An entry in no part is not penalised. ``scale_max`` is the largest of the parts.
 
@@ -73,6 +73,6 @@ def on_entries(*parts: tuple[Penalty, Sequence[int] | np.ndarray]) -> Penalty:
         value,
         prox,
         scale_max if parts and all(scales) else None,
-        all(p.convex for p in penalties),
+        convex=all(p.convex for p in penalties),
         subdiff_distance=subdiff_distance if parts and all(distances) else None,
     )

@@ -73,7 +73,7 @@ def on_singular_values(penalty: Penalty) -> Penalty:
     inner = penalty.scale_max
 
     least = None if inner is None else lambda g: largest(per_matrix(_NAME, of_values(inner), g))
-    return Penalty(value, prox, least, penalty.convex)
+    return Penalty(value, prox, least, convex=penalty.convex)
 
 
 _NAME = "on_singular_values"

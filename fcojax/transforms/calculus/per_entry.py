@@ -64,15 +64,17 @@ def per_entry(penalty: Penalty) -> Penalty:
         )
 
     distance = None if inner_distance is None else subdiff_distance
-    return Penalty(value, prox, scale_max, penalty.convex, True, distance)
+    return Penalty(
+        value, prox, scale_max, convex=penalty.convex, separable=True, subdiff_distance=distance
+    )
 
 
 @validated
 def sum_over_entries(penalty: Penalty, name: str) -> Penalty:
     """Return a separable penalty, whose prox accepts a step for each entry.
 
-    A penalty that is not marked as separable is tested on a vector: if its prox is the same entry
-    by entry, it is taken for a sum of the same function of each entry. ``name`` is for errors.
+    A penalty that is not marked as separable is tested on a vector: if its prox acts entry by
+    entry, it is treated as a sum of one function per entry. ``name`` is for messages.
     """
     if penalty.separable:
         return penalty

@@ -56,7 +56,7 @@ def split_leaves(x: PyTree, touches: PathPredicate) -> tuple[list, list, Callabl
 
 
 def _is_touched(touches: PathPredicate, path: tuple, leaf: Any) -> bool:
-    """The result of the predicate, if it is a boolean: a function, for one, would count as true."""
+    """Return the result of the predicate; raise ``ValueError`` unless it is a boolean."""
     result = touches(path, leaf)
     if not isinstance(result, bool | np.bool_):
         raise ValueError(

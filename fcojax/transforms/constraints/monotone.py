@@ -60,7 +60,7 @@ def monotone(axis: Axis = -1) -> Penalty:
 
 
 def isotonic(flat: Array, begins: Array | np.ndarray) -> Array:
-    """Return the closest increasing sequence, in each of the signals that begin where marked."""
+    """Return the closest increasing sequence to each signal; ``begins`` marks first entries."""
     blocks = block_numbers(_block_begins(jax.lax.stop_gradient(flat), begins))
     return block_means(flat, blocks)
 
@@ -83,7 +83,7 @@ def _block_begins(flat, signal_begins):
         ends = jnp.roll(begins, -1).at[-1].set(True)
         last = jax.lax.cummin(jnp.where(ends, position, size), reverse=True)
         excess = before - before[first]
-        # Without a tolerance, rounding errors would split equal entries off one by one.
+        # Without a tolerance, rounding errors would separate equal entries one by one.
         shorter = jnp.minimum(position - first, last + 1 - position)
         excess = excess + rounding * shorter.astype(flat.dtype)
         least = jax.ops.segment_min(excess, blocks, size, indices_are_sorted=True)[blocks]

@@ -74,8 +74,7 @@ def l2_ball() -> Penalty:
         moved = ball_prox(wide, strength(scale, jax.tree.leaves(wide)[0]), steps)
         return tree.cast_like(moved, v)
 
-    functions = value, prox, None, True, False, subdiff_distance, diagonal_prox
-    return Penalty(*functions)
+    return Penalty(value, prox, subdiff_distance=subdiff_distance, diagonal_prox=diagonal_prox)
 
 
 @factory
@@ -105,7 +104,7 @@ def linf_ball() -> Penalty:
     def subdiff_distance(x, v, scale):
         return distance_to_intervals(lambda leaf, r: bounds_interval(leaf, -r, r), x, v, scale)
 
-    return Penalty(value, prox, None, True, True, subdiff_distance)
+    return Penalty(value, prox, separable=True, subdiff_distance=subdiff_distance)
 
 
 @factory
@@ -117,7 +116,7 @@ def box(lower: PyTree, upper: PyTree) -> Penalty:
     Args:
       lower: l, one number for all entries, or a pytree with the structure and shapes of the
         points. Minus infinity means no bound.
-      upper: u, likewise.
+      upper: u, in the same form.
 
     Example:
       >>> box(0.0, 1.0).prox(jnp.array([3.0, -0.5]), step=1.0, scale=1.0).tolist()
@@ -165,7 +164,7 @@ def box(lower: PyTree, upper: PyTree) -> Penalty:
         x = tree.floats(x)
         return distance_to_intervals(interval, x, v, scale, *bounds(x))
 
-    return Penalty(value, prox, None, True, True, subdiff_distance)
+    return Penalty(value, prox, separable=True, subdiff_distance=subdiff_distance)
 
 
 @factory
@@ -263,7 +262,7 @@ def affine(matrix: ArrayLike, right_side: ArrayLike) -> Penalty:
 
     def value(x, scale):
         del scale
-        flat = ravel_pytree(x)[0]  # judged by the rounding errors of its own dtype
+        flat = ravel_pytree(x)[0]  # with the tolerance of its own dtype
         size = jnp.max(jnp.abs(flat), initial=np.max(np.abs(levels), initial=0.0))
         return indicator(jnp.max(jnp.abs(residual(flat)), initial=0.0), size)
 

@@ -60,7 +60,7 @@ def nuclear_vertex(g: Params, radius: NonNegative) -> Params:
     def one(leaf):
         matrix = tree.floats(leaf)
         require_matrix("nuclear_vertex", matrix)
-        finite = jnp.all(jnp.isfinite(matrix))  # LAPACK prints a line for a matrix that is not
+        finite = jnp.all(jnp.isfinite(matrix))  # LAPACK prints a line for each matrix with NaN
         left, _, right = thin_svd(jnp.where(finite, matrix, 0))
         vertex = -strength(radius, matrix) * left[:, :1] * right[:1]
         return tree.cast_like(jnp.where(finite, vertex, jnp.nan), leaf)

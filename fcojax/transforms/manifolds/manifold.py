@@ -19,8 +19,8 @@ from fcojax.types import Array, Key, Params, PyTree
 class Manifold(NamedTuple):
     """A manifold M embedded in the space of its points' arrays.
 
-    All functions are pure; use ``vmap`` for batches. It is not checked that x lies on M or that a
-    tangent vector is one.
+    All functions are pure; use ``vmap`` for batches. They do not check that x lies on M or that a
+    vector is tangent.
 
     Attributes:
       project: ``(y) -> the nearest point of M``, smooth for y at a distance below ``reach``.

@@ -1,7 +1,7 @@
 r"""The orthonormal polar factor: the nearest matrix with orthonormal columns, and its derivative.
 
 Every iteration here has the form ``Y <- Y W`` with W a small matrix that depends on the Gram matrix
-``Y^T Y`` only, so that tall matrices are used in matrix products only.
+``Y^T Y`` only, so tall matrices occur only in matrix products.
 """
 
 import functools
@@ -63,7 +63,7 @@ def polar(y: Array, method: Method | None = None) -> Array:
           product, and both again if the condition number of y is above 2. Products only.
         * ``"eigh"``: the same, with the root from an eigendecomposition of the Gram matrix.
         * ``"newton_schulz"``: the quintic iteration on y itself.
-        * ``"polar_express"``: minimax quintics on y itself, with fewer steps from far away.
+        * ``"polar_express"``: minimax quintics on y itself, with fewer steps far from the manifold.
         * ``"svd"``, ``"qdwh"``: the thin decomposition; dynamically weighted Halley iteration.
 
         The first four fall back to ``"svd"`` if y is too ill-conditioned: the Gram matrix has no
@@ -197,7 +197,7 @@ def polar_differential(x: Array, y: Array, dy: Array) -> Array:
 
 
 def matmul(a: Array, b: Array) -> Array:
-    """Return ``a @ b`` in the full precision of the dtype; with TF32 infeasibility is 1e-3."""
+    """Return ``a @ b`` in the full precision of the dtype; TF32 has errors of 1e-3."""
     if 0 < b.shape[0] <= _MAX_SLICED and b.shape[0] == b.shape[1]:
         outer = (a[:, i : i + 1] * b[i : i + 1, :] for i in range(b.shape[0]))
         return functools.reduce(operator.add, outer)
@@ -208,7 +208,7 @@ def _fix_where(needed, fix, y, x):
     """``fix(y, x)`` where ``needed``, else x, as a loop of at most one iteration.
 
     Under vmap a ``cond`` runs both branches for the whole batch; a loop is skipped if no element
-    needs it. The iteration overwrites y, or XLA would hoist work on it out of the loop.
+    needs it. The iteration overwrites y; otherwise XLA would hoist work on it out of the loop.
     """
 
     def once(state):

@@ -27,7 +27,7 @@ def entropy() -> Mirror:
     h is 1/B-strongly convex in the l1 norm on the points with :math:`\|x\|_1 \le B`, and infinite
     outside the orthant. Its gradient 1 + log x at 0 is computed with the logarithm of the smallest
     normal number (about -87 in float32, -708 in float64). No finite dual point maps to an exact
-    zero, so l1 shrinks entries but selects none. A z above the logarithm of the largest number
+    zero, so l1 shrinks entries but sets none to zero. A z above the logarithm of the largest number
     overflows to infinity.
 
     Example:
@@ -56,8 +56,8 @@ def entropic_simplex() -> Mirror:
                    = s\, \mathrm{softmax}(z), \qquad h(x) = \sum_i x_i \log x_i
 
     The sum is over all leaves jointly. h is 1/s-strongly convex in the l1 norm (Pinsker). The
-    simplex is the domain of h, so ``from_dual`` returns points of a simplex too: that with sum 1,
-    as it has no scale. Adding a constant to z changes nothing. A mirror step is the exponentiated
+    simplex is the domain of h, so ``from_dual`` returns points of a simplex too, with sum 1, as it
+    has no scale. Adding a constant to z changes nothing. A mirror step is the exponentiated
     gradient step, x exp(-step * gradient) normalised to sum s. ``step`` has no effect, and an l1
     penalty would have none. ``to_dual`` treats zeros as ``entropy`` does. No finite z overflows.
 

@@ -37,7 +37,7 @@ def p_norm(p: Exponent) -> Mirror:
     p = 2 ln d / (2 ln d - 1), h is like the entropy in d dimensions, up to constants.
 
     Args:
-      p: above 1 and at most 2.
+      p: the exponent, above 1 and at most 2.
 
     Example:
       >>> p_norm(1.5).to_primal(jnp.array([2.0, -0.5]), 1.0, 1.0).tolist()
@@ -63,7 +63,7 @@ def p_norm(p: Exponent) -> Mirror:
 
 
 def _normalised(x: Params) -> tuple[jax.Array, Params]:
-    """The largest entry in absolute value, and x over it, no power of which overflows."""
+    """Return the largest absolute entry, and x divided by it, whose powers do not overflow."""
     largest = [jnp.max(jnp.abs(leaf)) for leaf in jax.tree.leaves(x) if leaf.size]
     if not largest:
         return jnp.ones(()), x

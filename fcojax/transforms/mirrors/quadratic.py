@@ -31,8 +31,8 @@ def diagonal(weights: PyTree, penalty: Penalty) -> Mirror:
 
     With l1 this is soft(z, t lambda) / q, with a box clip(z / q, a, b), with the squared norm
     z / (q + 2 t lambda). The penalty may be a sum over entries (l1, elastic net, Huber, a power, a
-    box, the orthant), or a norm, group norm or ball of l2, where the prox is a scalar root. Others
-    have no known form in this metric and raise an error.
+    box, the orthant), or a norm, group norm or ball of l2, where the prox is a scalar root. The
+    prox of others has no known form in this metric; they raise an error.
 
     Args:
       weights: q, above 0: one number for all entries, or a pytree of arrays (or numbers) like x.

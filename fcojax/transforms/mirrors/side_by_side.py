@@ -54,6 +54,6 @@ def side_by_side(touches: PathPredicate, chosen: Mirror, rest: Mirror) -> Mirror
         to_dual=each(chosen.to_dual, rest.to_dual),
         from_dual=each(chosen.from_dual, rest.from_dual),
         to_primal=each(chosen.to_primal, rest.to_primal),
-        penalty=Penalty(value, each(chosen.penalty.prox, rest.penalty.prox), None, convex),
+        penalty=Penalty(value, each(chosen.penalty.prox, rest.penalty.prox), convex=convex),
         separable=chosen.separable and rest.separable,
     )

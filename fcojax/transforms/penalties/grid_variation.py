@@ -2,7 +2,7 @@ r"""Total variation on grids of two, three or more dimensions, by ascent of the 
 
 .. math:: \min_x s |D x|_1 + |x - v|^2 / 2 = \max_{|u_e| \le s} |v|^2 / 2 - |v - D^T u|^2 / 2
 
-D has a row for each pair of neighbours, and :math:`|D|^2 \le 4 d` on a grid of d dimensions. A
+D has one row for each pair of neighbours, and :math:`|D|^2 \le 4 d` on a grid of d dimensions. A
 feasible u gives the point :math:`x = v - D^T u`.
 
 References: Chambolle, 2004; Beck and Teboulle, Fast gradient-based algorithms for constrained total
@@ -107,9 +107,9 @@ def _spread(dual: Array) -> Array:
 
 
 def _solved(leaf: Array, strength: Array, inside: np.ndarray, num_steps: int) -> Array:
-    """Return the image after these steps."""
+    """Return the image after ``num_steps`` steps."""
     v = _on_grid(leaf, inside)
-    # Images are constant from here on; larger strengths overflow.
+    # At this strength images are constant already; larger strengths could overflow.
     strength = jnp.minimum(strength, 1 + 2 * jnp.nansum(jnp.abs(v)))
 
     def ascend(_, state):

@@ -30,7 +30,7 @@ def zero() -> Penalty:
         del x, scale
         return tree.euclidean_norm(tree.floats(v))
 
-    return Penalty(value, prox, None, True, True, subdiff_distance)
+    return Penalty(value, prox, separable=True, subdiff_distance=subdiff_distance)
 
 
 @factory
@@ -70,7 +70,7 @@ def l1() -> Penalty:
 
         return tree.euclidean_norm(jax.tree.map(excess, tree.floats(x), tree.floats(v)))
 
-    return Penalty(value, prox, tree.max_abs, True, True, subdiff_distance)
+    return Penalty(value, prox, tree.max_abs, separable=True, subdiff_distance=subdiff_distance)
 
 
 def l1_norm(x: PyTree) -> Array:
@@ -93,7 +93,7 @@ def soft_threshold(v: Array, threshold: Scalar) -> Array:
       >>> fcojax.transforms.soft_threshold(jnp.array([3.0, -0.5, -2.0]), 1.0).tolist()
       [2.0, 0.0, -1.0]
     """
-    dtype = jnp.result_type(v, float)  # of v, unless it has integers
+    dtype = jnp.result_type(v, float)  # of v, unless v has integers
     return _soft(jnp.asarray(v, dtype), jnp.asarray(threshold, dtype))
 
 
@@ -104,7 +104,7 @@ def _soft(v, threshold):
 
 @_soft.defjvp
 def _soft_jvp(primals, tangents):
-    # The derivative of clip at a kink is a half in JAX; the law needs that of the zero side.
+    # The derivative of clip at a kink is 1/2 in JAX; a ``Penalty`` has that of the zero side.
     v, threshold = primals
     v_dot, threshold_dot = tangents
     outside = (jnp.abs(v) > threshold) | (threshold == 0)

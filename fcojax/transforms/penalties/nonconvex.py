@@ -29,7 +29,7 @@ def mcp(reach: Positive) -> Penalty:
       \psi(x) = \sum_i q(|x_i|), \quad q(u) = \lambda u - u^2 / (2 \gamma)
       \text{ for } u \le \gamma \lambda, \text{ else } \gamma \lambda^2 / 2
 
-    For a step :math:`t < \gamma` the prox is firm thresholding, which leaves large entries alone:
+    For a step :math:`t < \gamma` the prox is firm thresholding, which keeps large entries:
 
     .. math:: \mathrm{prox}(v) = \mathrm{soft}(v, t \lambda) / (1 - t / \gamma)
       \text{ for } |v| \le \gamma \lambda, \text{ else } v
@@ -145,7 +145,7 @@ def l0_ball(num_nonzero: CountOrZero) -> Penalty:
 
     .. math:: \mathrm{prox}(v) \in \mathrm{argmin}_{|x|_0 \le k} |x - v|^2
 
-    It keeps the k entries of largest absolute value, the first ones of equals, and every entry if
+    It keeps the k entries of largest absolute value, the earlier one of a tie, and every entry if
     there are at most k. Step and scale have no effect.
 
     Args:

@@ -57,7 +57,7 @@ def l2() -> Penalty:
     def scale_max(gradient):
         return tree.euclidean_norm(tree.floats(gradient))
 
-    def subdiff_distance(x, v, scale):
+    def distance(x, v, scale):
         x, v = tree.floats((x, v))
         size = tree.euclidean_norm(x)
         threshold = strength(scale, size)
@@ -72,8 +72,7 @@ def l2() -> Penalty:
         wide, steps = floats_with_steps(v, steps)
         return tree.cast_like(norm_prox(wide, tree.scale(scale, steps)), v)
 
-    functions = value, prox, scale_max, True, False, subdiff_distance, diagonal_prox
-    return Penalty(*functions)
+    return Penalty(value, prox, scale_max, subdiff_distance=distance, diagonal_prox=diagonal_prox)
 
 
 @factory
@@ -163,9 +162,7 @@ class Groups(NamedTuple):
 def grouped(axis: int | tuple[int, ...] | None, labels: PyTree) -> Groups:
     """Return the groups of a penalty, from one of its two arguments."""
     if (axis is None) == (labels is None):
-        raise ValueError(
-            f"axis is {axis} and labels is {labels}; pass one of them and leave the other out."
-        )
+        raise ValueError(f"axis is {axis} and labels is {labels}; pass exactly one of them.")
     if labels is None:
         return Groups(axis, None, 0)
     if any(isinstance(label, np.ma.MaskedArray) for label in jax.tree.leaves(labels)):
@@ -237,8 +234,8 @@ def group_l2(*, axis: int | tuple[int, ...] | None = None, labels: PyTree = None
         moved = norm_prox(wide, tree.scale(scale, steps), groups.norms, groups.scale)
         return tree.cast_like(moved, v)
 
-    functions = value, prox, scale_max, True, False, groups.subdiff_distance, diagonal_prox
-    return Penalty(*functions)
+    distance = groups.subdiff_distance
+    return Penalty(value, prox, scale_max, subdiff_distance=distance, diagonal_prox=diagonal_prox)
 
 
 @factory
@@ -292,14 +289,14 @@ def sparse_group(
             sparse = jax.tree.map(lambda g: soft_threshold(g, l1_fraction * scale), gradient)
             return largest(groups.norms(sparse)) <= (1 - l1_fraction) * scale
 
-        # At this scale one of the norms suffices; its fraction of at least 1/2 bounds the interval.
+        # At this scale one of the two norms alone makes zero optimal, so it bounds the interval.
         if l1_fraction >= 0.5:
             high = tree.max_abs(gradient) / l1_fraction
         else:
             high = largest(groups.norms(gradient)) / (1 - l1_fraction)
         return least_scale(stays_zero, high)
 
-    def subdiff_distance(x, v, scale):
+    def distance(x, v, scale):
         def sparse(leaf, slope):
             share = l1_fraction * strength(scale, leaf)
             kept = slope - share * jnp.sign(leaf)
@@ -315,5 +312,4 @@ def sparse_group(
         moved = norm_prox(sparse, thresholds, groups.norms, groups.scale)
         return tree.cast_like(moved, v)
 
-    functions = value, prox, scale_max, True, False, subdiff_distance, diagonal_prox
-    return Penalty(*functions)
+    return Penalty(value, prox, scale_max, subdiff_distance=distance, diagonal_prox=diagonal_prox)

@@ -63,7 +63,7 @@ def lp_power(p: AboveOne) -> Penalty:
 
         return distance_to_intervals(slope, x, v, scale)
 
-    return Penalty(value, prox, None, True, True, subdiff_distance)
+    return Penalty(value, prox, separable=True, subdiff_distance=subdiff_distance)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))

@@ -77,7 +77,7 @@ def weighted_l1(weights: PyTree) -> Penalty:
         require_same_shapes(x, weights, "the weights of weighted_l1")
         return distance_to_intervals(interval, x, v, scale, weights)
 
-    return Penalty(value, prox, scale_max, True, True, subdiff_distance)
+    return Penalty(value, prox, scale_max, separable=True, subdiff_distance=subdiff_distance)
 
 
 @factory
@@ -102,7 +102,7 @@ def l2_squared() -> Penalty:
     def subdiff_distance(x, v, scale):
         return distance_to_intervals(lambda leaf, s: (2 * s * leaf,) * 2, x, v, scale)
 
-    return Penalty(value, prox, None, True, True, subdiff_distance)
+    return Penalty(value, prox, separable=True, subdiff_distance=subdiff_distance)
 
 
 @factory
@@ -152,7 +152,7 @@ def elastic_net(l1_fraction: Fraction) -> Penalty:
         return distance_to_intervals(interval, x, v, scale)
 
     least_scale = scale_max if l1_fraction > 0 else None
-    return Penalty(value, prox, least_scale, True, True, subdiff_distance)
+    return Penalty(value, prox, least_scale, separable=True, subdiff_distance=subdiff_distance)
 
 
 @factory
@@ -201,4 +201,4 @@ def huber(knee: Positive) -> Penalty:
             lambda leaf, s: (s * jnp.clip(leaf, -knee, knee),) * 2, x, v, scale
         )
 
-    return Penalty(value, prox, None, True, True, subdiff_distance)
+    return Penalty(value, prox, separable=True, subdiff_distance=subdiff_distance)

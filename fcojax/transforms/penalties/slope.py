@@ -41,7 +41,7 @@ def slope(weights: Array) -> Penalty:
     require_numbers("weights", weights)
     levels = np.asarray(weights)
     if not (levels.ndim == 1 and levels.size and levels[0] > 0 and levels[-1] >= 0):
-        raise ValueError("the weights of slope start or end wrongly; pass w_1 > 0 to w_p >= 0.")
+        raise ValueError("the weights of slope need w_1 > 0 and w_p >= 0; pass such a vector.")
     if not (np.diff(levels) <= 0).all():
         raise ValueError("the weights of slope increase somewhere; pass them in decreasing order.")
 
@@ -62,7 +62,7 @@ def slope(weights: Array) -> Penalty:
         order = jnp.argsort(jnp.abs(flat), descending=True)
         sign = jnp.where(flat < 0, -1.0, 1.0).astype(flat.dtype)  # at 0 the derivative is one-sided
         shift, size = weight(step, scale, flat), (sign * flat)[order]
-        # Without a penalty ties are no blocks: the derivative in v is then the identity.
+        # Without a penalty ties form no blocks: the derivative in v is then the identity.
         fixed = jax.lax.stop_gradient(size)
         lowered = jnp.where(shift > 0, size, fixed) - shift * w
         level = -monotone().prox(-lowered, 0.0, 0.0)

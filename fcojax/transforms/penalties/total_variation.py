@@ -120,11 +120,11 @@ def _variation(axis, x, scale):
 
 
 def _denoised(flat, begins, strength):
-    # Signals are constant from here on; shifts by larger strengths overflow.
+    # At this strength signals are constant already; larger shifts could overflow.
     strength = jnp.minimum(strength, 1 + 2 * jnp.nansum(jnp.abs(flat)))
     jumps = _jump_signs(jax.lax.stop_gradient(flat), begins, jax.lax.stop_gradient(strength))
     blocks = block_numbers((jumps != 0) | begins)
-    level = jnp.where(strength > 0, block_means(flat, blocks), flat)  # at 0 ties are no blocks
+    level = jnp.where(strength > 0, block_means(flat, blocks), flat)  # at 0 ties form no blocks
     return level + strength * block_means(_shift(jumps), blocks)
 
 
@@ -150,7 +150,7 @@ def _jump_signs(flat, signal_begins, strength):
         difference = jax.lax.platform_dependent(
             price, room, cpu=costs_in_order, default=costs_in_parallel
         )
-        # An entry has the choice of its successor, unless its difference exceeds the strength.
+        # An entry is in S if its successor is, unless its difference exceeds the strength.
         decided = ends | (jnp.abs(difference) > strength)
         decider = jax.lax.cummin(jnp.where(decided, position, size), reverse=True)
         above = (difference < 0).astype(flat.dtype)[decider]
@@ -173,7 +173,7 @@ def costs_in_order(price: Array, room: Array) -> Array:
 
 
 def costs_in_parallel(price: Array, room: Array) -> Array:
-    """Return the same by composing maps ``d -> clip(d + shift, low, high)`` in log depth."""
+    """Return the same values by composing maps ``d -> clip(d + shift, low, high)`` in log depth."""
 
     def compose(first, second):
         shift, low, high = first

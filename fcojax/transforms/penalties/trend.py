@@ -1,10 +1,10 @@
 r"""Trend filtering: total variation of a derivative, by projected Newton steps in its dual.
 
 With D the matrix of differences, the prox is :math:`v - D^T u` for the u that minimises
-:math:`|v - D^T u|^2 / 2` subject to :math:`|u_i| \le s`. If it is known which bounds are active, u
-solves a linear system. A step solves it for those bounds that the gradient pushes against, and goes
-that way, projected, as far as is best among some lengths. The objective falls until the active
-bounds are right, and then the solution of the system is exact.
+:math:`|v - D^T u|^2 / 2` subject to :math:`|u_i| \le s`. Given the active bounds, u solves a linear
+system. A step takes those at which the gradient points outwards as active, solves the system, and
+moves towards the solution by the best of some step lengths, projected onto the bounds. Once the
+active bounds are right, the result is exact.
 
 Reference: Bertsekas, Projected Newton methods for optimization problems with simple constraints,
 1982.
@@ -49,7 +49,7 @@ def trend_filter(degree: Count = 1, axis: Axis = -1) -> Penalty:
     the gradient at the best polynomial.
 
     Args:
-      degree: k, of the polynomials.
+      degree: k, the degree of the polynomials.
       axis: the axis of the signals, in every leaf; signals of at most k + 1 entries have value 0.
 
     Example:
@@ -102,15 +102,15 @@ def trend_filter(degree: Count = 1, axis: Axis = -1) -> Penalty:
 
 
 def _free(flat: Array, differences: _Differences) -> Array:
-    """The dual point of a polynomial, which has no bounds."""
+    """Return the minimiser of the dual without bounds."""
     return linalg.solve(differences.gram, differences.matrix @ flat)
 
 
 def _denoised(flat: Array, differences: _Differences, bound: Array) -> Array:
-    # The prox of a multiple is the multiple, and near 1 squares neither overflow nor underflow.
+    # The prox is homogeneous, and for entries near 1 squares neither overflow nor underflow.
     unit = tree.safe_unit(tree.max_abs(flat))
     flat, bound = flat / unit, bound / unit
-    # Beyond its dual point the signal is a polynomial; larger bounds overflow.
+    # At this bound the signal is a polynomial already; larger bounds could overflow.
     bound = jnp.minimum(
         bound, 1 + 2 * tree.max_abs(jax.lax.stop_gradient(_free(flat, differences)))
     )
@@ -122,7 +122,7 @@ def _denoised(flat: Array, differences: _Differences, bound: Array) -> Array:
 
 
 def _dual(flat: Array, bound: Array, differences: _Differences, side: Array) -> Array:
-    """Return u with the active entries at their bounds, by the sign of ``side``, and Dx else 0."""
+    """Return u with active entries at bounds of the signs ``side``, and Dx = 0 for the rest."""
     free = side == 0
     matrix, gram = differences
     gram = jnp.where(free[:, None] & free[None], gram, jnp.diag((~free).astype(gram.dtype)))

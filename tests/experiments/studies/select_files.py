@@ -6,8 +6,9 @@ import scipy.sparse
 
 
 def config_of(**values):
-    defaults = {"features": "", "target": "y", "client": "site", "names": "", "drop": ()}
-    return types.SimpleNamespace(**defaults | {"loss": "logistic", "by": "bic"} | values)
+    defaults = {"features": "", "target": "y", "client": "site", "names": "", "missing": ""}
+    defaults |= {"drop": (), "loss": "logistic", "by": "bic"}
+    return types.SimpleNamespace(**defaults | values)
 
 
 def compressed(x, name="train"):

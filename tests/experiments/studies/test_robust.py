@@ -34,11 +34,11 @@ def of_whole_gradients(loss):
 
     def client_update(hparams, message, client, local, key):
         result = base.client_update(hparams, message, client, local, key)
-        whole = tree.add(result.upload.slope, client)
+        whole = tree.add(result.upload.change, client)
         return result._replace(upload=result.upload._replace(slope=whole))
 
     def server_update(hparams, server, mean, fraction, key):
-        change = mean._replace(slope=tree.sub(mean.slope, server.slope))
+        change = mean._replace(change=tree.sub(mean.change, server.control))
         return base.server_update(hparams, server, change, fraction, key)
 
     return base._replace(client_update=client_update, server_update=server_update)

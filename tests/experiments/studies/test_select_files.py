@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -127,6 +128,50 @@ def test_parquet_and_csv_give_the_same_table(tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
+def test_excel_and_csv_give_the_same_table(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl", reason="Excel needs openpyxl")
+    text = "age,größe,y,site\n1,2.5,0,b\n3,,1,7\n0,4,1,7\n"
+    (tmp_path / "a.csv").write_text(text, "utf-8")
+    book = openpyxl.Workbook()
+    book.create_sheet("empty")
+    for line in [["age", "größe", "y", "site"], [1, 2.5, 0, "b"], [3, None, 1, 7], [0, 4, 1, 7]]:
+        book.active.append(line)
+    book.save(tmp_path / "a.xlsx")
+    tables = [read(config_of(data_dir=tmp_path / name)) for name in ("a.csv", "a.xlsx")]
+    for one, other in zip(*tables, strict=True):
+        np.testing.assert_array_equal(one, other)
+    book.active["A3"] = "#DIV/0!"
+    book.save(tmp_path / "b.xlsx")
+    with pytest.raises(ValueError, match=r"b.xlsx, row 3: age is '#DIV/0!', which is not a number"):
+        read(config_of(data_dir=tmp_path / "b.xlsx"))
+    book.create_sheet("more").append(["notes"])
+    book.save(tmp_path / "b.xlsx")
+    with pytest.raises(ValueError, match="2 sheets"):
+        read(config_of(data_dir=tmp_path / "b.xlsx"))
+
+
+def test_files_of_other_programs_say_what_reads_them(tmp_path, monkeypatch):
+    (tmp_path / "a.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"pandas.read_json .* frame.to_csv"):
+        read(config_of(data_dir=tmp_path / "a.json"))
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    (tmp_path / "a.xlsx").write_bytes(b"PK")
+    with pytest.raises(ValueError, match="pip install openpyxl"):
+        read(config_of(data_dir=tmp_path / "a.xlsx"))
+
+
+def test_a_number_stands_for_a_missing_value_where_the_user_says_so(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("age,y,site\n-999,0,b\n-999.0,1,b\n3,1,b\nunknown,1,b\n")
+    table = read(config_of(data_dir=path, missing="unknown,-999"))
+    np.testing.assert_array_equal(table.x[:, 0], [np.nan, np.nan, 3, np.nan])
+    path.write_text("age,y,site\n-999,0,b\n")
+    assert read(config_of(data_dir=path)).x.tolist() == [[-999.0]]
+    np.savez(tmp_path / "a.npz", **GOOD)
+    with pytest.raises(ValueError, match="write NaN"):
+        read(config_of(data_dir=tmp_path / "a.npz", features="x", missing="-999"))
+
+
 def test_npz_files_may_hold_compressed_rows(tmp_path):
     x = np.array([[0, 2, 0], [1, 0, 0], [0, 0, 0], [3, 4, 5]], np.int8)
     np.savez(tmp_path / "a.npz", y=[0, 1, 1, 0], **compressed(x))
@@ -177,7 +222,7 @@ def test_one_site_has_one_name(tmp_path):
 
 def test_missing_values_may_be_written_as_other_programs_do(tmp_path):
     path = tmp_path / "a.csv"
-    spellings = ("", "NA", "N/A", "NULL", "null", "?", ".", "nan")
+    spellings = ("", "NA", "N/A", "#N/A", "NULL", "null", "?", ".", "nan")
     rows = [f"{cell},{index % 2},b" for index, cell in enumerate(spellings)]
     path.write_text("\n".join(["age,y,site", *rows, "3,1,b"]))
     assert np.isnan(read(config_of(data_dir=path)).x[:-1]).all()
