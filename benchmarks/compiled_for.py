@@ -499,9 +499,11 @@ class Device(NamedTuple):
     """The description of a device.
 
     Attributes:
-      name: its name. memory: its memory in bytes. launch: seconds from one launch to the next; an
-      assumption. bandwidth: bytes per second, as its manufacturer states. peak: float32 operations
-      per second in products at full precision, from the manufacturer's figures.
+      name: its name.
+      memory: its memory in bytes.
+      launch: seconds from one launch to the next; an assumption.
+      bandwidth: bytes per second, as stated by the manufacturer.
+      peak: float32 operations per second in products at full precision, from the same source.
     """
 
     name: str

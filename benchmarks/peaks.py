@@ -67,7 +67,7 @@ def floor_ms(workload: Workload, known: Peaks) -> float:
 
 
 def shares(workload: Workload, milliseconds: float, known: Peaks, num_points: int = 1) -> dict:
-    """Return the share of both peaks that a round of ``num_points`` used; they share the data."""
+    """Return the shares of both peaks for a round whose ``num_points`` read the data once."""
     operations, read = needs(workload)
     seconds = 1e-3 * milliseconds
     return {

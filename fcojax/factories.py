@@ -1,8 +1,8 @@
 """Factories: their arguments are checked, and equal calls return the same object.
 
 Algorithms and penalties are tuples of closures, and JAX caches compiled programs by the identity of
-a closure: without a cache here, a factory called twice would be compiled twice. Array arguments are
-compared by their contents.
+a closure: without a cache here, an algorithm that is built twice would be compiled twice. Array
+arguments are compared by their contents.
 """
 
 import collections
@@ -21,7 +21,7 @@ from fcojax.arguments import validated
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-_MAX_RESULTS = 256  # per factory; an evicted one is compiled again
+_MAX_RESULTS = 256  # per factory; programs of an evicted one are compiled again
 
 
 def factory(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:

@@ -1,9 +1,9 @@
 """Run a package's tests with the package moved out of the library, under another name.
 
-    python tests/copied_out.py [ROOM ...]
+    python tests/copied_out.py [NAME ...]
 
-The package ``fcojax.ROOM`` is moved out of a copy of the library and becomes ``own_ROOM``, to which
-imports of ``fcojax.ROOM`` lead. This shows that it uses only the public names of the core.
+In a copy of the library, the package ``fcojax.NAME`` is moved out and renamed ``own_NAME``, and
+imports of ``fcojax.NAME`` are redirected. This shows that it uses only public names of the core.
 """
 
 import pathlib

@@ -103,7 +103,7 @@ def overrides() -> dict[str, Any]:
 
 
 def override(config: ConfigDict) -> None:
-    """Set the keys of the command line, again after ``quick`` has changed the config."""
+    """Set the keys given on the command line again, because ``quick`` may have changed them."""
     given = overrides()
     with config.ignore_type():
         config.update_from_flattened_dict(given)

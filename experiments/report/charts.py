@@ -40,8 +40,8 @@ def charts(
 
     Args:
       panels: the panels.
-      best_rows: by algorithm, the rows of its best point.
-      fields: by algorithm, the hyperparameters that the legend names.
+      best_rows: the rows of the best point of each algorithm.
+      fields: the hyperparameters that the legend names, for each algorithm.
       optimum: measures of the optimum, drawn as a line in their panels.
     """
     found, legend = [], []

@@ -89,7 +89,7 @@ class Panel(NamedTuple):
       label: the label of the vertical axis, with the unit if there is one.
       log: whether the vertical axis is logarithmic.
       whole: whether ticks are whole numbers, as for counts.
-      over: the column of the horizontal axis; bytes are drawn as megabytes of all clients.
+      over: the column on the horizontal axis; bytes are shown in megabytes, summed over clients.
     """
 
     measure: str
@@ -155,9 +155,9 @@ def over_rounds(
     Args:
       path: the PNG; a PDF is written beside it.
       panels: the panels, left to right.
-      best_rows: by algorithm, the rows of the point that is shown.
+      best_rows: the rows of the point that is shown, for each algorithm.
       title: the heading.
-      fields: by algorithm, the hyperparameters that the legend names.
+      fields: the hyperparameters that the legend names, for each algorithm.
       optimum: measures of the optimum, drawn as a line in their panels.
     """
     columns = 2 if len(panels) > 1 else 1
@@ -192,8 +192,8 @@ def conditions(
     """Return the hyperparameters that all algorithms share, and the number of seeds.
 
     Args:
-      best_rows: by algorithm, the rows of the point that is shown.
-      fields: by algorithm, the hyperparameters that the legend names.
+      best_rows: the rows of the point that is shown, for each algorithm.
+      fields: the hyperparameters that the legend names, for each algorithm.
       named: the name of a hyperparameter.
     """
     seeds = len({row["seed"] for rows in best_rows.values() for row in rows})
@@ -226,9 +226,9 @@ def lines(
     """Yield each algorithm's line in a panel.
 
     Args:
-      panel: the panel.
-      best_rows: by algorithm, the rows of the point that is shown.
-      fields: by algorithm, the hyperparameters that the legend names.
+      panel: what the axes show.
+      best_rows: the rows of the point that is shown, for each algorithm.
+      fields: the hyperparameters that the legend names, for each algorithm.
       named: the name of a hyperparameter.
     """
     shared = _shared_hparams(best_rows, fields)

@@ -84,7 +84,7 @@ def splitting(
 ) -> Algorithm:
     r"""The algorithm of ``fed_dr``, with a relaxation that is a function of the hyperparameters.
 
-    FedADMM and FedSplit are other choices of it.
+    FedADMM uses relaxation 1 and FedSplit relaxation 2.
 
     Args:
       loss: one loss per example.

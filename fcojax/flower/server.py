@@ -78,10 +78,10 @@ class Gradients(NamedTuple):
 
 
 class Server:
-    """The server of a federation: functions of its ``ServerProgress``.
+    """The server of a federation, whose methods work on a ``ServerProgress``.
 
     Attributes:
-      judge: reads the answers; all that a server remembers itself.
+      judge: reads the answers; the only part of a server that changes.
       sites: the sites, sorted by name; their order is that of the clients.
       data: their sizes and weights, without rows.
 
@@ -263,7 +263,7 @@ class Server:
         """Return the current model.
 
         Args:
-          progress: the progress.
+          progress: the progress that ``start`` or ``step`` returned.
         """
         hparams = self._federation.hparams_at(max(progress.round - 1, 0))
         return self._federation.algorithm.model(hparams, progress.server)
@@ -272,7 +272,7 @@ class Server:
         """Return the messages that ask each site for its loss and gradient at the model.
 
         Args:
-          progress: the progress.
+          progress: the progress that ``start`` or ``step`` returned.
         """
         return self.ask_gradient(self.model(progress), str(progress.round))
 
@@ -280,7 +280,7 @@ class Server:
         """Return the objective and the violation, or nothing if the answer of a site is missing.
 
         Args:
-          progress: the progress.
+          progress: the progress that ``start`` or ``step`` returned.
           replies: the answers to the messages of ``ask_certificate``.
         """
         penalty, params = self._federation.penalty, self.model(progress)

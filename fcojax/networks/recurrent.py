@@ -51,7 +51,7 @@ class GRU(nnx.Module):
               n = \tanh(x_t W_n + b_n + r (h_{t-1} U_n + u_n)), \quad
               h_t = (1 - z) n + z h_{t-1}
 
-    The recurrent product has a bias for all gates; those of r and z only add to b.
+    The recurrent product has a bias for every gate; for r and z it is included in b.
     """
 
     num_gates = 3

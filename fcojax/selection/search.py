@@ -107,7 +107,7 @@ class Searching(NamedTuple):
     tolerance: Array
 
     def begin(self, null: Null, objective: Array, start: Start) -> SearchProgress:
-        """Return the search before its first step; the null model is its sparser end."""
+        """Return the progress before the first step, with the null model as the sparser end."""
         first, no = self.first, jnp.zeros((), bool)
 
         # A guess as if the features were uncorrelated: one step from the null model.

@@ -111,7 +111,7 @@ def test_a_sweep_over_strengths_is_one_run_each(swept, fixed, field):
 
 @pytest.mark.slow
 def test_unbiased_uploads_are_right_on_average():
-    """Over one round with many keys the mean model equals that without compression."""
+    """Over one round with many keys the mean model is the same as without compression."""
     keys = jax.random.split(KEY, 4000)
     grid = fcojax.grid.product(fed_avg.Hparams, client_lr=[0.05])
     one, start = federations.algorithm("fed_avg"), federations.start()

@@ -277,7 +277,7 @@ EXPERIMENT = lasso.EXPERIMENT._replace(problem=problem)
 
 @pytest.mark.slow
 def test_each_of_two_processes_reads_its_own_clients_from_disk(tmp_path):
-    """Each of four devices has eight clients; the model equals that with all in memory."""
+    """Each of four devices has eight clients; the model is as with all clients in memory."""
     from configs import lasso
 
     sizes = ["--config.num_clients=32", "--config.num_examples=128", "--config.dim=256"]

@@ -79,7 +79,7 @@ class Row:
         return (self.feasible or self.inside)(x, scale)
 
 
-# Laws over drawn examples: (row, u, v, w, step, scale).
+# Laws on random examples, functions of ``(row, u, v, w, step, scale)``.
 
 
 def a_step_of_zero_returns_to_the_point(row, u, v, w, step, scale):
@@ -139,7 +139,7 @@ LAWS = {
 }
 
 
-# Laws on fixed examples: (row).
+# Laws on fixed examples, functions of ``(row)``.
 
 
 def generic(seed):

@@ -129,7 +129,7 @@ def close(x, y, tolerance, *sizes):
     return np.max(np.abs(np.asarray(x) - np.asarray(y)), initial=0.0) <= allowed
 
 
-# Laws over drawn examples: (row, v, w, step, scale).
+# Laws on random examples, functions of ``(row, v, w, step, scale)``.
 
 
 def prox_beats_every_other_point(row, v, w, step, scale):
@@ -269,7 +269,7 @@ LAWS = {
 }
 
 
-# Laws on fixed examples: (row).
+# Laws on fixed examples, functions of ``(row)``.
 
 
 def degenerate_inputs_are_finite(row):

@@ -9,7 +9,7 @@ from experiments.report.rows import Row, Summary, by_seed, select
 from experiments.studies.saddle.methods import METHODS
 from experiments.study import Config
 
-# By method, each measure at the last round of each seed.
+# For each method and measure, the values at the last round, one per seed.
 Ends = dict[str, dict[str, np.ndarray]]
 
 

@@ -270,7 +270,7 @@ def _scaling_of_choice(rows: list[Row]) -> list[Row]:
 
 
 def _judged(rows: list[Row], site: str, strength: float) -> dict[str, float]:
-    """Return the loss of the chosen model on each left-out site, if every site was left out."""
+    """Return the loss on a site at this strength, if each site was left out in turn."""
     losses = [row["score"] for row in select(rows, part="fold", fold=site, strength=strength)]
     return {"loss when left out": sum(losses) / len(losses)} if losses else {}
 

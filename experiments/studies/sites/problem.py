@@ -58,10 +58,10 @@ class Sites(NamedTuple):
 
     Attributes:
       truth: the true weights.
-      signal: by site, the variance of the signal in its training rows.
-      deviations: by site, the standard deviation of the noise.
-      train: by site, the moments of its training rows.
-      validation: by site, the moments of its validation rows.
+      signal: the variance of the signal in the training rows of each site.
+      deviations: the standard deviation of the noise at each site.
+      train: the moments of the training rows of each site.
+      validation: the moments of the validation rows of each site.
       weights: the weights of the sites, which sum to one.
       test: independent features and labels.
       smoothness: the largest eigenvalue of any site's Hessian.

@@ -27,7 +27,7 @@ class Choice(NamedTuple):
 
     Attributes:
       strength: the weighted mean of the sites' strengths.
-      places: by site, the index of its strength with the lowest validation error; 0 is the largest.
+      places: the index of each site's strength with the lowest validation error; 0 is the largest.
       duality_gap: the largest gap of the local lassos, as a share of the mean squared label.
     """
 

@@ -184,5 +184,5 @@ def costs_in_parallel(price: Array, room: Array) -> Array:
             jnp.clip(high + then_shift, then_low, then_high),
         )
 
-    # The first entry begins a signal and has room 0, so every composition is constant: its ``low``.
+    # The first entry has no predecessor and room 0, so the composed maps are constant: low = high.
     return jax.lax.associative_scan(compose, (price, price - room, price + room))[1]
