@@ -4,6 +4,7 @@ A config file holds the numbers of an experiment and names it as ``EXPERIMENT``;
 field here. All functions are called with the config, so ``--config.KEY=VALUE`` reaches them.
 """
 
+import contextlib
 import fnmatch
 import inspect
 import pathlib
@@ -131,6 +132,17 @@ def check(experiment: "Experiment", config: ConfigDict) -> None:
             flat, words = dict(_flattened(config)), needed.replace(",", "").split()
             found = [f"{word} is {flat[word]}" for word in dict.fromkeys(words) if word in flat]
             raise ValueError(f"{' and '.join(found)}; pass {needed}.")
+
+
+@contextlib.contextmanager
+def naming(key: str, value: Any) -> Iterator[None]:
+    """Name the key in an error about a number within its text."""
+    try:
+        yield
+    except ValueError as error:
+        if key in str(error):
+            raise
+        raise ValueError(f"{key} is {value!r}: {error}") from error
 
 
 def _flattened(config: ConfigDict, section: str = "") -> Iterator[tuple[str, Any]]:

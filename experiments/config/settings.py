@@ -1,8 +1,7 @@
 """Check a config and turn it into settings."""
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +12,7 @@ from experiments.config.algorithms import find
 from experiments.process.errors import suggest
 from experiments.report.rows import points_of
 from experiments.report.summary import Criterion
-from experiments.study import Sweep
+from experiments.study import Sweep, naming
 from fcojax import Aggregator, Codec, Plan, Sampler, privacy, uploads
 from fcojax.algorithms import Work
 from fcojax.algorithms.base import Factory
@@ -170,17 +169,6 @@ def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
         budget=None if config.get("privacy_budget") is None else _number(config, "privacy_budget"),
         broadcast=_broadcast(config),
     )
-
-
-@contextlib.contextmanager
-def naming(key: str, value: Any) -> Iterator[None]:
-    """Name the key in an error about a number within its text."""
-    try:
-        yield
-    except ValueError as error:
-        if key in str(error):
-            raise
-        raise ValueError(f"{key} is {value!r}: {error}") from error
 
 
 def _delta(config: ConfigDict) -> float | None:

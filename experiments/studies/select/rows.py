@@ -7,10 +7,9 @@ import jax
 import numpy as np
 
 import fcojax
-from experiments.config.settings import naming
 from experiments.report.rows import Row, Summary, column, select
 from experiments.studies.select.problem import Scaling, penalty, split, task
-from experiments.study import Config
+from experiments.study import Config, naming
 from fcojax import uploads
 from fcojax.extend import Uploads
 from fcojax.problems import Problem
