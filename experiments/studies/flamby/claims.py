@@ -1,0 +1,58 @@
+"""What we expected of exact fits, of FLamby's budget, of noise and of one malicious silo.
+
+Written before the first run.
+"""
+
+import numpy as np
+
+from experiments.report.claims import Claim
+from experiments.report.rows import Row, Summary, select
+from experiments.studies.flamby import published
+from experiments.study import Config
+
+_LESS = {"fed_tcga_brca": "C-index", "fed_heart_disease": "accuracy"}
+
+
+def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
+    """Return the claims of each benchmark in the run."""
+    return [claim for name in config.datasets for claim in _of(config, name, rows)]
+
+
+def _of(config: Config, name: str, rows: list[Row]) -> list[Claim]:
+    own, score = select(rows, dataset=name), f"{name}: mean {_LESS[name]}"
+
+    def expected(text: str, measured: float, needed: float, at_least: bool = True) -> Claim:
+        return Claim(text, measured, needed, at_least, source=False, quick=False)
+
+    [exact] = select(own, penalty="lasso", design="all silos")
+    found = [
+        expected(
+            f"{score} of the exact lasso, at least that of FLamby's best strategy",
+            exact["clients"],
+            published.best(name),
+        )
+    ]
+    budget = config.rounds[name]
+
+    def at(method: str, rounds: int) -> list[Row]:
+        return select(own, method=method, rounds=rounds)
+
+    if "fed_dual_avg" in config.methods:
+        lost = exact["clients"] - np.mean([row["clients"] for row in at("fed_dual_avg", budget)])
+        text = f"{score}: what FedDualAvg loses to the exact lasso after {budget} exchanges"
+        found.append(expected(text, float(lost), 0.02, at_least=False))
+    if "scaffold" in config.methods and name == "fed_tcga_brca":
+        last = budget * max(config.times)
+        gap = at("scaffold", last)[0]["objective"] - exact["objective"]
+        text = f"{name}: objective of SCAFFOLD with feedback above the least, {last} exchanges"
+        found.append(expected(text, gap, 1e-6, at_least=False))
+    noisy = [row["clients"] for row in select(own, epsilon=max(config.epsilons))]
+    text = f"{score} lost to noise of epsilon {max(config.epsilons):g} for a whole silo"
+    found.append(expected(text, exact["clients"] - float(np.mean(noisy)), 0.1))
+    for rule, needed, at_least in (("mean", 0.1, True), ("trimmed mean", 0.05, False)):
+        if rule in config.rules:
+            ends = [r["clients"] for r in select(own, rule=rule) if r["bad"] is not None]
+            lost = select(own, rule=rule, bad=None)[0]["clients"] - float(np.mean(ends))
+            text = f"{score} that one malicious silo takes from the {rule}"
+            found.append(expected(text, lost, needed, at_least))
+    return found
