@@ -25,6 +25,7 @@ EXPERIMENT = Study(
         Literal[*rows.RULES]: "rules",
         Literal["lasso", "elastic net", "group lasso"]: "penalties",
         bool: "baselines",
+        str: "data_dir",
         Count: "rounds.* num_steps batch_size times num_folds num_draws num_strengths max_rounds "
         "num_seeds num_noises num_bootstraps",
         CountOrZero: "seed",

@@ -99,6 +99,8 @@ class Task(NamedTuple):
 
 def study(config: Config) -> Iterator[Row]:
     """Yield the rows of all parts of every benchmark."""
+    if not config.data_dir:
+        raise ValueError("data_dir is empty; pass a checkout of github.com/owkin/FLamby.")
     for name in config.datasets:
         silos = DATASETS[name](pathlib.Path(config.data_dir))
         # Cox has no minibatches: the risk set of an example is all of its region.
