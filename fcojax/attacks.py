@@ -14,9 +14,10 @@ import numpy as np
 
 from fcojax import ClientData, Codec, Plan, tree
 from fcojax.algorithms import Algorithm
-from fcojax.extend import STACK, Stacked, Term, Work, as_plan, memoised, split, validated
+from fcojax.extend import STACK, Stacked, Term, Work, as_plan, at_most, memoised, split, validated
 from fcojax.types import (
     Array,
+    Count,
     CountOrZero,
     Key,
     NonNegative,
@@ -181,7 +182,7 @@ def mimic(client: CountOrZero = 0) -> Attack:
 
 @validated
 def strongest(
-    direction: Attack, mean: Callable[[Array, Array], Array], *, num_strengths: int = 20
+    direction: Attack, mean: Callable[[Array, Array], Array], *, num_strengths: Count = 20
 ) -> Attack:
     """Return the attack along a direction, as far as moves a robust mean most, by a line search.
 
@@ -226,7 +227,7 @@ def strongest(
 
 @memoised
 @validated
-def attacked(algorithm: Algorithm, clients: Sequence[int], attack: Attack) -> Algorithm:
+def attacked(algorithm: Algorithm, clients: Sequence[CountOrZero], attack: Attack) -> Algorithm:
     """Return the algorithm with some clients that are bad.
 
     Their states stay as if they were honest. An attack that sees all uploads needs the plan
@@ -350,7 +351,7 @@ def _beside(codec: Codec) -> Codec:
 
 @validated
 def flipped_labels(
-    data: ClientData, clients: Sequence[int], field: str, flip: Callable[[Array], Array]
+    data: ClientData, clients: Sequence[CountOrZero], field: str, flip: Callable[[Array], Array]
 ) -> ClientData:
     """Return the population with the labels of some clients changed.
 
@@ -366,9 +367,12 @@ def flipped_labels(
       >>> flipped_labels(data, (1,), "y", lambda y: 9 - y).examples["y"].tolist()
       [0, 1, 7, 6]
     """
+    if field not in data.examples:
+        raise ValueError(f"field is {field!r}; pass one of {', '.join(data.examples)}.")
     offsets, labels = np.asarray(data.offsets), data.examples[field]
     bad = np.zeros(labels.shape[0], bool)
     for client in clients:
+        at_most("clients", client, data.num_clients - 1)
         bad[offsets[client] : offsets[client + 1]] = True
     mask = jnp.asarray(bad).reshape(-1, *(1,) * (labels.ndim - 1))
     flipped = jnp.where(mask, flip(labels), labels).astype(labels.dtype)

@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fcojax import tree
 from fcojax.extend import in_full_precision, jit_per, memoised, validated
 from fcojax.problems import Problem, population_loss
 from fcojax.transforms import Penalty
-from fcojax.types import Array, Count, NonNegative, Params, PyTree, Scalar
+from fcojax.types import Array, Count, NonNegative, NumberTree, Params, PyTree, Scalar
 
 
 class Solution(NamedTuple):
@@ -65,7 +66,7 @@ def fista(
     penalty: Penalty,
     scale: NonNegative,
     params: Params,
-    context: PyTree = None,
+    context: NumberTree | None = None,
     *,
     tolerance: NonNegative = 1e-8,
     max_steps: Count = 50_000,
@@ -99,6 +100,8 @@ def fista(
       for composite convex optimization with backtracking", Found. Comput. Math. 2014; O'Donoghue
       and Candes, "Adaptive restart for accelerated gradient schemes", Found. Comput. Math. 2015.
     """
+    if not sum(np.size(leaf) for leaf in jax.tree.leaves(params)):
+        raise ValueError("params has no entries; pass a point to start from.")
     return _solve(smooth, penalty, max_steps, scale, params, context, tolerance)
 
 

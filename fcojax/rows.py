@@ -8,11 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from fcojax.extend import by_field, is_schedule, is_sweep, num_points, shown
-from fcojax.types import Key, PyTree
+from fcojax.extend import (
+    by_field,
+    is_schedule,
+    is_sweep,
+    num_points,
+    require_hparams,
+    shown,
+    validated,
+)
+from fcojax.types import Key, NumberTree, PyTree
 
 
-def to_frame(grid: PyTree, keys: Key, history: PyTree) -> Any:
+@validated
+def to_frame(grid: PyTree, keys: Key, history: NumberTree) -> Any:
     """Return the history of a run or a sweep as a pandas frame, one row per evaluation.
 
     The columns are the hyperparameters by name, ``seed``, the number of the key, and the entries of
@@ -43,6 +52,9 @@ def to_frame(grid: PyTree, keys: Key, history: PyTree) -> Any:
       2        1.0     0      1  2.0
       3        1.0     0      2  2.0
     """
+    if not hasattr(grid, "_fields"):
+        raise ValueError(f"grid is {shown(grid)}; pass the hyperparameters, or a grid of them.")
+    require_hparams(grid, is_sweep(keys))
     runs = (num_points(grid), keys.size) if is_sweep(keys) else ()
     entries = {name: np.asarray(leaf) for name, leaf in by_field([history])}
     shapes = {name: entry.shape for name, entry in entries.items()}
@@ -67,6 +79,7 @@ def to_frame(grid: PyTree, keys: Key, history: PyTree) -> Any:
     return _pandas().DataFrame(columns)
 
 
+@validated
 def read(path: str | os.PathLike) -> Any:
     """Return the rows that a run of the command ``fcojax run`` wrote, as a pandas frame.
 
@@ -78,6 +91,7 @@ def read(path: str | os.PathLike) -> Any:
     return _pandas().DataFrame(load(path))
 
 
+@validated
 def load(path: str | os.PathLike) -> list[dict[str, Any]]:
     """Return the rows that a run wrote as a list of dicts, without an incomplete last line.
 

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.extend import shown
+from fcojax.extend import shown, validated
 from fcojax.types import PyTree
 
 _CODES = {
@@ -34,6 +34,7 @@ _MOST_AXES = 64  # of numpy
 _UNREADABLE = AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError
 
 
+@validated
 def dumps(params: PyTree, metadata: dict[str, str] | None = None) -> bytes:
     """Return the arrays of a pytree as the bytes of a safetensors file.
 
@@ -71,6 +72,7 @@ def dumps(params: PyTree, metadata: dict[str, str] | None = None) -> bytes:
     return b"".join([len(text).to_bytes(8, "little"), text, *numbers])
 
 
+@validated
 def loads(data: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Return the arrays by name, and the metadata, of the bytes of a safetensors file.
 
@@ -97,6 +99,7 @@ def loads(data: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     return arrays, metadata
 
 
+@validated
 def filled(like: PyTree, arrays: dict[str, np.ndarray]) -> PyTree:
     """Return a pytree with the structure of another one and these arrays.
 
@@ -123,6 +126,7 @@ def filled(like: PyTree, arrays: dict[str, np.ndarray]) -> PyTree:
     return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in wanted])
 
 
+@validated
 def save(path: str | os.PathLike, params: PyTree, metadata: dict[str, str] | None = None) -> None:
     """Write a model to a safetensors file, which appears when it is complete.
 
@@ -147,6 +151,7 @@ def save(path: str | os.PathLike, params: PyTree, metadata: dict[str, str] | Non
         unfinished.unlink(missing_ok=True)
 
 
+@validated
 def load(path: str | os.PathLike, like: PyTree = None) -> PyTree:
     """Read a model from a safetensors file.
 
@@ -189,7 +194,13 @@ def _named(params: PyTree) -> dict[str, Any]:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"two arrays have the name {twice}; rename one of the fields.")
-    return dict(zip(names, (leaf for _, leaf in leaves), strict=True))
+    named = dict(zip(names, (leaf for _, leaf in leaves), strict=True))
+    for name, leaf in named.items():
+        kind = getattr(leaf, "dtype", type(leaf))
+        number = kind in (bool, np.dtype(bool)) or jnp.issubdtype(kind, jnp.number)
+        if isinstance(leaf, np.ma.MaskedArray) or not number:
+            raise ValueError(f"{name} is {shown(leaf)}; pass arrays of numbers.")
+    return named
 
 
 def _listed() -> str:

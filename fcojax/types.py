@@ -7,10 +7,28 @@ from typing import Annotated, Any, NamedTuple
 import jax
 
 Array = jax.Array
-Key = jax.Array  # a typed PRNG key, as made by jax.random.key
 Scalar = jax.Array | float
 PyTree = Any
-Params = Any  # a pytree of arrays: the point being optimised
+
+
+class Arrays(NamedTuple):
+    """The arrays that an argument may hold.
+
+    Attributes:
+      needed: the same in words, as in "pass a matrix".
+      ndim: how many axes they have; ``None`` for any number.
+      key: whether they are typed PRNG keys in place of real numbers.
+      tree: whether a pytree of them, or of numbers, is passed.
+      finite: whether NaN and infinity are refused.
+      real: whether integers are refused.
+    """
+
+    needed: str
+    ndim: int | None = None
+    key: bool = False
+    tree: bool = False
+    finite: bool = False
+    real: bool = False
 
 
 class Numbers(NamedTuple):
@@ -53,3 +71,9 @@ Fraction = Annotated[
     Any,
     Numbers("a number strictly between 0 and 1", lambda values: (values > 0) & (values < 1)),
 ]
+Key = Annotated[jax.Array, Arrays("a key, as in jax.random.key(0)", key=True)]
+Matrix = Annotated[jax.Array, Arrays("a matrix of finite numbers", 2, finite=True)]
+NumberTree = Annotated[Any, Arrays("a pytree of numbers", tree=True)]
+FiniteTree = Annotated[Any, Arrays("a pytree of finite numbers", tree=True, finite=True)]
+# The point being optimised.
+Params = Annotated[Any, Arrays("a pytree of floating-point arrays", tree=True, real=True)]

@@ -90,6 +90,17 @@ def test_values_within_their_annotation_pass_and_counts_become_integers():
     assert jax.jit(lambda rate: call(rate)[0])(-1.0) == -1.0  # traced values cannot be checked
 
 
+def test_an_array_may_be_a_list_with_nan_and_no_text():
+    @validated
+    def call(values: jax.typing.ArrayLike):
+        return values
+
+    assert call([[16, 1.0], [16, np.nan]])[0] == [16, 1.0]
+    for odd in ("1", [[1], [1, 2]], ["1"], None):
+        with pytest.raises(ValueError, match="pass an array of numbers"):
+            call(odd)
+
+
 def test_names_that_only_a_type_checker_knows_are_passed_over():
     """As in a module that imports types under ``TYPE_CHECKING``; other annotations still count."""
 

@@ -295,6 +295,7 @@ def _naming_its_fields(hparams_type: type[HparamsType]) -> type[HparamsType]:
     return hparams_type
 
 
+@validated
 def takes(
     hparams_type: type[HparamsType], *geometry: str
 ) -> Callable[[Callable[Arguments, Algorithm]], Factory[Arguments, HparamsType]]:

@@ -13,6 +13,7 @@ from jax.flatten_util import ravel_pytree
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, takes
 from fcojax.algorithms.local import mean_gradient
+from fcojax.arguments import shown
 from fcojax.problems.losses import Loss
 from fcojax.types import Key, Params, Positive, Scalar
 
@@ -73,7 +74,8 @@ def fed_com_loc(
     """
     if compressor is not None and not hasattr(compressor, "leafwise"):
         raise ValueError(
-            f"compressor is {compressor!r}; pass a Compressor, as in fcojax.uploads.top_k(0.01)."
+            f"compressor is {shown(compressor)}; pass a Compressor, as in "
+            "fcojax.uploads.top_k(0.01)."
         )
     gradient = mean_gradient(loss)
 

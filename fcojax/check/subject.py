@@ -107,7 +107,9 @@ class Subject(NamedTuple):
 
 
 @validated
-def subject_of(factory: Factory, geometry: Any = None, /, **numbers: float) -> Subject:
+def subject_of(
+    factory: Factory, geometry: Penalty | Mirror | Manifold | None = None, /, **numbers: float
+) -> Subject:
     """Return a factory's algorithms as a subject of checks.
 
     Args:
@@ -126,6 +128,8 @@ def subject_of(factory: Factory, geometry: Any = None, /, **numbers: float) -> S
     takes = tuple(getattr(factory, "geometry", ()))
     defaults: dict[str, Any] = {"penalty": l1(), "mirror": euclidean(l1()), "manifold": sphere()}
     pieces = [defaults[name] for name in takes] if geometry is None else [geometry]
+    if len(pieces) != len(takes):
+        raise ValueError(f"factory takes {len(takes)} pieces of geometry; pass geometry for one.")
     plain = [
         flat() if name == "manifold" else piece for name, piece in zip(takes, pieces, strict=True)
     ]

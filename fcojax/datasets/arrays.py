@@ -7,11 +7,12 @@ import numpy as np
 
 from fcojax.datasets.pooled import Pooled
 from fcojax.datasets.reading import Foreign, find, reading
-from fcojax.extend import shown
+from fcojax.extend import shown, validated
 
 _FETCH = "pass the path of a file written by numpy.save or numpy.savez."
 
 
+@validated
 def npz(path: str | os.PathLike, fields: Mapping[str, str], *, client: str | None = None) -> Pooled:
     """Read fields and the client column from one npz file.
 
@@ -38,6 +39,7 @@ def npz(path: str | os.PathLike, fields: Mapping[str, str], *, client: str | Non
         return Pooled(examples, arrays[client] if client else None)
 
 
+@validated
 def npy(
     fields: Mapping[str, str | os.PathLike], *, client: str | os.PathLike | None = None
 ) -> Pooled:

@@ -45,6 +45,7 @@ class Scans(NamedTuple):
     grid: tuple[int, ...]
 
 
+@validated
 def haxby(
     data_dir: str | os.PathLike,
     *,
@@ -105,6 +106,7 @@ def haxby(
     return Scans(pooled, np.argwhere(inside), inside.shape)
 
 
+@validated
 def haxby_npz(
     path: str | os.PathLike,
     *,

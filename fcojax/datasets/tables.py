@@ -11,10 +11,12 @@ import numpy as np
 
 from fcojax.datasets.arrays import checked, single
 from fcojax.datasets.pooled import Pooled
+from fcojax.extend import shown, validated
 
 Columns = Mapping[str, str | Sequence[str]]
 
 
+@validated
 def table(source: Any, fields: Columns, *, client: str | None = None) -> Pooled:
     """Read fields and the client column from a table.
 
@@ -38,13 +40,14 @@ def table(source: Any, fields: Columns, *, client: str | None = None) -> Pooled:
         field: single(
             _column(source, names)
             if isinstance(names, str)
-            else np.stack([single(_column(source, name)) for name in names], axis=1)
+            else _stacked([single(_column(source, name)) for name in names])
         )
         for field, names in checked(fields).items()
     }
-    return Pooled(examples, None if client is None else np.asarray(source[client]))
+    return Pooled(examples, None if client is None else np.asarray(_named(source, client)))
 
 
+@validated
 def tables(parts: Mapping[Any, Any] | Iterable[Any], fields: Columns) -> Pooled:
     """Read one table per client.
 
@@ -71,10 +74,26 @@ def tables(parts: Mapping[Any, Any] | Iterable[Any], fields: Columns) -> Pooled:
     return Pooled(examples, np.repeat(list(named), sizes))
 
 
+def _stacked(columns: list[np.ndarray]) -> np.ndarray:
+    if not columns:
+        raise ValueError("fields has an empty list of columns; pass at least one.")
+    return np.stack(columns, axis=1)
+
+
+def _named(source: Any, name: str) -> Any:
+    try:
+        return source[name]
+    except (IndexError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"there is no column {name!r} in {shown(source)}; pass a table and its columns."
+        ) from error
+
+
 def _column(source: Any, name: str) -> np.ndarray:
     """Return a column as numbers; rows that are lists become rows of a matrix."""
+    column = _named(source, name)
     try:
-        values = np.asarray(source[name])
+        values = np.asarray(column)
         if values.dtype.kind == "O":
             values = np.stack([np.asarray(value) for value in values])
     except ValueError as error:  # ragged

@@ -67,6 +67,7 @@ def _numbers(values: Any) -> Array:
     return jnp.asarray(found)
 
 
+@validated
 def extended(base: type, name: str, **defaults: Any) -> type:
     """Return the hyperparameter type ``base`` with additional fields, as one flat named tuple.
 

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
+from fcojax.arguments import checked_value
 from fcojax.engine.aggregation import merged
 from fcojax.engine.client_loop import RoundContext, Rows
 from fcojax.engine.first_uploads import first_uploads
@@ -162,6 +163,7 @@ def advance(
     hparams = as_arrays(hparams)
     _require_matching_state(algorithm, plan, hparams, data, state)
     program = Program(algorithm, plan, observe, num_rounds // eval_every, eval_every)
+    checked_value("donate", donate, bool)
     compiled = advance_donating if donate else advance_compiled
     return compiled(program, hparams, data, state, context)
 

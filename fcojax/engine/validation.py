@@ -109,8 +109,9 @@ def as_params(params: Any) -> PyTree:
     if not named:
         raise ValueError(f"params has no arrays, it is {shown(params)}; pass the start point.")
     for name, leaf in named:
-        if not _is_number(leaf) or jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key):
-            raise ValueError(f"{name} is {shown(leaf)}; pass arrays of numbers to start from.")
+        kinds = (jax.dtypes.prng_key, jnp.complexfloating)
+        if not _is_number(leaf) or any(jnp.issubdtype(jnp.result_type(leaf), k) for k in kinds):
+            raise ValueError(f"{name} is {shown(leaf)}; pass arrays of real numbers to start from.")
         traced = isinstance(leaf, Tracer | jax.ShapeDtypeStruct)
         inexact = jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)
         # From a NaN every upload is NaN: all clients would be dropped in every round, and nothing
@@ -362,3 +363,4 @@ def require_state_of(algorithm: Any, hparams: Any, state: Any) -> None:
     require_algorithm(algorithm)
     require_state(state)
     require_type(algorithm, hparams)
+    require_hparams(hparams, is_sweep(state.key))

@@ -110,8 +110,8 @@ def two_layer(
 @validated
 def conv_net(
     shape: Shape = (28, 28, 1),
-    num_filters: tuple[int, int] = (32, 64),
-    num_hidden: int | Sequence[int] = 512,
+    num_filters: tuple[Count, Count] = (32, 64),
+    num_hidden: Count | Sequence[Count] = 512,
     num_classes: Count = 10,
     *,
     padding: Literal["SAME", "VALID"] = "SAME",

@@ -11,7 +11,7 @@ from flax import errors, linen, nnx
 from fcojax import tree
 from fcojax.extend import Loss, shown, validated
 from fcojax.problems import RandomLoss
-from fcojax.types import Array, Key, ManyArrays, Params, PyTree
+from fcojax.types import Array, Key, NumberTree, Params, PyTree
 
 Build = Callable[[nnx.Rngs], nnx.Module]  # a fresh model, its weights drawn from the streams
 _EXPECTED = (
@@ -49,7 +49,7 @@ Module = linen.Module | Build | Functions
 
 
 @validated
-def functions_of(model: Module, x: ManyArrays, output_shape: tuple[int, ...]) -> Functions:
+def functions_of(model: Module, x: NumberTree, output_shape: tuple[int, ...]) -> Functions:
     """Convert a module to pure functions, and check that it fits the task.
 
     Args:
@@ -88,6 +88,7 @@ def functions_of(model: Module, x: ManyArrays, output_shape: tuple[int, ...]) ->
     return functions
 
 
+@validated
 def loss_of(functions: Functions, compare: Callable[[Array, PyTree], Array]) -> Loss:
     """Build the loss ``compare(outputs, rows)`` of a network on ``rows["x"]``.
 

@@ -149,6 +149,7 @@ def releases(
     return Releases(plan.cohort, noise, num_rounds, (1.0,) if known is None else known.bands)
 
 
+@validated
 def together(noises: Sequence[float]) -> float:
     r"""Return the noise multiplier of several releases about one cohort.
 
@@ -162,6 +163,8 @@ def together(noises: Sequence[float]) -> float:
       >>> round(together([2.0] * 4), 6), together([2.0, 0.0])
       (1.0, 0.0)
     """
+    if not len(noises):
+        raise ValueError("noises is empty; pass one for each release.")
     if not all(noises):
         return 0.0
     return noises[0] if len(noises) == 1 else sum(noise**-2.0 for noise in noises) ** -0.5
@@ -331,6 +334,7 @@ def _is_not_its_own(record: logging.LogRecord) -> bool:
     return "dp_accounting" not in record.pathname
 
 
+@validated
 def multiplier_of(plan: Plan, hparams: Any) -> float:
     """Return the noise multiplier of a plan; 0 without noise.
 

@@ -7,6 +7,7 @@ sum is at most its weight times the clipping norm, whatever the algorithm does.
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -199,7 +200,7 @@ def _adaptive(
 def modular_gaussian(
     clip: Any,
     noise: Any,
-    step: Any,
+    step: Positive | Callable[[Any], Any],
     bits: int,
     *,
     per_leaf: bool = False,
@@ -337,7 +338,7 @@ def _require(clip: Any, noise: Any) -> None:
                 f"noise is {noise} and adaptive_clip has {clip.noise}; pass a number above "
                 f"{noise / 2} to adaptive_clip, so that both have the privacy of noise."
             )
-    elif not callable(clip) and clip != math.inf:
+    elif not callable(clip) and not (isinstance(clip, float) and clip == math.inf):
         checked_value("clip", clip, Positive, single=True)
     if clip == math.inf and is_noisy(noise):
         raise ValueError("clip is infinite, so no noise is enough; pass a finite norm.")

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
-from fcojax.arguments import shown
+from fcojax.arguments import checked_value, shown
 from fcojax.problems import fields, memory
 from fcojax.problems.padding import size_bounds
 from fcojax.types import Array, PyTree
@@ -192,6 +192,7 @@ def from_clients(
       (2, [1, 3], ['a', 'b'])
     """
     many = isinstance(clients, Iterable) and not isinstance(clients, dict)
+    many = many and getattr(clients, "ndim", 1) > 0
     if not (many and (clients := list(clients))):
         raise ValueError(
             f"clients is {shown(clients)}; pass a list with one pytree for each client, and their "
@@ -203,7 +204,11 @@ def from_clients(
         fields.num_rows(client, f"client {name}")
         for name, client in zip(names, clients, strict=True)
     ]
-    flat = jax.tree.map(lambda *leaves: memory.joined(leaves), *clients)
+    try:
+        flat = jax.tree.map(lambda *leaves: memory.joined(leaves), *clients)
+    except ValueError as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"the clients do not fit together: {reason}") from error
     return from_rows(flat, sizes, weights, ids=names)
 
 
@@ -241,6 +246,7 @@ def from_rows(
       >>> data.num_clients, data.weights.tolist(), data.ids.tolist()
       (2, [2.0, 3.0], ['x', 'y'])
     """
+    checked_value("on_host", on_host, bool)
     num_rows, sizes = fields.num_rows(examples, "the population"), fields.checked_sizes(sizes)
     names = fields.checked_ids(ids, sizes.size)
     if (empty := np.flatnonzero(sizes < 1)).size:

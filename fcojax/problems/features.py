@@ -52,8 +52,8 @@ def feature_skew(
       (True, False)
     """
     features = np.asarray(features)
-    if not np.issubdtype(features.dtype, np.floating):
-        raise ValueError(f"features have dtype {features.dtype}; pass floating-point numbers.")
+    if not np.issubdtype(features.dtype, np.floating) or not features.ndim:
+        raise ValueError(f"features is {shown(features)}; pass rows of floating-point numbers.")
     if features.shape[0] != partition.order.size:
         raise ValueError(
             f"features have {features.shape[0]} rows but the partition is of "

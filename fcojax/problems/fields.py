@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.arguments import shown
+from fcojax.arguments import checked_array, shown
 from fcojax.types import PyTree
 
 
@@ -161,7 +161,7 @@ def in_range(weights: np.ndarray, names: np.ndarray) -> np.ndarray:
 
 def checked_sizes(sizes: Any) -> np.ndarray:
     """Return the number of rows of each client."""
-    counts = np.ma.filled(sizes, 0)  # a masked size counts as 0
+    counts = checked_array("sizes", sizes)
     if _is_whole(counts, "f"):
         counts = counts.astype(np.int64)
     if counts.ndim != 1 or counts.size == 0 or counts.dtype.kind not in "iu":
@@ -173,7 +173,7 @@ def checked_ids(ids: Any, num_clients: int) -> np.ndarray:
     """Return the names of the clients, integers or strings, 0 to M - 1 by default."""
     if ids is None:
         return np.arange(num_clients)
-    names = np.asarray(ids)
+    names = checked_array("ids", ids)
     if names.dtype.kind == "O" and all(isinstance(name, str) for name in names.flat):
         names = names.astype(str)  # strings of a pandas column
     if _is_whole(names, "bf"):

@@ -14,7 +14,7 @@ from fcojax.problems.clients import ClientData, from_stacked
 from fcojax.problems.logistic import logistic
 from fcojax.problems.measures import at_cuts, support_recovery
 from fcojax.problems.problem import Problem
-from fcojax.types import Count, NonNegative, Real, Seed, Share
+from fcojax.types import Count, Matrix, NonNegative, Real, Seed, Share
 
 
 @validated
@@ -122,7 +122,7 @@ def fmri_surrogate(
 
 
 @validated
-def brain_voxels(grid: Sequence[int], num_voxels: Count) -> np.ndarray:
+def brain_voxels(grid: Sequence[Count], num_voxels: Count) -> np.ndarray:
     """Return the indices (i, j, k) of the cells nearest to the centre of a grid, in grid order.
 
     Distances are measured with the grid stretched to a cube, so the shape is an ellipsoid.
@@ -135,13 +135,16 @@ def brain_voxels(grid: Sequence[int], num_voxels: Count) -> np.ndarray:
       >>> brain_voxels((3, 3, 1), 5).tolist()
       [[0, 1, 0], [1, 0, 0], [1, 1, 0], [1, 2, 0], [2, 1, 0]]
     """
+    if not len(grid):
+        raise ValueError("grid is empty; pass the number of cells along each axis.")
     places = np.stack(np.meshgrid(*map(np.arange, grid), indexing="ij"), axis=-1)
     places = places.reshape(-1, len(grid))
     distance = (((places + 0.5) / np.array(grid) - 0.5) ** 2).sum(axis=1)
     return places[np.sort(np.argsort(distance, kind="stable")[:num_voxels])]
 
 
-def on_grid(weights: ArrayLike, voxels: np.ndarray, grid: Sequence[int]) -> np.ndarray:
+@validated
+def on_grid(weights: ArrayLike, voxels: Matrix, grid: Sequence[Count]) -> np.ndarray:
     """Arrange one weight per feature as an image on the grid, NaN outside the voxels.
 
     Args:
@@ -153,6 +156,11 @@ def on_grid(weights: ArrayLike, voxels: np.ndarray, grid: Sequence[int]) -> np.n
       >>> on_grid(np.array([1.0, 2.0]), np.array([[0, 1], [1, 0]]), (2, 2)).tolist()
       [[nan, 1.0], [2.0, nan]]
     """
+    if voxels.shape != (np.size(weights), len(grid)):
+        raise ValueError(
+            f"voxels has shape {voxels.shape} for {np.size(weights)} weights on a grid of "
+            f"{len(grid)} axes; pass one row for each weight."
+        )
     image = np.full(tuple(grid), np.nan, np.float32)
     image[tuple(np.asarray(voxels).T)] = weights
     return image

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from fcojax.arguments import shown
+from fcojax.arguments import checked_value, shown
 from fcojax.types import Array, Key, Params, PyTree
 from fcojax.xla.jaxprs import fast_call
 
@@ -32,6 +32,9 @@ class RandomLoss:
 
     function: Callable[[Params, PyTree, Key | None], Array]
 
+    def __post_init__(self):
+        checked_value("function", self.function, Callable)
+
     def __call__(self, params: Params, examples: PyTree, key: Key | None = None) -> Array:
         return self.function(params, examples, key)
 
@@ -55,6 +58,9 @@ class WholeBatchLoss:
     """
 
     function: Callable[[Params, PyTree, Array], Array]
+
+    def __post_init__(self):
+        checked_value("function", self.function, Callable)
 
     def __call__(self, params: Params, examples: PyTree, weights: Array | None = None) -> Array:
         if weights is None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fcojax.arguments import validated
+from fcojax.arguments import checked_array, validated
 from fcojax.problems import memory
 from fcojax.problems.clients import ClientData, from_rows
 from fcojax.types import Count, NonNegative, Positive, PyTree, Seed
@@ -157,6 +157,7 @@ def dirichlet(
     )
 
 
+@validated
 def by_column(column: Any) -> Partition:
     """Make one client of each value of a column, sorted by value; examples keep their order.
 
@@ -225,7 +226,7 @@ def _even(total: int, num_parts: int) -> np.ndarray:
 
 
 def _checked(labels: Any) -> np.ndarray:
-    given, labels = labels, np.asarray(labels)
+    given, labels = labels, checked_array("labels", labels)
     if labels.ndim != 1 or labels.size == 0:
         raise ValueError(f"labels have shape {labels.shape}; pass one per example.")
     if labels.dtype.kind == "O" or labels.dtype.kind in "US" and not isinstance(given, np.ndarray):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax.arguments import validated
-from fcojax.memo import memoised
+from fcojax.factories import factory
 from fcojax.problems.clients import from_stacked
 from fcojax.problems.losses import Loss
 from fcojax.problems.problem import Problem
@@ -17,7 +17,7 @@ from fcojax.types import Array, Count, CountOrZero, NonNegative, Params, PyTree,
 from fcojax.xla.linalg import singular_values
 
 
-@memoised
+@factory
 def saddle(loss: Loss, ascends: str = "y") -> Loss:
     r"""Return a loss whose gradient descent is gradient descent-ascent for ``loss``.
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fcojax.arguments import validated
+from fcojax.arguments import at_most, validated
 from fcojax.problems.clients import ClientData, from_rows
 from fcojax.problems.linear_models import classifier
 from fcojax.problems.problem import Problem
@@ -114,6 +114,7 @@ def synthetic_softmax(
       Li, Sahu, Zaheer, Sanjabi, Talwalkar and Smith, "Federated optimization in heterogeneous
       networks", MLSys 2020, section 5.1.
     """
+    at_most("size_log_mean", size_log_mean, 20)  # 5e8 examples
     rng = np.random.default_rng(seed)
     deviations = np.arange(1, dim + 1) ** (-decay / 2)
     splits: tuple[list, list] = ([], [])

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from fcojax.arguments import checked_value
+from fcojax.arguments import checked_value, shown, validated
 from fcojax.types import Array, Count
 
 
@@ -49,6 +49,8 @@ class SparseRows:
     num_features: int
 
     def __post_init__(self):
+        for name in ("index", "value"):
+            checked_value(name, getattr(self, name), Array)
         shapes = np.shape(self.index), np.shape(self.value)
         checked_value("num_features", self.num_features, Count)
         whole = jnp.issubdtype(jnp.result_type(self.index), jnp.integer)
@@ -127,6 +129,7 @@ def _check_columns(columns: np.ndarray, num_features: int) -> None:
         )
 
 
+@validated
 def sparse_rows(matrix: Any) -> SparseRows:
     """Convert a matrix in compressed rows to padded rows, on the host.
 
@@ -140,6 +143,8 @@ def sparse_rows(matrix: Any) -> SparseRows:
       >>> x.index.tolist(), x.value.tolist()
       ([[1, 2], [0, 0]], [[1.0, 2.0], [3.0, 0.0]])
     """
+    if not hasattr(matrix, "indptr"):
+        raise ValueError(f"matrix is {shown(matrix)}; pass compressed rows, as scipy's csr_array.")
     num_rows, num_features = (int(size) for size in matrix.shape)
     columns, starts = np.asarray(matrix.indices), np.asarray(matrix.indptr).astype(np.int64)
     # Columns are stored in int32.

@@ -208,7 +208,7 @@ def centred_clipping(radius: Any, steps: Count = 1) -> Rule:
       Karimireddy, He and Jaggi, "Learning from history for Byzantine robust optimization", ICML
       2021, equation (CC).
     """
-    if not callable(radius) and radius != float("inf"):
+    if not callable(radius) and not (isinstance(radius, float) and radius == float("inf")):
         checked_value("radius", radius, Positive)
 
     def term(hparams, offset):

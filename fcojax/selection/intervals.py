@@ -141,6 +141,12 @@ def intervals(
             "problem with one loss for each row."
         )
     model = jax.tree.map(jnp.asarray, model)
+    shapes = [
+        jax.tree.map(jnp.shape, like)
+        for like in (jax.eval_shape(problem.init, jax.random.key(0)), model)
+    ]
+    if shapes[0] != shapes[1]:
+        raise ValueError(f"model has shape {shapes[1]}; pass one of the problem's {shapes[0]}.")
     flat, unravel = ravel_pytree(model)
     kept = flat != 0 if on == "support" else jnp.ones(flat.shape, bool)
     found = _compiled(problem.loss, nodewise > 0, model, problem.train, kept, nodewise)

@@ -36,7 +36,7 @@ from fcojax.selection.solver import ON_HOST, TRACED, Fits, SolvedPath, Solver, s
 from fcojax.selection.solves import FIRST_ITERATIONS, LATER_ITERATIONS, Setup, solver_of
 from fcojax.selection.summary import traffic_of_all, usable_summary
 from fcojax.transforms import Penalty, euclidean
-from fcojax.types import Array, Count, Key, NonNegative, Numbers, Params, PyTree
+from fcojax.types import Array, Count, Key, NonNegative, Numbers, Params, PyTree, Share
 
 Method = Callable[[Loss], Algorithm]
 
@@ -211,13 +211,14 @@ def _sought(
     return target, Counter(target.number, leaves), goal
 
 
+@validated
 def search_on_host(
     solver: Solver,
     nonzeros: int | Nonzeros,
     params: Params,
     key: Key,
-    least: float,
-    tolerance: float,
+    least: Share,
+    tolerance: NonNegative,
 ) -> tuple[Array, Fits, Search]:
     """Search for a strength whose model has a given sparsity; each solve is called from Python.
 
@@ -320,8 +321,9 @@ def default_method(penalty: Penalty) -> Method:
     return lambda loss: fed_mid_osp(loss, euclidean(penalty))
 
 
+@validated
 def grid_of(
-    penalty: Penalty, strengths: int | Sequence[float] | np.ndarray, least: float
+    penalty: Penalty, strengths: int | Sequence[float] | np.ndarray, least: Fraction
 ) -> tuple[np.ndarray, bool]:
     """Return the strengths, or their ratios to the first one, and whether they are ratios.
 

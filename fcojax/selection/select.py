@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +47,7 @@ from fcojax.selection.show import draw_path, draw_scores
 from fcojax.selection.solver import TRACED, SolvedPath, key_of_fold, solve_path
 from fcojax.selection.solves import Setup, solver_of
 from fcojax.transforms import Penalty
-from fcojax.types import Count, Key, NonNegative, Params, PyTree
+from fcojax.types import Arrays, Count, Key, NonNegative, Params, PyTree
 
 
 class Selection(NamedTuple):
@@ -287,12 +287,16 @@ def select(
     )
 
 
+Scores = Annotated[np.ndarray, Arrays("an array [folds or 1, strengths]", 2)]
+
+
+@validated
 def selection_of(
     path: Path,
     name: str,
-    scores: np.ndarray,
+    scores: Scores,
     one_standard_error: bool,
-    num_draws: int = 1,
+    num_draws: Count = 1,
     fold_outcome: Outcome | None = None,
 ) -> Selection:
     """Return the choice among the models of a path, without a refit.
@@ -339,6 +343,7 @@ class FoldResults(NamedTuple):
     scores: jax.Array
 
 
+@validated
 def of_target(by: Nonzeros, path: Path) -> Selection:
     """Return the sparser of the models that a search found, scored by its distance to the target.
 
@@ -374,7 +379,8 @@ def of_target(by: Nonzeros, path: Path) -> Selection:
     )
 
 
-def draw_folds(split: Split, data: ClientData, key: Key, num_draws: int) -> Folds:
+@validated
+def draw_folds(split: Split, data: ClientData, key: Key, num_draws: Count) -> Folds:
     """Return the folds of all draws; raise ``ValueError`` if all draws are equal.
 
     Args:

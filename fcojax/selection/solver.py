@@ -5,16 +5,16 @@ and the loops of ``TRACED`` make one program of a path. For real sites each solv
 and the loops of ``ON_HOST`` call the same functions from Python.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from fcojax import Plan, tree
-from fcojax.extend import Outcome
+from fcojax.extend import Outcome, validated
 from fcojax.transforms import Penalty
-from fcojax.types import Array, Key, Params, PyTree
+from fcojax.types import Array, CountOrZero, Key, NonNegative, Params, PyTree
 
 # Folded into the key of a path; strengths have the indices from 0.
 _NULL, _FOLD = 0x6E756C6C, 0x666F6C64
@@ -201,15 +201,16 @@ def null_model(solver: Solver, params: Params, key: Key, tolerance: Any) -> Null
     return Null(fit.models, fit.outcome, scale_max(gradient), gradient, loss)
 
 
+@validated
 def solve_path(
     solver: Solver,
     loops: Loops,
     params: Params,
     key: Key,
-    grid: Any,
+    grid: Sequence[float] | Array,
     relative: bool,
-    tolerance: Any,
-    unit: Any = None,
+    tolerance: NonNegative,
+    unit: NonNegative | None = None,
 ) -> SolvedPath:
     """Compute the first strength from the null model, then the path.
 
@@ -270,7 +271,8 @@ def warm_started(
     return loops.scan(solve_next, solver.begin(params, key), (index, strengths))[1]
 
 
-def key_of_fold(plan: Plan, key: Key, fold: Array | int) -> Key:
+@validated
+def key_of_fold(plan: Plan, key: Key, fold: Array | CountOrZero) -> Key:
     """Return the key of a path on part of the data.
 
     Without noise, paths share the key and so their cohorts, which is best for comparing them. With

@@ -7,7 +7,6 @@ heterogeneous data", NeurIPS 2024.
 """
 
 import dataclasses
-from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -62,7 +61,7 @@ def stationarity_bound(
     num_clients: Count = 1,
     num_steps: Count = 1,
     batch_size: Count = 1,
-    leading: Sequence[NonNegative] = (8.0, 64.0),
+    leading: tuple[NonNegative, NonNegative] = (8.0, 64.0),
 ) -> float:
     r"""The right-hand side of the theorem: a bound of the mean of ``stationarity(...)**2``.
 

@@ -1,8 +1,6 @@
 """Checks of a factory's arguments against the point that it is applied to, and flat points."""
 
-import numbers
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +8,6 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from fcojax import tree
-from fcojax.arguments import shown
 from fcojax.types import Array, PyTree
 
 
@@ -20,22 +17,19 @@ def flattened(x: PyTree) -> tuple[Array, Callable[[Array], PyTree]]:
     return flat, lambda flat: tree.cast_like(unravel(flat), x)
 
 
-def require_numbers(name: str, given: PyTree) -> None:
-    """Raise ``ValueError`` unless an argument of a factory has leaves of real numbers."""
-    leaves = jax.tree.leaves(given, is_leaf=lambda leaf: leaf is None)
-    if not all(_is_real(leaf) for leaf in leaves):
-        raise ValueError(f"{name} is {shown(given)}; pass real numbers, or a pytree of them.")
-
-
-def _is_real(leaf: Any) -> bool:
-    if isinstance(leaf, jax.Array):
-        whole = jnp.issubdtype(leaf.dtype, jnp.integer) or leaf.dtype == bool
-        return whole or jnp.issubdtype(leaf.dtype, jnp.floating)
-    known = isinstance(leaf, numbers.Real | np.ndarray | np.generic)
-    if not known or isinstance(leaf, np.ma.MaskedArray):
-        return False
-    dtype = np.asarray(leaf).dtype  # of objects for a Fraction
-    return dtype.kind in "biufO" or jnp.issubdtype(dtype, jnp.floating)
+def require_ordered(lower: PyTree, upper: PyTree) -> None:
+    """Raise ``ValueError`` unless bounds, of which one may be a single number, leave a box."""
+    low, high = (
+        np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(bound)] or [np.zeros(0)])
+        for bound in (lower, upper)
+    )
+    if low.size != high.size and 1 not in (low.size, high.size):
+        raise ValueError(f"lower has {low.size} numbers and upper {high.size}; pass as many.")
+    if not np.all(low <= high):
+        raise ValueError(
+            f"the box is empty: lower - upper is up to {np.nanmax(low - high)}; pass bounds with "
+            "lower <= upper."
+        )
 
 
 def require_same_shapes(x: PyTree, given: PyTree, name: str) -> None:

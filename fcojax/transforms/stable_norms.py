@@ -21,6 +21,9 @@ def relative_rounding(x: PyTree) -> float:
 
 def norms_along_axis(leaf: Array, axis: int | tuple[int, ...] | None) -> Array:
     """Return the norms of the slices of a leaf along ``axis``, which is kept with size 1."""
+    axes = axis if isinstance(axis, tuple) else () if axis is None else (axis,)
+    if not all(-leaf.ndim <= one < leaf.ndim for one in axes):
+        raise ValueError(f"axis is {axis} for a leaf of shape {leaf.shape}; pass one that it has.")
     unit = tree.safe_unit(jnp.max(jnp.abs(leaf), axis=axis, keepdims=True, initial=0.0))
     ratios = leaf * jnp.broadcast_to(1 / unit, leaf.shape)
     return unit * tree.safe_sqrt(jnp.sum(jnp.square(ratios), axis=axis, keepdims=True))

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from fcojax import Codec, tree
 from fcojax.extend import validated
-from fcojax.types import Array, Key, PyTree, Scalar
+from fcojax.types import Array, Key, NumberTree, Params, PyTree, Scalar
 from fcojax.uploads.compressor import Compressor, factory
 
 
@@ -66,7 +66,7 @@ class Facts(NamedTuple):
 
 
 @validated
-def facts(compressor: Compressor, payload: PyTree, hparams: Any = None) -> Facts:
+def facts(compressor: Compressor, payload: Params, hparams: NumberTree | None = None) -> Facts:
     """Return the constants of a compressor for payloads of this form.
 
     Args:
@@ -80,7 +80,7 @@ def facts(compressor: Compressor, payload: PyTree, hparams: Any = None) -> Facts
       >>> uploads.facts(uploads.top_k(10), model).num_bytes  # 10 times 32 + 10 bits
       53
     """
-    payload = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), payload)
+    payload = jax.eval_shape(lambda payload: payload, payload)
     units = [jax.ShapeDtypeStruct(u.shape, u.dtype) for u in _units(compressor, _split(payload)[0])]
     variance = None if compressor.variance is None else worst_variance(compressor, hparams, payload)
     contraction = None

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import Aggregator, Codec
-from fcojax.extend import RoundWeights, Uploads, number
+from fcojax.extend import RoundWeights, Uploads, checked_value, number
 from fcojax.types import Array, Numbers, Positive, PyTree
 from fcojax.uploads.compressor import factory
 from fcojax.uploads.quantise import rounded
@@ -41,6 +41,9 @@ class ModularGrid:
 
     step: Any
     bits: int
+
+    def __post_init__(self):
+        checked_value("bits", self.bits, Bits)
 
     def size_of_step(self, hparams: Any) -> Any:
         """Return the step as a number."""

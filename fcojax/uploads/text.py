@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from fcojax.extend import Uploads
+from fcojax.extend import Uploads, validated
 from fcojax.uploads import feedback, low_rank, quantise, rotation, sparse
 from fcojax.uploads.coding import compressed
 from fcojax.uploads.compressor import Compressor, compose, contractive
@@ -42,6 +42,7 @@ _FEEDBACK: dict[str, tuple[str, Callable[[str], Any] | None, Callable[..., Any]]
 }
 
 
+@validated
 def from_text(text: str, name: str = "codec") -> Uploads:
     """Return the codec that a text names, and the aggregator that it needs.
 
@@ -67,6 +68,7 @@ def from_text(text: str, name: str = "codec") -> Uploads:
     return made if isinstance(made, Uploads) else Uploads(made)  # ef14 needs no aggregator
 
 
+@validated
 def compressor_from_text(text: str, name: str = "compressor") -> Compressor:
     """Return the compressor that a text names, as ``from_text`` without feedback.
 

@@ -5,17 +5,20 @@ Arguments are checked before the body of a function runs, so the others may be d
 
 import importlib
 import inspect
+import os
 import pathlib
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
+import jax
 import numpy as np
 import pytest
 
 import fcojax
 from fcojax import theory
 from fcojax.arguments import numbers_of
+from fcojax.types import Arrays, Key
 
 ROOT = pathlib.Path(fcojax.__file__).parent.parent
 PACKAGES = sorted(
@@ -58,6 +61,21 @@ def known(kind):
     )
 
 
+STAND_INS = {
+    bool: True,
+    str: "odd",
+    int: 1,
+    float: 0.5,
+    bytes: b"",
+    type: tuple,
+    tuple: (),
+    os.PathLike: pathlib.Path("odd"),
+    np.ndarray: np.ones(2),
+    jax.Array: np.ones(2),
+    Key: jax.random.key(0),
+}
+
+
 def is_good(value, numbers):
     return not isinstance(value, bool) and numbers.holds(np.float64(value))
 
@@ -72,8 +90,14 @@ def good(kind):
             return next(value for value in (1, 0.5, 2) if is_good(value, numbers))
         if typing.get_origin(one) is typing.Literal:
             return typing.get_args(one)[0]
-        if one is bool:
-            return True
+        if one in STAND_INS:
+            return STAND_INS[one]
+        if arrays := next((e for e in typing.get_args(one)[1:] if isinstance(e, Arrays)), None):
+            return np.ones((2,) * (arrays.ndim or 1))
+        if typing.get_origin(one) is tuple:
+            return tuple(good(entry) for entry in typing.get_args(one) if entry is not ...)
+        if typing.get_origin(one) is Sequence:
+            return []
         if Mapping in (one, typing.get_origin(one)):
             return {}
         if known(one) and isinstance(one, type) and not getattr(one, "_is_protocol", False):

@@ -38,7 +38,7 @@ REFUSED = {
     "no groups": (lambda: transforms.group_l2(), "pass exactly one"),
     "masked labels": (
         lambda: transforms.group_l2(labels=np.ma.masked_array([0, 1], [False, True])),
-        "a masked",
+        "without a mask",
     ),
     "a step larger than its point": (
         lambda: l1().prox(jnp.ones(3), np.ones((2, 3)), 1.0),
@@ -103,7 +103,7 @@ REFUSED = {
     "a skew metric": (lambda: transforms.quadratic(jnp.eye(2) + jnp.eye(2, k=1)), "symmetric"),
     "a singular metric": (lambda: transforms.quadratic(jnp.ones((2, 2))), "least eigenvalue"),
     "a negative metric": (lambda: transforms.generalised_stiefel(-jnp.eye(3)), "definite"),
-    "a name that is a number": (lambda: transforms.named("kernel", 0), "pass strings"),
+    "a name that is a number": (lambda: transforms.named("kernel", 0), "names is 0"),
     "a predicate that is true of nothing": (lambda: kernel(False), "selects none"),
     "a predicate that returns another": (lambda: kernel(transforms.named("a")), "True or False"),
     "a vector for a matrix": (lambda: transforms.nuclear().prox(jnp.ones(3), 1, 1), "select the"),

@@ -95,6 +95,7 @@ def client_mesh(num_devices: Count | None = None) -> jax.sharding.Mesh:
     return device_mesh(clients=len(jax.devices()) if num_devices is None else num_devices)
 
 
+@validated
 def shard_clients(data: ClientData, mesh: jax.sharding.Mesh) -> ClientData:
     """Shard a population over the mesh axis ``clients``, in contiguous parts of equal size.
 
@@ -200,6 +201,7 @@ def decomposes_on_a_cpu(program: jax.stages.Traced, fewest: int = 2) -> bool:
     )
 
 
+@validated
 def spread(
     algorithm: Algorithm,
     hparams: PyTree,
@@ -207,8 +209,8 @@ def spread(
     data: ClientData,
     plan: Plan | Work,
     *,
-    num_points: int = 1,
-    num_seeds: int = 1,
+    num_points: Count = 1,
+    num_seeds: Count = 1,
 ) -> ClientData:
     """Place the population on as many devices as are worth their communication.
 

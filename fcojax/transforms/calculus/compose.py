@@ -18,11 +18,11 @@ from fcojax.factories import factory
 from fcojax.transforms.calculus.predicates import PathPredicate, split_leaves
 from fcojax.transforms.constraints.indicator import indicator, largest
 from fcojax.transforms.penalty import Penalty, steps_like
-from fcojax.transforms.shapes import require_numbers, require_same_shapes
+from fcojax.transforms.shapes import require_ordered, require_same_shapes
 from fcojax.transforms.stable_norms import relative_rounding
 from fcojax.transforms.subdifferentials import distance_up_to_rounding
 from fcojax.transforms.thresholds import clipped
-from fcojax.types import Array, Positive, PyTree
+from fcojax.types import Array, FiniteTree, Matrix, NumberTree, Positive, PyTree
 
 
 @factory
@@ -154,7 +154,7 @@ def scaled(penalty: Penalty, factor: Positive) -> Penalty:
 
 
 @factory
-def translated(penalty: Penalty, shift: PyTree) -> Penalty:
+def translated(penalty: Penalty, shift: FiniteTree) -> Penalty:
     r"""Translate a penalty, :math:`\psi(x - b; \lambda)`, so that it shrinks towards b.
 
     .. math:: \mathrm{prox}(v) = b + \mathrm{prox}_{t\psi}(v - b)
@@ -241,7 +241,7 @@ def precomposed(
 
 
 @factory
-def rotated(penalty: Penalty, matrix: Array) -> Penalty:
+def rotated(penalty: Penalty, matrix: Matrix) -> Penalty:
     r"""Express a penalty in another orthonormal basis, :math:`\psi(Qx; \lambda)`.
 
     .. math:: \mathrm{prox}(v) = Q^T \mathrm{prox}_{t\psi}(Qv)
@@ -288,7 +288,7 @@ def rotated(penalty: Penalty, matrix: Array) -> Penalty:
 
 
 @factory
-def with_box(penalty: Penalty, lower: PyTree, upper: PyTree) -> Penalty:
+def with_box(penalty: Penalty, lower: NumberTree, upper: NumberTree) -> Penalty:
     r"""Add a box constraint to a penalty, :math:`\psi(x; \lambda) + \chi\{a \le x \le b\}`.
 
     .. math:: \mathrm{prox}(v)_i = \min(\max(\mathrm{prox}_{t\psi}(v)_i, a_i), b_i)
@@ -323,15 +323,8 @@ def with_box(penalty: Penalty, lower: PyTree, upper: PyTree) -> Penalty:
             "problem with a box; pass a separable one, such as l1() or per_entry(...), and for "
             "bounds on singular values on_singular_values(with_box(...))."
         )
-    require_numbers("lower", lower)
-    require_numbers("upper", upper)
     if is_concrete((lower, upper)):
-        for low, high in _paired(jax.tree.leaves(lower), jax.tree.leaves(upper)):
-            if not np.all(np.asarray(low) <= np.asarray(high)):
-                raise ValueError(
-                    f"the box is empty: a lower bound is {low} and its upper bound {high}; pass "
-                    "bounds with lower <= upper."
-                )
+        require_ordered(lower, upper)
 
     def bounds(x):
         return _broadcast(lower, x), _broadcast(upper, x)
@@ -360,13 +353,6 @@ def _changed(penalty: Penalty, value, prox, scale_max, distance: Callable[..., A
 def is_concrete(numbers: PyTree) -> bool:
     """Return whether no leaf is traced, as under jit, vmap or grad."""
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(numbers))
-
-
-def _paired(lows: list, highs: list) -> list[tuple]:
-    """Return pairs of leaves, where a single number is paired with every leaf."""
-    count = max(len(lows), len(highs))
-    lows, highs = (leaves * count if len(leaves) == 1 else leaves for leaves in (lows, highs))
-    return list(zip(lows, highs, strict=False))
 
 
 def _distance_from_orthogonal(matrix: Array) -> float:

@@ -16,7 +16,7 @@ from fcojax.factories import factory
 from fcojax.transforms.constraints.indicator import indicator, largest
 from fcojax.transforms.penalty import Penalty, strength
 from fcojax.transforms.secular import ball_prox, floats_with_steps
-from fcojax.transforms.shapes import flattened, require_numbers, require_same_shapes
+from fcojax.transforms.shapes import flattened, require_ordered, require_same_shapes
 from fcojax.transforms.stable_norms import quotient
 from fcojax.transforms.subdifferentials import (
     bounds_interval,
@@ -25,7 +25,7 @@ from fcojax.transforms.subdifferentials import (
     is_on_sphere,
 )
 from fcojax.transforms.thresholds import clipped
-from fcojax.types import PyTree, Real
+from fcojax.types import FiniteTree, NumberTree, Real
 
 
 @factory
@@ -108,7 +108,7 @@ def linf_ball() -> Penalty:
 
 
 @factory
-def box(lower: PyTree, upper: PyTree) -> Penalty:
+def box(lower: NumberTree, upper: NumberTree) -> Penalty:
     r"""Return the box :math:`\{l_i \le x_i \le u_i\}`; ``scale`` has no effect.
 
     .. math:: \mathrm{prox}(v)_i = \mathrm{clip}(v_i, l_i, u_i)
@@ -122,18 +122,8 @@ def box(lower: PyTree, upper: PyTree) -> Penalty:
       >>> box(0.0, 1.0).prox(jnp.array([3.0, -0.5]), step=1.0, scale=1.0).tolist()
       [1.0, 0.0]
     """
-    require_numbers("lower", lower)
-    require_numbers("upper", upper)
     lower, upper = jax.tree.map(np.asarray, (lower, upper))
-    lowest, highest = (
-        np.concatenate([b.ravel() for b in jax.tree.leaves(t)] or [np.zeros(0)])
-        for t in (lower, upper)
-    )
-    if not np.all(lowest <= highest):
-        raise ValueError(
-            f"the box is empty: lower - upper is up to {np.nanmax(lowest - highest)}; pass "
-            "bounds with lower <= upper."
-        )
+    require_ordered(lower, upper)
 
     def bounds(x):
         full = []
@@ -168,7 +158,7 @@ def box(lower: PyTree, upper: PyTree) -> Penalty:
 
 
 @factory
-def half_space(normal: PyTree, offset: Real) -> Penalty:
+def half_space(normal: FiniteTree, offset: Real) -> Penalty:
     r"""Return the half-space :math:`\{\langle a, x \rangle \le b\}`; ``scale`` has no effect.
 
     .. math:: \mathrm{prox}(v) = v - \max(\langle a, v \rangle - b, 0)\, a / |a|^2
@@ -181,7 +171,6 @@ def half_space(normal: PyTree, offset: Real) -> Penalty:
       >>> half_space(jnp.array([0.0, 2.0]), 2.0).prox(jnp.array([2.0, 3.0]), 1.0, 1.0).tolist()
       [2.0, 1.0]
     """
-    require_numbers("normal", normal)
     normal = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), normal)
     top = max((np.max(np.abs(leaf), initial=0.0) for leaf in jax.tree.leaves(normal)), default=0.0)
     ratios = jax.tree.map(lambda leaf: leaf / (top or 1.0), normal)

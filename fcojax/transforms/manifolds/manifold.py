@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax
 
 from fcojax import tree
-from fcojax.arguments import validated
+from fcojax.arguments import checked_value, validated
 from fcojax.factories import factory
 from fcojax.transforms.shapes import require_same_shapes
 from fcojax.types import Array, Key, Params, PyTree
@@ -204,6 +204,8 @@ def product_manifold(manifolds: PyTree) -> Manifold:
       {'bias': Array([2.], ...), 'kernel': Array([0., 1.], ...)}
     """
     factors, structure = jax.tree.flatten(manifolds, is_leaf=lambda m: isinstance(m, Manifold))
+    for factor in factors:
+        checked_value("manifolds", factor, Manifold)
 
     def leafwise(maps):
         def apply(*points):

@@ -14,7 +14,7 @@ from fcojax.factories import factory
 from fcojax.transforms.manifolds.manifold import Manifold, projected_normal
 from fcojax.transforms.manifolds.polar import Method, matmul, polar, special_polar
 from fcojax.transforms.singular_values import require_matrix
-from fcojax.types import Array
+from fcojax.types import Array, Matrix
 from fcojax.xla import linalg
 
 # The linear system of the inverse polar retraction has k^2 rows: 1024 for 32 columns.
@@ -80,7 +80,7 @@ def stiefel(
 
 
 @factory
-def generalised_stiefel(metric: Array) -> Manifold:
+def generalised_stiefel(metric: Matrix) -> Manifold:
     r"""Return the matrices with :math:`x^T B x = I`, in the inner product of a positive definite B.
 
     .. math:: P(y) = \mathrm{argmin}_{x^T B x = I} |L^T (x - y)|_F = y (y^T B y)^{-1/2}, \qquad
@@ -99,7 +99,8 @@ def generalised_stiefel(metric: Array) -> Manifold:
     """
     if not isinstance(metric, Tracer):
         values = np.asarray(metric, np.float64)
-        if not np.allclose(values, values.T) or not np.linalg.eigvalsh(values)[0] > 0:
+        square = values.shape == values.T.shape and values.size
+        if not square or not np.allclose(values, values.T) or not np.linalg.eigvalsh(values)[0] > 0:
             raise ValueError(
                 "the metric is not symmetric positive definite; pass (B + B.T) / 2, or add a "
                 "multiple of the identity."

@@ -16,12 +16,12 @@ from fcojax.transforms.calculus.per_entry import prox_per_entry
 from fcojax.transforms.mirrors.mirror import Mirror
 from fcojax.transforms.penalties.separable import l2_squared
 from fcojax.transforms.penalty import Penalty, strength
-from fcojax.transforms.shapes import flattened, require_numbers
-from fcojax.types import Array, PyTree
+from fcojax.transforms.shapes import flattened
+from fcojax.types import FiniteTree, Matrix
 
 
 @factory
-def diagonal(weights: PyTree, penalty: Penalty) -> Mirror:
+def diagonal(weights: FiniteTree, penalty: Penalty) -> Mirror:
     r"""Return a diagonal metric, :math:`h(x) = \frac12 \sum_i q_i x_i^2`, with a separable penalty.
 
     h is 1-strongly convex in the norm :math:`|x|_Q = (\sum_i q_i x_i^2)^{1/2}`.
@@ -44,7 +44,6 @@ def diagonal(weights: PyTree, penalty: Penalty) -> Mirror:
       >>> mirror.to_primal(jnp.array([3.0, 3.0]), 1.0, 1.0).tolist()
       [2.0, 0.5]
     """
-    require_numbers("weights", weights)
     for leaf in jax.tree.leaves(weights):
         if is_concrete(leaf) and not np.all(np.asarray(leaf) > 0):
             raise ValueError(
@@ -82,7 +81,7 @@ def diagonal(weights: PyTree, penalty: Penalty) -> Mirror:
 
 
 @factory
-def quadratic(matrix: Array) -> Mirror:
+def quadratic(matrix: Matrix) -> Mirror:
     r"""Return a full metric, :math:`h(x) = \frac12 x^T Q x`, with the squared norm.
 
     x is the vector of all leaves in tree order. h is 1-strongly convex in
@@ -103,6 +102,8 @@ def quadratic(matrix: Array) -> Mirror:
       >>> mirror.to_primal(jnp.array([8.0, 8.0]), 1.0, 1.0).tolist()
       [2.0, 1.3333...]
     """
+    if not matrix.shape[0] == matrix.shape[1] > 0:
+        raise ValueError(f"the matrix has shape {matrix.shape}; pass a square one.")
     curvatures, basis = jnp.linalg.eigh(matrix)
     if is_concrete(matrix):
         symmetric = np.allclose(matrix, matrix.T, rtol=1e-5, atol=0.0)

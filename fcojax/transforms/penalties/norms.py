@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from fcojax import tree
+from fcojax.arguments import checked_array, shown
 from fcojax.factories import factory
 from fcojax.transforms.bisection import least_scale
 from fcojax.transforms.constraints.indicator import largest
@@ -162,18 +162,14 @@ class Groups(NamedTuple):
 def grouped(axis: int | tuple[int, ...] | None, labels: PyTree) -> Groups:
     """Return the groups of a penalty, from one of its two arguments."""
     if (axis is None) == (labels is None):
-        raise ValueError(f"axis is {axis} and labels is {labels}; pass exactly one of them.")
+        raise ValueError(f"axis is {axis} and labels is {shown(labels)}; pass exactly one of them.")
     if labels is None:
         return Groups(axis, None, 0)
-    if any(isinstance(label, np.ma.MaskedArray) for label in jax.tree.leaves(labels)):
-        raise ValueError("labels is a masked array; pass an index for every entry.")
-    labels = jax.tree.map(np.asarray, labels)
+    labels = jax.tree.map(lambda label: checked_array("labels", label), labels)
     leaves = [label for label in jax.tree.leaves(labels) if label.size]
     for label in leaves:
         if label.dtype.kind not in "iu" or label.min() < 0:
-            raise ValueError(
-                f"labels have dtype {label.dtype} and minimum {label.min()}; pass integers from 0."
-            )
+            raise ValueError(f"labels is {shown(label)}; pass integers from 0.")
     return Groups(None, labels, max((int(label.max()) + 1 for label in leaves), default=0))
 
 

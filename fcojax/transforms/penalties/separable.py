@@ -15,9 +15,9 @@ from fcojax.transforms.calculus.moreau import moreau_envelope
 from fcojax.transforms.constraints.indicator import largest
 from fcojax.transforms.penalties.l1 import l1, soft_threshold
 from fcojax.transforms.penalty import Penalty, entrywise, times_scale
-from fcojax.transforms.shapes import require_numbers, require_same_shapes
+from fcojax.transforms.shapes import require_same_shapes
 from fcojax.transforms.subdifferentials import absolute_value_interval, distance_to_intervals
-from fcojax.types import Numbers, Positive, PyTree
+from fcojax.types import FiniteTree, Numbers, Positive
 
 Fraction = Annotated[
     float, Numbers("a number from 0 to 1", lambda values: (values >= 0) & (values <= 1))
@@ -25,7 +25,7 @@ Fraction = Annotated[
 
 
 @factory
-def weighted_l1(weights: PyTree) -> Penalty:
+def weighted_l1(weights: FiniteTree) -> Penalty:
     r"""Return the weighted l1 norm, :math:`\psi(x) = \lambda \sum_i w_i |x_i|`.
 
     .. math:: \mathrm{prox}(v)_i = \mathrm{sign}(v_i) \max(|v_i| - t \lambda w_i, 0)
@@ -43,7 +43,6 @@ def weighted_l1(weights: PyTree) -> Penalty:
     References:
       Zou, "The adaptive lasso and its oracle properties", 2006.
     """
-    require_numbers("weights", weights)
     least = min((float(np.min(w, initial=0.0)) for w in jax.tree.leaves(weights)), default=0.0)
     if not least >= 0:
         raise ValueError(f"the least weight is {least}; pass weights of at least 0.")

@@ -8,7 +8,7 @@ from fcojax import tree
 from fcojax.factories import factory
 from fcojax.transforms.constraints.monotone import isotonic, monotone
 from fcojax.transforms.penalty import Penalty, strength, times_scale, weight
-from fcojax.transforms.shapes import flattened, require_numbers
+from fcojax.transforms.shapes import flattened
 from fcojax.types import Array
 
 
@@ -38,7 +38,6 @@ def slope(weights: Array) -> Penalty:
       optimization", 2015, algorithm 3; Bondell and Reich, "Simultaneous regression shrinkage,
       variable selection, and supervised clustering of predictors with OSCAR", 2008.
     """
-    require_numbers("weights", weights)
     levels = np.asarray(weights)
     if not (levels.ndim == 1 and levels.size and levels[0] > 0 and levels[-1] >= 0):
         raise ValueError("the weights of slope need w_1 > 0 and w_p >= 0; pass such a vector.")
