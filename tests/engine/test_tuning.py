@@ -66,7 +66,7 @@ def test_the_answer_outlives_the_process(stopwatch, tmp_path):
 
 
 def test_a_chunk_beyond_memory_is_not_timed(monkeypatch, tmp_path):
-    monkeypatch.setattr(tuning, "room", lambda: 50)
+    monkeypatch.setattr(tuning, "usable_memory", lambda: 50)
     needed = iter((40, 60, 50))
     monkeypatch.setattr(tuning, "needed_bytes", lambda program: next(needed))
     file = tmp_path / "chunks.json"
