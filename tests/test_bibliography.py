@@ -4,6 +4,7 @@ import inspect
 import pathlib
 import re
 
+import numpy as np
 import pytest
 
 import fcojax
@@ -59,7 +60,7 @@ def test_a_source_has_one_entry_wherever_it_is_cited():
 
 
 def test_parts_are_found_inside_of_what_was_made_with_them():
-    penalty = on_subtree(slope([1.0, 0.5]), lambda path: True)
+    penalty = on_subtree(slope(np.array([1.0, 0.5])), lambda path: True)
     algorithm = algorithms.fed_dual_avg(None, euclidean(penalty))
     codec = uploads.compressed(uploads.compose(uploads.top_k(2), uploads.qsgd(7)))
     cohort = fcojax.dropout(fcojax.markov(leave=0.1, join=0.2), 0.1)
