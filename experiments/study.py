@@ -117,7 +117,8 @@ def check(experiment: "Experiment", config: ConfigDict) -> None:
     for annotation, names in experiment.keys.items():
         for name, value, least, most in keyed(config, names):
             entries = value if isinstance(value, tuple | list) else (value,)
-            if get_origin(annotation) is not Literal and any(entry is True for entry in entries):
+            numeric = annotation is not bool and get_origin(annotation) is not Literal
+            if numeric and any(entry is True for entry in entries):
                 raise ValueError(f"{name} is {value}; pass numbers.")  # Python takes True for 1
             if not isinstance(value, tuple | list):
                 checked_value(name, value, annotation)

@@ -72,7 +72,7 @@ Fraction = Annotated[
     Numbers("a number strictly between 0 and 1", lambda values: (values > 0) & (values < 1)),
 ]
 Key = Annotated[jax.Array, Arrays("a key, as in jax.random.key(0)", key=True)]
-Matrix = Annotated[jax.Array, Arrays("a matrix of finite numbers", 2, finite=True)]
+Matrix = Annotated[Any, Arrays("a matrix of finite numbers", 2, finite=True)]
 NumberTree = Annotated[Any, Arrays("a pytree of numbers", tree=True)]
 FiniteTree = Annotated[Any, Arrays("a pytree of finite numbers", tree=True, finite=True)]
 # The point being optimised.

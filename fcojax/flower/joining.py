@@ -57,7 +57,7 @@ def invitation(federation: Federation, run: str) -> bytes:
 
 
 @validated
-def admitted(federation: Federation, reply: bytes) -> Site:
+def admitted(federation: Federation, reply: Any) -> Site:
     """Return the site that introduced itself; raise ``ValueError`` for one of another federation.
 
     What it says of its name and the number of its rows is believed.

@@ -1,6 +1,6 @@
 """A sparse model from a file: path, validation scores, coefficients and ledger of bytes."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from experiments.studies.select import figures, rows
 from experiments.studies.select.problem import LOSSES, SPLITS
@@ -43,6 +43,6 @@ EXPERIMENT = Study(
         Share: "l1_fraction group_fraction least",
         str: "groups data_dir features target client names missing drop time event",
         str | None: "codec",
-        float: "positive_above",
+        Any: "positive_above",  # infinity for none
     },
 )

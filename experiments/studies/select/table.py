@@ -1,6 +1,6 @@
 """Algorithms over grids of rates, on a table of the user's."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -48,6 +48,6 @@ EXPERIMENT = Sweep(
         CountOrZero: "data_seed",
         Positive: "concentration strength",
         str: "data features target client names missing drop",
-        float: "positive_above",
+        Any: "positive_above",  # infinity for none
     },
 )
