@@ -129,6 +129,7 @@ RUNS = (
     Run("robust", "robust"),
     Run("saddle", "saddle"),
     Run("sites", "sites"),
+    Run("flamby", "flamby", data="flamby"),
 )
 
 
@@ -154,11 +155,18 @@ def section(run: Run, workdir: pathlib.Path, figures: str) -> str:
             for path in sorted((workdir / "figures").glob("*.png"))
         ),
         _table(tables.best_points(summary, [panel.measure for panel in panels])),
-        *(_table(summary.get(name, [])) for name in ("best", "methods")),  # a study's own
+        *_tables(experiment, summary),
         _claims("what the source says", tables.claims(summary, source=True)),
         _claims("what we expect", tables.claims(summary, source=False)),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _tables(experiment: Any, summary: dict[str, Any]) -> list[str]:
+    """Return a study's own tables, those that it prints under their names."""
+    printed = () if isinstance(experiment, Sweep) else experiment.printed
+    named = [f"### {name}\n\n{_table(summary[name])}" for name in printed if summary.get(name)]
+    return [*(_table(summary.get(name, [])) for name in ("best", "methods")), *named]
 
 
 def _machine(known: dict[str, Any]) -> str:

@@ -19,6 +19,11 @@ EXPERIMENT = Study(
         "over five seeds as its repository reports them.",
     ),
     x64=True,
+    printed=[
+        f"{name}{part}"
+        for name in DATASETS
+        for part in ("", ", by silo", ", private", ", one malicious silo")
+    ],
     keys={
         Literal[*DATASETS]: "datasets",
         Literal[*rows.METHODS]: "methods",
