@@ -81,6 +81,13 @@ _OPTIONAL = (
 _RIVALS = (("num_steps", "num_epochs"), ("participation", "cohort_size"))
 _emptied: list[str] = []
 
+# How absl says that it cannot read a value, and what to pass.
+_UNREADABLE = {
+    "('Non-boolean argument to boolean flag'": "True or False",  # absl puts a tuple there
+    "invalid literal for int()": "a whole number",
+    "could not convert string to float": "a number",
+}
+
 
 def parse(argv: list[str]) -> list[str]:
     """Parse the command line; raise ``UserError`` with one sentence.
@@ -173,10 +180,12 @@ def _explain(argv: list[str], error: BaseException) -> str:
             f"--config.{unknown[0]} cannot be read: the config has no such key, and new ones take "
             f"numbers; {suggest(unknown[0], known)}"
         )
-    # absl puts a tuple into this message.
-    flag, of_boolean, _ = text.partition(": ('Non-boolean argument to boolean flag'")
-    key, _, value = flag.removeprefix("flag ").partition("=")
-    return f"{key} is {value!r}; pass True or False." if of_boolean else text
+    for said, wanted in _UNREADABLE.items():
+        flag, found, _ = text.partition(f": {said}")
+        key, _, value = flag.removeprefix("flag ").partition("=")
+        if found:
+            return f"{key} is {value!r}; pass {wanted}."
+    return text
 
 
 def _last_of_each(argv: list[str]) -> list[str]:
