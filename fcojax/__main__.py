@@ -11,6 +11,7 @@ declares its own flags; this file finds the module, and the config by its name.
 """
 
 import ast
+import difflib
 import importlib.util
 import os
 import pathlib
@@ -158,7 +159,9 @@ def _known(name: str) -> pathlib.Path:
     """Return the file of a config that comes with the library."""
     known = configs()
     if name not in known:
-        _leave(f"there is no config {name}; pass a FILE.py or one of {', '.join(known)}.")
+        close = difflib.get_close_matches(name, known, n=1)
+        others = f"pass a FILE.py or one of {', '.join(known)}."
+        _leave(f"there is no config {name}; " + (f"did you mean {close[0]}?" if close else others))
     return known[name]
 
 

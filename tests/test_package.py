@@ -54,7 +54,7 @@ def test_every_config_is_listed_with_what_it_shows(monkeypatch, capsys):
     [
         (["--version"], f"fcojax {fcojax.__version__}", 0),
         (["runn"], "no command runn", 2),
-        (["run", "laso", "--workdir=here"], "no config laso", 2),
+        (["run", "laso", "--workdir=here"], "no config laso; did you mean lasso", 2),
         (["copy", "lasso", "no/such/folder/mine.py"], "cannot be written: No such file", 2),
     ],
 )
