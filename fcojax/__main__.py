@@ -50,7 +50,7 @@ COMMANDS = {
         "experiments.run",
     ),
     "figures": Command(
-        "NAME|FILE.py --workdir=DIR", "draw a finished run again", "experiments.publishing.figures"
+        "NAME|FILE --workdir=DIR", "draw a finished run again", "experiments.publishing.figures"
     ),
     "launch": Command(
         "FILE.py --workdir=DIR",
@@ -92,9 +92,10 @@ def _dispatch(name: str, *rest: str) -> None:
     elif name == "copy":
         _copy(*rest)
     else:
-        _become(
-            str(COMMANDS[name].module), _with_config(rest) if name in ("run", "figures") else rest
-        )
+        arguments = _with_config(rest) if name in ("run", "figures") else rest
+        if name == "figures":  # which draws from the rows alone
+            arguments = [given for given in arguments if not given.startswith("--config.data=")]
+        _become(str(COMMANDS[name].module), arguments)
 
 
 def _usage() -> str:

@@ -73,6 +73,14 @@ def test_a_config_is_copied_once(monkeypatch, capsys, tmp_path):
     assert "exists already" in said and code == 2 and mine.read_text("utf-8") == "mine"
 
 
+def test_the_figures_of_a_table_are_drawn_by_the_name_that_ran_it(monkeypatch, capsys, tmp_path):
+    (tmp_path / "mine.csv").touch()
+    given = []
+    monkeypatch.setattr(command, "_become", lambda module, arguments: given.extend(arguments))
+    typed(monkeypatch, capsys, "figures", str(tmp_path / "mine.csv"), "--workdir=run")
+    assert given == [f"--config={ROOT / 'configs' / 'table.py'}", "--workdir=run"]
+
+
 @pytest.mark.parametrize("arguments", [[], ["configs"], ["run", "laso"]])
 def test_a_reader_that_has_gone_is_no_error(monkeypatch, arguments):
     reader, writer = os.pipe()

@@ -1,6 +1,6 @@
 """Judge the claims of a finished run again, and draw its figures and its page.
 
-    fcojax figures NAME|FILE.py --workdir=DIR
+    fcojax figures NAME|FILE --workdir=DIR
 
 In a clone: ``python -m experiments.publishing.figures --config=FILE.py --workdir=DIR``.
 """
@@ -239,7 +239,7 @@ def _parsed(argv: list[str]) -> list[str]:
 
 
 def _manual() -> str:
-    typed = "fcojax figures NAME|FILE.py"
+    typed = "fcojax figures NAME|FILE"
     if not invocation.through_fcojax("figures"):
         typed = "python -m experiments.publishing.figures --config=FILE.py"
     known = flags.FLAGS.flags_by_module_dict()[sys.argv[0]]
