@@ -1,5 +1,6 @@
 """The flags of the launcher, and the error messages for wrong ones."""
 
+import difflib
 import math
 import sys
 from collections.abc import Iterator
@@ -174,6 +175,11 @@ def _explain(argv: list[str], error: BaseException) -> str:
     flag = getattr(error, "flagname", "")  # of a flag that absl does not know
     if flag in known or flag in MEANINGS:
         return f"{flag} is a key of the config; pass --config.{flag}=VALUE."
+    if flag:
+        stem, *key = flag.split(".", 1)
+        close = difflib.get_close_matches(stem, flags.FLAGS, n=1)
+        advice = f"did you mean --{'.'.join([*close, *key])}?" if close else "--help lists them."
+        return f"there is no flag --{flag}; {advice}"
     text = str(error).splitlines()[0] if str(error) else f"the flags raise {type(error).__name__}."
     if unknown and "malformed node" in text:
         return (
