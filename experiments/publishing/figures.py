@@ -92,7 +92,7 @@ def _shell_lines(command: list[str]) -> str:
 
 _CAPTIONS = {
     "curves": "Each method at the best point of its grid: mean and range over the seeds. A cross "
-    "marks where a seed diverged.",
+    "marks where a seed diverged. On a logarithmic axis what is zero to rounding lies at the foot.",
     "rates": "The score over client_lr and server_lr, the best over all other hyperparameters, of "
     "the algorithms with several values of both. The cross is the point reported; hatched points "
     "diverged, or were stopped.",
