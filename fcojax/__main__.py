@@ -11,6 +11,7 @@ declares its own flags; this file finds the module, and the config by its name.
 """
 
 import ast
+import difflib
 import importlib.util
 import os
 import pathlib
@@ -49,7 +50,7 @@ COMMANDS = {
         "experiments.run",
     ),
     "figures": Command(
-        "NAME|FILE.py --workdir=DIR", "draw a finished run again", "experiments.publishing.figures"
+        "NAME|FILE --workdir=DIR", "draw a finished run again", "experiments.publishing.figures"
     ),
     "launch": Command(
         "FILE.py --workdir=DIR",
@@ -91,9 +92,10 @@ def _dispatch(name: str, *rest: str) -> None:
     elif name == "copy":
         _copy(*rest)
     else:
-        _become(
-            str(COMMANDS[name].module), _with_config(rest) if name in ("run", "figures") else rest
-        )
+        arguments = _with_config(rest) if name in ("run", "figures") else rest
+        if name == "figures":  # which draws from the rows alone
+            arguments = [given for given in arguments if not given.startswith("--config.data=")]
+        _become(str(COMMANDS[name].module), arguments)
 
 
 def _usage() -> str:
@@ -158,7 +160,9 @@ def _known(name: str) -> pathlib.Path:
     """Return the file of a config that comes with the library."""
     known = configs()
     if name not in known:
-        _leave(f"there is no config {name}; pass a FILE.py or one of {', '.join(known)}.")
+        close = difflib.get_close_matches(name, known, n=1)
+        others = f"pass a FILE.py or one of {', '.join(known)}."
+        _leave(f"there is no config {name}; " + (f"did you mean {close[0]}?" if close else others))
     return known[name]
 
 

@@ -54,7 +54,7 @@ def test_every_config_is_listed_with_what_it_shows(monkeypatch, capsys):
     [
         (["--version"], f"fcojax {fcojax.__version__}", 0),
         (["runn"], "no command runn", 2),
-        (["run", "laso", "--workdir=here"], "no config laso", 2),
+        (["run", "laso", "--workdir=here"], "no config laso; did you mean lasso", 2),
         (["copy", "lasso", "no/such/folder/mine.py"], "cannot be written: No such file", 2),
     ],
 )
@@ -71,6 +71,14 @@ def test_a_config_is_copied_once(monkeypatch, capsys, tmp_path):
     mine.write_text("mine")
     said, code = typed(monkeypatch, capsys, "copy", "lasso", str(mine))
     assert "exists already" in said and code == 2 and mine.read_text("utf-8") == "mine"
+
+
+def test_the_figures_of_a_table_are_drawn_by_the_name_that_ran_it(monkeypatch, capsys, tmp_path):
+    (tmp_path / "mine.csv").touch()
+    given = []
+    monkeypatch.setattr(command, "_become", lambda module, arguments: given.extend(arguments))
+    typed(monkeypatch, capsys, "figures", str(tmp_path / "mine.csv"), "--workdir=run")
+    assert given == [f"--config={ROOT / 'configs' / 'table.py'}", "--workdir=run"]
 
 
 @pytest.mark.parametrize("arguments", [[], ["configs"], ["run", "laso"]])

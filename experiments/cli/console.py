@@ -246,11 +246,16 @@ def _filled(items: Sequence[str], width: int) -> Iterator[str]:
 
 
 def best_points(summary: dict, criterion: Criterion) -> Table:
-    """Return a row per algorithm; hyperparameters that all share are in the title."""
+    """Return a row per algorithm; the title has what all share, away from a grid's edge."""
     entries = summary["algorithms"]
     fields = sorted({field for entry in entries.values() for field in entry["best"]})
     columns = {field: [entry["best"].get(field) for entry in entries.values()] for field in fields}
-    varied = [field for field in fields if len(set(columns[field])) > 1 or len(entries) == 1]
+    starred = {field for entry in entries.values() for field in entry.get("edges", {})}
+    varied = [
+        field
+        for field in fields
+        if len(set(columns[field])) > 1 or len(entries) == 1 or field in starred
+    ]
     fixed = ", ".join(f"{field} {columns[field][0]:g}" for field in fields if field not in varied)
     title = f"best by {criterion.measure} over the last {criterion.last_rounds} rounds"
     table = _plain_table(f"{title}; {fixed}" if fixed else title)

@@ -1,5 +1,6 @@
 """The flags of the launcher, and the error messages for wrong ones."""
 
+import difflib
 import math
 import sys
 from collections.abc import Iterator
@@ -80,6 +81,13 @@ _OPTIONAL = (
 # Two keys for the same thing: the one on the command line counts.
 _RIVALS = (("num_steps", "num_epochs"), ("participation", "cohort_size"))
 _emptied: list[str] = []
+
+# How absl says that it cannot read a value, and what to pass.
+_UNREADABLE = {
+    "('Non-boolean argument to boolean flag'": "True or False",  # absl puts a tuple there
+    "invalid literal for int()": "a whole number",
+    "could not convert string to float": "a number",
+}
 
 
 def parse(argv: list[str]) -> list[str]:
@@ -167,16 +175,23 @@ def _explain(argv: list[str], error: BaseException) -> str:
     flag = getattr(error, "flagname", "")  # of a flag that absl does not know
     if flag in known or flag in MEANINGS:
         return f"{flag} is a key of the config; pass --config.{flag}=VALUE."
+    if flag:
+        stem, *key = flag.split(".", 1)
+        close = difflib.get_close_matches(stem, flags.FLAGS, n=1)
+        advice = f"did you mean --{'.'.join([*close, *key])}?" if close else "--help lists them."
+        return f"there is no flag --{flag}; {advice}"
     text = str(error).splitlines()[0] if str(error) else f"the flags raise {type(error).__name__}."
     if unknown and "malformed node" in text:
         return (
             f"--config.{unknown[0]} cannot be read: the config has no such key, and new ones take "
             f"numbers; {suggest(unknown[0], known)}"
         )
-    # absl puts a tuple into this message.
-    flag, of_boolean, _ = text.partition(": ('Non-boolean argument to boolean flag'")
-    key, _, value = flag.removeprefix("flag ").partition("=")
-    return f"{key} is {value!r}; pass True or False." if of_boolean else text
+    for said, wanted in _UNREADABLE.items():
+        flag, found, _ = text.partition(f": {said}")
+        key, _, value = flag.removeprefix("flag ").partition("=")
+        if found:
+            return f"{key} is {value!r}; pass {wanted}."
+    return text
 
 
 def _last_of_each(argv: list[str]) -> list[str]:

@@ -72,7 +72,7 @@ _GIVEN = {
     "algorithms": "the algorithms: names in fcojax.algorithms, or MODULE:FACTORY",
     "num_rounds": "rounds of communication",
     "criterion": "the measure that ranks points of the grid",
-    "criterion_rounds": "number of last rounds over which it is averaged",
+    "criterion_rounds": "number of last rounds over which the criterion is averaged",
     "client_lr": "step size of clients; several values are a grid, as of all hyperparameters",
     "server_lr": "step size of the server",
     "penalty_scale": "strength of the penalty",

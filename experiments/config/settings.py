@@ -12,7 +12,7 @@ from experiments.config.algorithms import find
 from experiments.process.errors import suggest
 from experiments.report.rows import points_of
 from experiments.report.summary import Criterion
-from experiments.study import Sweep, naming
+from experiments.study import Sweep, check, naming
 from fcojax import Aggregator, Codec, Plan, Sampler, privacy, uploads
 from fcojax.algorithms import Work
 from fcojax.algorithms.base import Factory
@@ -120,7 +120,7 @@ def participation(law: str, cohort_size: int | None = None, lost: float = 0.0) -
 
 
 def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
-    """Check the keys that all sweeps share; raise ``ValueError`` for the first mistake."""
+    """Check the keys of a sweep; raise ``ValueError`` for the first mistake."""
     algorithms = _algorithms(config, sweep)
     num_rounds, eval_every = _whole(config, "num_rounds"), _whole(config, "eval_every")
     if num_rounds % eval_every:
@@ -129,6 +129,7 @@ def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
             "pass a divisor."
         )
     seeds = _numbers("seeds", config.seeds)
+    check(sweep, config)  # before the strengths, which may come from the problem
     strengths = _numbers("penalty_scale", sweep.strengths(config))
     if any(seed != int(seed) for seed in seeds):
         raise ValueError(f"seeds is {seeds}; pass distinct whole numbers.")

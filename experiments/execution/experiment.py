@@ -78,7 +78,6 @@ def in_batches(rows: Iterator[Row], seconds: float) -> Iterator[list[Row]]:
 
 def prepared_sweep(sweep: Sweep, config: ConfigDict, settings: Settings) -> Execute:
     """Return a function that runs all jobs of the sweep and writes each one's summary when done."""
-    check(sweep, config)
     problem, penalty = sweep.problem(config), sweep.penalty(config)
     jobs = build(sweep, config, settings, problem, penalty)
     settings, stopped = within_budget(jobs, settings)

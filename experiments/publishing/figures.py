@@ -1,6 +1,6 @@
 """Judge the claims of a finished run again, and draw its figures and its page.
 
-    fcojax figures NAME|FILE.py --workdir=DIR
+    fcojax figures NAME|FILE --workdir=DIR
 
 In a clone: ``python -m experiments.publishing.figures --config=FILE.py --workdir=DIR``.
 """
@@ -92,7 +92,7 @@ def _shell_lines(command: list[str]) -> str:
 
 _CAPTIONS = {
     "curves": "Each method at the best point of its grid: mean and range over the seeds. A cross "
-    "marks where a seed diverged.",
+    "marks where a seed diverged. On a logarithmic axis what is zero to rounding lies at the foot.",
     "rates": "The score over client_lr and server_lr, the best over all other hyperparameters, of "
     "the algorithms with several values of both. The cross is the point reported; hatched points "
     "diverged, or were stopped.",
@@ -239,7 +239,7 @@ def _parsed(argv: list[str]) -> list[str]:
 
 
 def _manual() -> str:
-    typed = "fcojax figures NAME|FILE.py"
+    typed = "fcojax figures NAME|FILE"
     if not invocation.through_fcojax("figures"):
         typed = "python -m experiments.publishing.figures --config=FILE.py"
     known = flags.FLAGS.flags_by_module_dict()[sys.argv[0]]

@@ -106,14 +106,17 @@ def _chart(panel: plots.Panel, lines: Sequence[plots.Line]) -> dict[str, Any]:
         np.concatenate([line.across for line in lines]), LEFT, RIGHT, plots.is_log_across(panel), 0
     )
     y = scale(every, BOTTOM, TOP, panel.log, 0.04)
+    # What is solved to rounding, at zero or just below, stays in sight at the foot of the axis.
+    least = 10**y.low if panel.log else -np.inf
     drawn, numbers = [], []
     for line in lines:
         mean, low, high = (reduce(line.values, axis=0) for reduce in (np.mean, np.min, np.max))
         places = x(line.across)
-        parts = zip(places, y(mean), y(low), y(high), strict=True)
+        up, *ends = (y(np.maximum(values, least)) for values in (mean, low, high))
+        parts = zip(places, up, *ends, strict=True)
         drawn.append(
             {
-                "path": _path(places, y(mean)),
+                "path": _path(places, up),
                 "band": _band(list(parts)) if len(line.values) > 1 else "",
                 "crosses": [(float(x(across)), float(y(value))) for across, value in line.ends],
             }

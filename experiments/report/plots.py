@@ -166,9 +166,13 @@ def over_rounds(
         unused.set_visible(False)
     widths = np.linspace(2.6, 1.2, len(best_rows))
     for axis, panel in zip(places, panels, strict=False):
-        for one, width in zip(lines(panel, best_rows, fields), widths, strict=True):
+        drawn = list(lines(panel, best_rows, fields))
+        positive = [one.values[one.values > 0].min(initial=np.inf) for one in drawn]
+        # What is solved to rounding, at zero or just below, stays in sight at the foot.
+        least = min(positive) if panel.log else -np.inf
+        for one, width in zip(drawn, widths, strict=True):
             look = {"color": one.colour, "label": one.label, "linewidth": width}
-            axes.band(axis, one.across, one.values, one.line, **look)
+            axes.band(axis, one.across, np.maximum(one.values, least), one.line, **look)
             for end in one.ends:
                 axis.plot(*end, "x", color=one.colour, markersize=7)
         if optimum and optimum.get(panel.measure) is not None:

@@ -5,7 +5,7 @@ from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from experiments.report.claims import NEEDS_THE_FULL_RUN, NOT_DECIDED
-from experiments.report.names import words
+from experiments.report.names import without_math, words
 from experiments.report.plots import style
 from experiments.report.rows import Row, Summary, select
 from experiments.report.summary import Criterion, edges
@@ -23,9 +23,9 @@ def best_points(summary: dict, measures: Container[str] = ()) -> list[dict[str, 
     return [
         {"algorithm": style(name)[0]}
         | {words(field): _starred(field, value, entry) for field, value in entry["best"].items()}
-        | {words(entry["criterion"]["measure"]): entry["score"]}
+        | {without_math(words(entry["criterion"]["measure"])): entry["score"]}
         | {
-            words(measure): value
+            without_math(words(measure)): value
             for measure, value in entry["last"].items()
             if measure in measures and measure != entry["criterion"]["measure"]
         }

@@ -284,9 +284,9 @@ def _naming_its_fields(hparams_type: type[HparamsType]) -> type[HparamsType]:
     def new(cls, *args, **kwargs):
         if unknown := [name for name in kwargs if name not in fields]:
             close = difflib.get_close_matches(unknown[0], fields, n=1)
-            advice = f"did you mean {close[0]}? " if close else ""
+            advice = f"did you mean {close[0]}? It has" if close else "it has"
             raise TypeError(
-                f"{cls.__name__} has no field {unknown[0]}; {advice}It has {', '.join(fields)}."
+                f"{cls.__name__} has no field {unknown[0]}; {advice} {', '.join(fields)}."
             )
         return plain(cls, *args, **kwargs)
 

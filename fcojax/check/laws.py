@@ -300,8 +300,8 @@ def upload_dtype(subject: Subject) -> Finding:
         if others:
             return Finding(
                 False,
-                f"the model is {model} and an upload {min(others)}; keep the model's dtype, or "
-                "send a count as Public",
+                f"the model is {model} and an upload {min(others)}; keep the model's dtype, as "
+                "fcojax.tree.scale(factor, upload) does, or send a count as Public",
             )
     return Finding(True, "uploads have the dtype of the model")
 

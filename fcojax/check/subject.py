@@ -173,7 +173,9 @@ def found_piece(name: str) -> Any:
         known = [known for known in vars(module) if not known.startswith("_")]
         close = difflib.get_close_matches(attribute, known, n=1)
         own = "" if colon else " For one of your own pass MODULE:FACTORY, as in mine:scaffold."
-        advice = f"did you mean {close[0]}?" if close else "pass one of its factories."
+        factories = [key for key in known if hasattr(getattr(module, key), "Hparams")]
+        others = f"pass one of {', '.join(factories)}." if factories else "it has no factory."
+        advice = f"did you mean {close[0]}?" if close else others
         raise ValueError(f"{module.__name__} has no {attribute}; {advice}{own}")
     return getattr(module, attribute)
 

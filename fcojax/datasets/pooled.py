@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from fcojax import ClientData, from_rows
-from fcojax.extend import memory, validated
+from fcojax.extend import by_field, memory, validated
 
 
 class Pooled(NamedTuple):
@@ -21,12 +21,19 @@ class Pooled(NamedTuple):
       >>> import numpy as np
       >>> from fcojax.datasets import Pooled, by_client
       >>> pooled = Pooled({"x": np.ones((3, 2))}, client=np.array(["b", "a", "b"]))
+      >>> pooled
+      Pooled(client: <U1[3], x: float64[3, 2])
       >>> by_client(pooled).sizes.tolist()  # of a, and of b
       [1, 2]
     """
 
     examples: dict[str, Any]
     client: np.ndarray | None = None
+
+    def __repr__(self) -> str:
+        columns = by_field([{**self.examples, "client": self.client}])
+        shown = [f"{name}: {leaf.dtype}{list(np.shape(leaf))}" for name, leaf in columns]
+        return f"Pooled({', '.join(shown)})"
 
 
 @validated

@@ -83,10 +83,28 @@ def _stacked(columns: list[np.ndarray]) -> np.ndarray:
 def _named(source: Any, name: str) -> Any:
     try:
         return source[name]
-    except (IndexError, KeyError, TypeError) as error:
+    except Exception as error:  # each library has its own
+        if known := _names(source):
+            raise ValueError(
+                f"there is no column {name!r}; pass one of {', '.join(known)}."
+            ) from error
         raise ValueError(
             f"there is no column {name!r} in {shown(source)}; pass a table and its columns."
         ) from error
+
+
+def _names(source: Any) -> list[str]:
+    """Return the names of the columns of a table, as far as it gives them."""
+    # ``columns`` are arrays in a table of Arrow.
+    for found in (
+        source if isinstance(source, Mapping) else (),
+        getattr(source, "columns", ()),
+        getattr(source, "column_names", ()),
+    ):
+        given = found if isinstance(found, Iterable) else ()
+        if names := [name for name in given if isinstance(name, str)]:
+            return names
+    return []
 
 
 def _column(source: Any, name: str) -> np.ndarray:

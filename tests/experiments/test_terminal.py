@@ -3,7 +3,8 @@
 import pytest
 from rich.console import Console
 
-from experiments.cli.console import Ends, Lines, Progress, results
+from experiments.cli.console import Ends, Lines, Progress, best_points, results
+from experiments.report.summary import Criterion
 from experiments.report.tables import headline
 
 CRITERION = {"measure": "f1", "goal": "max", "last_rounds": 10, "within": 0.0, "reach": None}
@@ -89,3 +90,14 @@ def test_a_run_prints_a_line_for_each_algorithm_one_table_the_verdict_and_the_pa
         "a has the highest F1 score, 0.9, and b is next with 0.7. Of 12 runs 0 diverged.",
         f"Open {tmp_path / 'index.html'}.",
     ]
+
+
+def test_a_rate_at_the_edge_of_a_grid_has_its_star_when_all_share_it():
+    criterion = Criterion(**CRITERION)
+    edge = {"client_lr": "largest"}
+    for edges, title, heading in (({}, "client_lr 0.1", False), (edge, "rounds", True)):
+        entries = {name: entry(0.9, edges=edges) for name in ("fed_avg", "fed_mid")}
+        table = best_points({"algorithms": entries}, criterion)
+        assert str(table.title).endswith(title)
+        cells = [list(column.cells) for column in table.columns if column.header == "client_lr"]
+        assert cells == ([["0.1*", "0.1*"]] if heading else [])

@@ -33,6 +33,7 @@ FED_AVG = algorithms.fed_avg(lambda w, rows: 0.5 * (rows["x"] @ w - rows["y"]) *
             lambda: algorithms.fed_mid.Hparams(client_rl=0.1),
             "no field client_rl; did you mean client_lr. It has client_lr, server_lr, penalty",
         ),
+        (lambda: algorithms.fed_avg.Hparams(lr=0.1), "no field lr; it has client_lr, server_lr"),
         (lambda: fcojax.uniform_cohort(5), r"pass uniform_cohort\(cohort_size=...\)"),
         (
             lambda: problems.partition.dirichlet(np.linspace(0, 1, 40), 4, 0.5),

@@ -364,9 +364,14 @@ def _of_columns(
         raise ValueError(f"features names {both.pop()!r}, which is the target or the site.")
     if "" in target:
         raise ValueError(f"{of_target} is empty; name a column of {path}: {', '.join(header)}.")
-    for name in (*target, *client, *chosen):
+    keys = ("time", "event") if config.loss == "cox" else ("target",)
+    named = [*zip(keys, target, strict=True), *(("client", name) for name in client)]
+    for key, name in (*named, *(("features", name) for name in chosen)):
         if name not in header:
-            raise ValueError(f"{path} has no column {name!r}, only {', '.join(header)}.")
+            raise ValueError(
+                f"{path} has no column {name!r}; for --config.{key} pass one of "
+                f"{', '.join(header)}."
+            )
     names = chosen or [name for name in header if name not in (*target, *client)]
     for name in (*target, *client, *names):
         if header.count(name) > 1:

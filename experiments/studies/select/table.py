@@ -38,7 +38,7 @@ EXPERIMENT = Sweep(
     strengths=strengths,
     panels=(
         Panel("suboptimality", r"objective above its least, $\Phi - \Phi^*$", log=True),
-        Panel("density", "density (share of nonzero coefficients)"),
+        Panel("density", "share of nonzero coefficients"),
     ),
     notes="Features are scaled to mean 0 and variance 1 over all clients, and missing values are "
     "the mean.",

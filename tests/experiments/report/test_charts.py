@@ -67,6 +67,17 @@ def test_equal_factors_are_equal_distances_on_a_logarithmic_axis():
         np.testing.assert_allclose(flat([constant]), 135.0)
 
 
+def test_a_method_that_is_solved_to_rounding_stays_in_sight_on_a_logarithmic_axis():
+    rows = rows_of("fed_avg", 1.0, seeds=(0,))
+    rows[2]["gap"], rows[3]["gap"] = 0.0, -1e-8
+    one = drawn({"fed_avg": rows, NASTY: BEST[NASTY]}).charts[0]
+    path = one["curves"][0]["path"]
+    assert path.count("M") == 1 and path.count("L") == 3
+    heights = [float(point.split(",")[1]) for point in path.split()]
+    assert heights[2] == heights[3] == charts.BOTTOM  # the page shows the numbers themselves
+    assert one["numbers"][0][2][2:] == [0.0, -1e-8]
+
+
 def test_a_line_begins_anew_after_a_gap_and_ends_with_a_cross():
     rows = rows_of("fed_avg", 1.0, seeds=(0,), status="diverged")
     rows[1]["gap"] = rows[3]["gap"] = None

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from experiments.config import config_file
+from experiments.config.settings import resolve
 from experiments.studies.select import table
 from fcojax import __main__ as command
 from fcojax.reference import optimum
@@ -48,3 +49,9 @@ def test_a_file_of_data_runs_the_config_for_tables(config, capsys):
     with pytest.raises(SystemExit):
         command._with_config(["missing.csv"])
     assert "there is no file missing.csv" in capsys.readouterr().err
+
+
+def test_a_loss_that_there_is_not_is_refused_before_the_strengths_need_it(config):
+    config.loss = "logistik"
+    with pytest.raises(ValueError, match="loss is 'logistik'; pass one of 'linear', 'logistic'"):
+        resolve(config, table.EXPERIMENT)
