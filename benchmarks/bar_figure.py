@@ -154,7 +154,7 @@ def _shown(ms: float) -> str:
 
 
 def draw(found: dict, path: pathlib.Path) -> None:
-    """Draw a panel for each model, a bar for each side, on a log scale."""
+    """Draw a panel for each model, a bar for each side, from zero."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -166,8 +166,7 @@ def draw(found: dict, path: pathlib.Path) -> None:
         times = [sides[name]["ms"] for name in names]
         bars = panel.barh(names, times, color=["C7"] * (len(names) - 1) + ["C0"])
         panel.bar_label(bars, [_shown(ms) for ms in times], padding=3, fontsize="small")
-        panel.set(xscale="log", title=model, xlabel="milliseconds a round, log scale")
-        panel.set_xlim(min(times) / 3, max(times) * 6)
+        panel.set(title=model, xlabel="milliseconds a round", xlim=(0, 1.15 * max(times)))
         panel.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)
     plt.close(figure)
