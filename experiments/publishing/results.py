@@ -129,7 +129,6 @@ RUNS = (
     Run("robust", "robust"),
     Run("saddle", "saddle"),
     Run("sites", "sites"),
-    Run("flamby", "flamby", data="flamby"),
 )
 
 
