@@ -278,4 +278,6 @@ def test_calls_with_new_functions_take_no_more_memory_than_the_first(call, times
         call(lambda w, rows: (w[0] - rows["a"]) ** 2, data, number)
         maps.append(pathlib.Path("/proc/self/maps").read_bytes().count(b"\n"))
         rows.append(int(pathlib.Path("/proc/self/statm").read_text().split()[1]))
-    assert max(maps) <= 1.05 * maps[settled] and max(rows) <= 1.1 * rows[2 * settled]
+    # What tests before this one left behind goes in the first calls.
+    assert max(maps[settled:]) <= 1.05 * maps[settled]
+    assert max(rows[settled:]) <= 1.1 * rows[2 * settled]
