@@ -6,7 +6,7 @@ There are 64 clients with 128 examples of 1024 features, half of which matter. T
 in a round, with ten steps of batch size 10. Every algorithm runs over a 7 x 7 grid of rates and is
 shown at the rates with the best F1 over the last 100 rounds. If several find the whole support,
 those that reach 0.95 first are best, so each of the first 100 rounds is evaluated. The run takes
-Half a minute on two cores. The paper's other settings are --config.num_true=64, --config.num_true=8
+half a minute on two cores. The paper's other settings are --config.num_true=64, --config.num_true=8
 and --config.num_clients=256 --config.num_examples=32. Rows have each measure at two thresholds: the
 paper's, 0.01, and the reference code's, 0.0001.
 
