@@ -6,6 +6,7 @@ long as the process lives. ``jit_per`` keeps those of the last few arguments.
 
 import collections
 import functools
+import pathlib
 import threading
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -17,6 +18,9 @@ from fcojax.factories import memoised
 __all__ = ["jit_per", "memoised"]
 
 _MAX_PROGRAMS = 32  # per function: a program takes a few megabytes, mapped memory included
+# On a CPU a large program takes a thousand memory mappings. Linux gives a process 65,530 by
+# default, and beyond them LLVM crashes.
+_MAX_MAPPINGS = 30_000
 
 
 def jit_per(
@@ -24,8 +28,9 @@ def jit_per(
 ) -> Callable[[Callable], Any]:
     """Return ``jax.jit`` with static first arguments, for the last few values of these.
 
-    At most twice as many programs are kept as values: data of another shape is another program. A
-    program that was dropped is compiled again when it is next needed. ``trace``, ``lower`` and
+    At most twice as many programs are kept as values: data of another shape is another program.
+    Fewer are kept if the process runs out of memory mappings. A program that was dropped is
+    compiled again when it is next needed. ``trace``, ``lower`` and
     ``eval_shape`` work as those of ``jax.jit``.
 
     Args:
@@ -58,6 +63,8 @@ def jit_per(
             with lock:
                 while len(programs) > kept or sum(map(_num_traces, programs.values())) > 2 * kept:
                     programs.popitem(last=False)
+                while len(programs) > 1 and _num_mappings() > _MAX_MAPPINGS:
+                    programs.popitem(last=False)
 
         def method(name: str) -> Callable:
             def of_name(*args):
@@ -87,6 +94,14 @@ def _jitted(function: Callable, static: tuple, options: dict[str, Any]) -> tuple
 
     of_others.__name__ = of_others.__qualname__ = function.__name__
     return jax.jit(of_others, **options), traces
+
+
+def _num_mappings() -> int:
+    """Return the number of memory mappings of this process, 0 where the system does not say."""
+    try:
+        return pathlib.Path("/proc/self/maps").read_bytes().count(b"\n")
+    except OSError:
+        return 0
 
 
 def _num_traces(program: tuple[Any, list]) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax import transforms
+from fcojax import memo, transforms
 from fcojax.memo import _MAX_PROGRAMS, jit_per, memoised
 from tests.support import federations
 
@@ -93,6 +93,22 @@ def test_programs_of_the_last_static_arguments_are_kept_and_others_let_go():
     gc.collect()
     assert first() is None and last() is not None
     assert apply.lower(last(), 1.0).as_text().startswith("module @jit_apply")
+
+
+def test_programs_are_let_go_before_the_process_runs_out_of_mappings(monkeypatch):
+    """A large program takes a thousand mappings, and 65 of them crashed the process."""
+    traced = []
+
+    @jit_per(num_static=1)
+    def apply(shift, x):
+        traced.append(shift)
+        return x + shift
+
+    monkeypatch.setattr(memo, "_num_mappings", lambda: 20_000 + 4_000 * len(traced))
+    assert [float(apply(shift, 0.0)) for shift in (1, 2, 1)] == [1, 2, 1]
+    assert traced == [1, 2]  # both are kept while there is room
+    assert [float(apply(shift, 0.0)) for shift in (3, 3, 1)] == [3, 3, 1]
+    assert traced == [1, 2, 3, 1]  # and then the last alone
 
 
 def test_programs_of_the_last_shapes_are_kept_and_others_let_go():

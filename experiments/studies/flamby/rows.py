@@ -98,11 +98,7 @@ class Task(NamedTuple):
 
 
 def study(config: Config) -> Iterator[Row]:
-    """Yield the rows of all parts of every benchmark.
-
-    Programs are let go between the parts: on a CPU each takes up to a thousand memory mappings, and
-    a process that has used up the 65,530 that Linux allows by default ends in a crash.
-    """
+    """Yield the rows of all parts of every benchmark."""
     if not config.data_dir:
         raise ValueError("data_dir is empty; pass a checkout of github.com/owkin/FLamby.")
     for name in config.datasets:
@@ -114,15 +110,13 @@ def study(config: Config) -> Iterator[Row]:
             if row["penalty"] == PENALISED and row["design"] == ALL:
                 task = task._replace(strength=row["strength"])
             yield row
-        jax.clear_caches()
         for method in config.methods:
             for row in _federated(config, task, method):
                 if (method, row["rounds"]) == ("fed_dual_avg", task.rounds):
                     task = task._replace(client_lr=row["client_lr"])
                 yield row
-        for part in (_private, _attacked):
-            jax.clear_caches()
-            yield from part(config, task)
+        yield from _private(config, task)
+        yield from _attacked(config, task)
 
 
 def _exact(config: Config, task: Task) -> Iterator[Row]:
@@ -295,7 +289,6 @@ def _attacked(config: Config, task: Task) -> Iterator[Row]:
     share = float((weights / weights.sum()).max())
     hparams = honest.hparams_type(client_lr=task.client_lr, penalty_scale=task.strength)
     for rule in config.rules:
-        jax.clear_caches()
         plan = fcojax.Plan(task.work, aggregator=RULES[rule](min(share + 1e-6, 0.499)))
         for bad in (None, *range(len(task.silos.train))):
             sent = attacks.scaled(-1000.0)
