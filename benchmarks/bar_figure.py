@@ -177,16 +177,14 @@ def sentence(found: dict) -> str:
 
     def ratios(model):
         sides = found["models"][model]
-        fedjax, flower, torch = (
-            f"{sides[side]['times_ours']:.2g}" for side in ("FedJAX", "Flower", "PyTorch loop")
-        )
-        return f"FedJAX takes {fedjax}, a PyTorch loop {torch} and Flower {flower} times as long"
+        return [f"{sides[side]['times_ours']:.2g}" for side in ("FedJAX", "PyTorch loop", "Flower")]
 
     linear, network = _MODELS
+    fedjax, torch, flower = ratios(linear)
     return (
-        f"- **Fast**: for a round of {linear} {ratios(linear)}, for one of a CNN "
-        f"{ratios(network).removeprefix('FedJAX takes ')}, with the same clients, steps and losses "
-        "(`python -m benchmarks.bar_figure`)."
+        f"- **Fast**: a round of {linear} takes FedJAX {fedjax}, a PyTorch loop {torch} and Flower "
+        f"{flower} times as long; a round of a CNN {', '.join(ratios(network))} times. Clients, "
+        "steps and losses are the same (`python -m benchmarks.bar_figure`)."
     )
 
 

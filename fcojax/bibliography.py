@@ -33,8 +33,8 @@ def citation(*parts: Any) -> str:
     algorithm and the plan that were made with it. Authors have their surnames only.
 
     Args:
-      *parts: algorithms, penalties, plans and the like, or factories of them; methods of one's own
-        too, if the docstrings of their factories cite as those of the library do.
+      *parts: algorithms, penalties, plans, codecs, aggregators or samplers, or their factories.
+        Sources of your own algorithms are found in the docstrings of their factories.
 
     Example:
       >>> import fcojax
@@ -125,7 +125,7 @@ def _docstrings(part: Any, seen: set[int]) -> Iterator[str]:
         for cell in getattr(function, "__closure__", None) or ():
             try:
                 yield from _docstrings(cell.cell_contents, seen)
-            except ValueError:  # not filled yet, as that of a function that calls itself
+            except ValueError:  # not assigned yet, as in a recursive function
                 continue
         if not inspect.isclass(part):
             yield from _docstrings(getattr(part, "__dict__", {}), seen)
@@ -144,7 +144,7 @@ def _of_factory(thing: Any) -> Iterator[str]:
             yield inspect.getdoc(factory) or ""
             yield importlib.import_module(module).__doc__ or ""
     elif not package:
-        # A method of one's own. Other functions, as those of numpy, cite what nobody ran.
+        # A user's own algorithm. Docstrings of other packages cite what did not run.
         factory = getattr(sys.modules.get(module), root, None)
         if hasattr(factory, "Hparams"):
             yield inspect.getdoc(factory) or ""

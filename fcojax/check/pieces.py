@@ -1,4 +1,4 @@
-"""Laws of the pieces that methods are built from, checked on any of one's own.
+"""Laws of penalties, mirrors, manifolds, samplers, codecs and aggregators, to check your own.
 
 A law returns by how much it is violated, or ``None`` where it does not apply; its docstring says
 what holds. ``tests/laws`` has more laws, over more points, for the pieces of the library.

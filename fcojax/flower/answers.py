@@ -1,8 +1,7 @@
-"""Where the answers of sites are read: whatever a site sends, only an answer in order gets through.
+"""Read and check the answers of sites.
 
-A site is another institution's machine, with faults and perhaps bad intentions of its own. One that
-sends something else than it was asked for is treated as one whose answer was lost on the way: the
-rounds go on without it, and its name is logged.
+A site is a machine of another institution, and may be faulty or malicious. An answer that is not
+valid counts as lost: the run continues without it, and the name of the site is logged once.
 """
 
 import collections
@@ -27,15 +26,15 @@ _MOST_LETTERS = 300  # of a text from a site, in a log or an error
 
 
 class BadAnswer(ValueError):
-    """Why an answer does not count, to follow "its answer does not count: "."""
+    """The reason why an answer is not valid."""
 
 
 def plain(text: Any, most: int = _MOST_LETTERS) -> str:
-    r"""Return what a site said, harmless in a log or a terminal: printable, and not long.
+    r"""Return a text from a site with control characters escaped, cut to ``most`` letters.
 
     Args:
       text: a string, or something that is shown as one.
-      most: the most letters.
+      most: the largest number of letters.
 
     Example:
       >>> print(plain("Bern\x1b[2J\n"))
@@ -53,11 +52,11 @@ def plain(text: Any, most: int = _MOST_LETTERS) -> str:
 
 
 def read(reply: Any, like: PyTree = ()) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Return the arrays and the facts of an answer, of which no more is known yet.
+    """Return the arrays of an answer and its metadata; raise ``BadAnswer`` if it is not valid.
 
     Args:
       reply: the answer.
-      like: arrays of the sizes that are expected, or their shapes; more bytes are not read.
+      like: the expected arrays, or their shapes; a larger answer is refused.
 
     Example:
       >>> read(b"PK")
@@ -93,7 +92,7 @@ def filled(like: PyTree, arrays: dict[str, np.ndarray]) -> PyTree:
 
 
 class Judge:
-    """Reads the answers of the sites of a run, and remembers whose did not count."""
+    """Reads the answers in a run, and counts the missing or invalid ones of each site."""
 
     def __init__(self):
         self._named: set[str] = set()
@@ -102,13 +101,13 @@ class Judge:
     def judged(
         self, site: str, kind: str, replies: dict[str, Any], reader: Callable[[Any], Value]
     ) -> Value | None:
-        """Return what an answer says, ``None`` if there is none that counts.
+        """Return the content of a site's answer, ``None`` if it is missing or not valid.
 
         Args:
           site: the site's name.
           kind: the kind of the message that was sent to it.
           replies: the answers of all sites, by name.
-          reader: ``(answer) -> what it says``, which raises ``BadAnswer``.
+          reader: ``(answer) -> content``, which raises ``BadAnswer``.
         """
         self._missed[site, kind] += 1
         if site not in replies:
@@ -122,7 +121,7 @@ class Judge:
         return found
 
     def name(self, site: str, what: str) -> None:
-        """Log what is wrong with a site, the first time that anything is.
+        """Log a fault of a site, only the first one.
 
         Args:
           site: the site's name.
@@ -133,7 +132,7 @@ class Judge:
             LOG.warning("site %s: %s", plain(site), plain(what))
 
     def silent(self, kind: str, most: int) -> list[str]:
-        """Return the sites without an answer that counts to as many messages in a row.
+        """Return the sites without a valid answer to the last ``most`` messages.
 
         Args:
           kind: the kind of the messages.

@@ -145,9 +145,8 @@ def over_grid(
 ) -> Transport:
     """Return the transport of a Flower Grid.
 
-    A site is known by the name that it gives, and one whose SuperNode has come back under another
-    id is asked again. So whoever may connect may take the name of a site, unless ``nodes`` says
-    which SuperNode has it.
+    A site states its own name, again if its SuperNode reconnects under another id. So any client
+    that can connect can claim the name of a site, unless ``nodes`` gives the SuperNode of each.
 
     Args:
       grid: Flower's.

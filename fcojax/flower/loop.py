@@ -29,8 +29,8 @@ class Transport(NamedTuple):
       join: ``(message) -> replies``: sends one message to every site and waits for all that are
         expected.
       exchange: ``(messages) -> replies``: sends a message to each of these sites, by name, and
-        returns the answers that came in time, by name. That an answer came from the site of this
-        name is the transport's promise; what is in it is checked.
+        returns the answers that came in time, by name. The transport guarantees the sender of an
+        answer; its content is checked.
 
     Example:
       >>> from fcojax.flower import Transport
@@ -56,7 +56,7 @@ def coordinate(
 ) -> tuple[Params, list[dict[str, float]]]:
     """Run the rounds of a federation.
 
-    An answer that is not in order is a lost upload, and its site is logged once. Warns if no round
+    An answer that is not valid is a lost upload, and its site is logged once. Warns if no round
     has changed the model.
 
     Args:

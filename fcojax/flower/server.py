@@ -64,7 +64,7 @@ class ServerProgress(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """What the sites say of a point.
+    """The losses and the gradient at a point.
 
     Attributes:
       losses: the mean loss of each site of positive weight.
@@ -218,8 +218,7 @@ class Server:
     ) -> tuple[ServerProgress, dict[str, float]]:
         """Return the progress after a round, and its metrics and counts.
 
-        An answer that is missing, that belongs to an earlier round or is not in order is a lost
-        upload.
+        An answer that is missing, not valid or of an earlier round is a lost upload.
 
         Args:
           progress: the progress before the round.
@@ -327,7 +326,7 @@ class Server:
         """
         scalar = jax.ShapeDtypeStruct((), jnp.result_type(float))
         like, found = {"loss": scalar, "gradient": params}, []
-        # All are read, also after one is missing, so that every site is named that must be.
+        # Read all of them, even if one is missing, so that every faulty site is logged.
         for site in self._weighing():
             one = self._answer(
                 site.name, "certificate", index, like, replies, lambda a, _: filled(like, a)
@@ -335,7 +334,7 @@ class Server:
             found.append(one)
         if any(one is None for one in found):
             return None
-        # They are no bad answers: far from the solution a loss may overflow, which ends a solve.
+        # These are valid answers: far from the solution a loss may overflow, which ends a solve.
         nonfinite = [
             site.name
             for site, one in zip(self._weighing(), found, strict=True)

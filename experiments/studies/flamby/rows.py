@@ -70,7 +70,7 @@ class Task(NamedTuple):
     """One benchmark with what the parts of the study share.
 
     Attributes:
-      name: that of the benchmark.
+      name: the benchmark's name.
       silos: its rows.
       rounds: exchanges that FLamby's strategies have.
       work: a round of theirs at a silo.
@@ -170,7 +170,7 @@ def _fitted(
 
 def _measured(config: Config, task: Task, model: Any) -> Row:
     """Return the scores of a model with the 95 % intervals over patients."""
-    at, drawn = (task.scored(model, draws) for draws in (0, config.num_bootstraps))
+    drawn = task.scored(model, config.num_bootstraps)
     low, high = (
         {
             "clients": float(np.nanquantile(drawn.mean, q)),
@@ -179,8 +179,16 @@ def _measured(config: Config, task: Task, model: Any) -> Row:
         }
         for q in (0.025, 0.975)
     )
-    at = {"clients": float(at.mean), "pooled": float(at.pooled), "silos": at.silos.tolist()}
-    return at | {f"low_{k}": v for k, v in low.items()} | {f"high_{k}": v for k, v in high.items()}
+    return (
+        _scores(task, model)
+        | {f"low_{k}": v for k, v in low.items()}
+        | {f"high_{k}": v for k, v in high.items()}
+    )
+
+
+def _scores(task: Task, model: Any) -> Row:
+    at = task.scored(model)
+    return {"clients": float(at.mean), "pooled": float(at.pooled), "silos": at.silos.tolist()}
 
 
 def _federated(config: Config, task: Task, method: str) -> Iterator[Row]:
@@ -263,22 +271,19 @@ def _private(config: Config, task: Task) -> Iterator[Row]:
     algorithm = METHODS["fed_dual_avg"].build(problem.loss, task.penalty)
     for epsilon in config.epsilons:
         noise = privacy.noise_for(epsilon, config.delta, fcojax.everyone(), num_silos, task.rounds)
-        # The norm of an upload is that of the steps of a gradient of norm ``clip``.
+        # Clip at the length of ``num_steps`` steps along a gradient of norm ``clip``.
         clip = config.clip * config.num_steps * task.client_lr
         plan = fcojax.Plan(task.work, aggregator=privacy.gaussian(clip, noise))
         hparams = algorithm.hparams_type(client_lr=task.client_lr, penalty_scale=task.strength)
         for seed in range(config.num_noises):
             model, _ = _run(algorithm, hparams, problem, seed, plan, task.rounds)
-            at = task.scored(model)
             yield {
                 "part": f"{task.name}: private",
                 "dataset": task.name,
                 "epsilon": epsilon,
                 "noise": noise,
                 "seed": seed,
-                "clients": float(at.mean),
-                "pooled": float(at.pooled),
-            }
+            } | _scores(task, model)
 
 
 def _attacked(config: Config, task: Task) -> Iterator[Row]:
@@ -294,15 +299,12 @@ def _attacked(config: Config, task: Task) -> Iterator[Row]:
             sent = attacks.scaled(-1000.0)
             algorithm = honest if bad is None else attacks.attacked(honest, [bad], sent)
             model, _ = _run(algorithm, hparams, problem, 0, plan, task.rounds)
-            at = task.scored(model)
             yield {
                 "part": f"{task.name}: attacked",
                 "dataset": task.name,
                 "rule": rule,
                 "bad": bad,
-                "clients": float(at.mean),
-                "pooled": float(at.pooled),
-            }
+            } | _scores(task, model)
 
 
 def _run(algorithm: Any, hparams: Any, problem: Problem, seed: int, plan: Any, rounds: int) -> Any:
@@ -362,7 +364,7 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
                 )
             }
             for row in own
-            if "silos" in row and _first(row)
+            if "low_silos" in row and _first(row)
         ]
         found[f"{name}, private"] = [
             {

@@ -67,7 +67,7 @@ def scores(
       measure: ``(rows, predictions, counts) -> [draws]``.
       test: the test rows of each silo.
       predicted: the predictions for them.
-      num_draws: bootstrap draws; 0 for the rows as they are.
+      num_draws: bootstrap draws; 0 to score the rows themselves.
     """
     counts = [_counts(len(p), num_draws, seed) for seed, p in enumerate(predicted)]
     silos = [measure(*given) for given in zip(test, predicted, counts, strict=True)]
