@@ -6,11 +6,12 @@
 disease data; the survival data are part of it. Fed-TCGA-BRCA has 1,080 patients in six regions,
 Fed-Heart-Disease 740 in four hospitals; rows and split are FLamby's.
 
-Exact fits are penalised Cox regression, stratified by region, and logistic regression, at strengths
-chosen by folds of the train rows. Federated methods have FLamby's budget, 100 local steps in each
-of 5 and 15 exchanges, and multiples of it, at the rates with the least loss on a fifth of the train
-rows; on survival data they take full batches, since a risk set is all of a region. Scores are
-Harrell's C-index and the accuracy, on each silo's test rows and on all together.
+All silos have the same weight. Exact fits are penalised Cox regression, stratified by region, and
+logistic regression, at strengths chosen by folds of the train rows. Federated methods have FLamby's
+budget, 100 local steps in each of 5 and 15 exchanges, and multiples of it, at the rates with the
+least loss on a fifth of the train rows; on survival data they take full batches, since a risk set
+is all of a region. Scores are Harrell's C-index and the accuracy, on each silo's test rows and on
+all together.
 """
 
 from ml_collections import ConfigDict

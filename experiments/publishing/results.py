@@ -129,6 +129,7 @@ RUNS = (
     Run("robust", "robust"),
     Run("saddle", "saddle"),
     Run("sites", "sites"),
+    Run("flamby", "flamby", data="flamby"),
 )
 
 
