@@ -52,11 +52,6 @@ COMMANDS = {
     "figures": Command(
         "NAME|FILE --workdir=DIR", "draw a finished run again", "experiments.publishing.figures"
     ),
-    "launch": Command(
-        "FILE.py --workdir=DIR",
-        "run a list of experiments, several at a time",
-        "experiments.launch",
-    ),
     "configs": Command("", "list the configs that come with the library"),
     "copy": Command("NAME FILE.py", "write one of them to a file of your own"),
     "check": Command(
