@@ -35,7 +35,7 @@ from experiments.process import distributed, invocation
 from experiments.process.errors import CANNOT, UserError, sentence, silence_orbax_threads
 from experiments.process.jax_setup import open_files, prepare
 from experiments.process.signals import Stopped, Watch, watched
-from experiments.publishing import exporters, figures
+from experiments.publishing import figures
 from experiments.report import rows as tidy
 from experiments.storage.provenance import provenance, unlike
 from experiments.storage.row_store import fingerprints
@@ -92,7 +92,6 @@ def _run(watch: Watch) -> int:
         raise UserError("--workdir=DIR is missing; pass the folder for the results.")
     if options.WORKDIR.value.startswith("-"):
         raise UserError(f"--workdir is {options.WORKDIR.value}, a flag; pass --workdir=DIR.")
-    chosen = exporters.find(_writers())
     file = config_file.load(path)
     open_files()
     deterministic = options.DETERMINISTIC.value
@@ -117,12 +116,10 @@ def _run(watch: Watch) -> int:
             "look for --debug_nans": options.DEBUG_NANS.value,
         }
     )
-    criterion = None
     if isinstance(file.experiment, Study):
         prepared = functools.partial(prepared_study, file.experiment, config)
     else:
         settings = resolve(config, file.experiment)
-        criterion = settings.criterion
         prepared = functools.partial(prepared_sweep, file.experiment, config, settings)
     workdir = Workdir(options.WORKDIR.value, options.OVERWRITE.value, options.RESUMING.value, _say)
     console = Console(highlight=False, quiet=not distributed.is_first())
@@ -134,15 +131,11 @@ def _run(watch: Watch) -> int:
     with _claimed(workdir, ours, not isinstance(file.experiment, Study)) as summary:
         summary = {name: value for name, value in summary.items() if name != "finished"}
         profile = workdir.path / "profile" if options.PROFILE.value else None
-        writers = chosen if distributed.is_first() else {}
-        with contextlib.closing(exporters.Curves(writers, workdir.path, criterion, _say)) as curves:
-            with display_on(console) as display:
-                profiled = profile if distributed.is_first() else None
-                progress = Progress(_say, display, profiled, curves.grow)
-                summary = execute(workdir, summary, progress, watch)
-            distributed.broadcast_from_first(
-                lambda: _conclude(workdir, file, config, summary, curves)
-            )
+        with display_on(console) as display:
+            profiled = profile if distributed.is_first() else None
+            progress = Progress(_say, display, profiled)
+            summary = execute(workdir, summary, progress, watch)
+        distributed.broadcast_from_first(lambda: _conclude(workdir, file, config, summary))
     shown = file.experiment.printed if isinstance(file.experiment, Study) else ()
     results(console, summary, workdir.path, shown)
     return _status(summary)
@@ -177,18 +170,7 @@ def _config(file: config_file.ConfigFile) -> ConfigDict:
     return config.lock()
 
 
-def _writers() -> list[str]:
-    extra = ["tensorboard"] if options.TENSORBOARD.value else []
-    return list(dict.fromkeys([*options.WRITERS.value, *extra]))
-
-
-def _conclude(
-    workdir: Workdir,
-    file,
-    config: ConfigDict,
-    summary: dict[str, Any],
-    curves: exporters.Curves,
-) -> None:
+def _conclude(workdir: Workdir, file, config: ConfigDict, summary: dict[str, Any]) -> None:
     """Write claims, figures and the page from the rows, and mark the run as finished."""
     rows = tidy.load(workdir.path / "rows.jsonl")
     claims = file.experiment.claims(config, rows, summary)
@@ -196,7 +178,6 @@ def _conclude(
     summary["claims"] = [claim.as_json(quick) for claim in claims]
     workdir.write_summary(summary)
     figures.draw(workdir.path, file, config, rows)
-    curves.finish(rows, summary)
     workdir.write_summary(summary | {"rows": fingerprints(rows), "finished": True})
 
 

@@ -20,7 +20,6 @@ from rich.table import Table
 from experiments.process.errors import UserError
 from experiments.report import tables
 from experiments.report.plots import style
-from experiments.report.rows import Row
 from experiments.report.summary import Criterion
 
 # Without bars: a line every 60 s, or every 10 % if 5 s have passed.
@@ -99,14 +98,12 @@ class Progress:
       write: takes sentences for the user.
       display: shows how far the run is; ``None`` for nothing.
       profile: the folder for a profile of the second block, the first one without compilation.
-      grow: takes a label, the part of its grid, the points of the grid and their new rows.
       ends: estimates the end of the run.
     """
 
     write: Callable[[str], None] = print
     display: Bars | Lines | None = None
     profile: pathlib.Path | None = None
-    grow: Callable[[str, str, Sequence[Row], Sequence[Row]], None] = lambda *rows: None
     ends: Ends = dataclasses.field(default_factory=lambda: Ends(()))
 
     def say(self, sentence: str) -> None:

@@ -46,12 +46,6 @@ DETERMINISTIC = flags.DEFINE_bool(
 DEBUG_NANS = flags.DEFINE_bool(
     "debug_nans", False, "Stop at the first number that is not finite, and name its client."
 )
-TENSORBOARD = flags.DEFINE_bool("tensorboard", False, "The same as --writers=tensorboard.")
-WRITERS = flags.DEFINE_list(
-    "writers",
-    [],
-    "Further outputs for the curves, after each block: csv, tensorboard or MODULE:FUNCTION.",
-)
 PROFILE = flags.DEFINE_bool("profile", False, "Profile one block of rounds.")
 COORDINATOR = flags.DEFINE_string(
     "coordinator", None, "HOST:PORT of the first of several processes that are one run."

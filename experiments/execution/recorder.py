@@ -69,8 +69,8 @@ class Recorder:
                 place = places[point], seeds.index(seed)
                 self.curves[place].append(row)
 
-    def add(self, rounds: int, points: np.ndarray, look: dict[str, np.ndarray]) -> list[tidy.Row]:
-        """Append and return a row for each of these points and each seed.
+    def add(self, rounds: int, points: np.ndarray, look: dict[str, np.ndarray]) -> None:
+        """Append a row for each of these points and each seed.
 
         Points that diverged before, in all seeds, have no further rows.
 
@@ -87,7 +87,6 @@ class Recorder:
             for seed in range(len(self.seeds))
         ]
         self.store.append(rows)
-        return rows
 
     def rows(self, points: Iterable[int]) -> list[tidy.Row]:
         """Return the rows so far of these points."""

@@ -181,7 +181,6 @@ class _JobRun:
             state, stored = restored
             points = np.intersect1d(points, stored)
             self.recorder.forget(points, int(state.round))
-            self._show(part, self.recorder.rows(points))
         blocks = sweep_blocks(
             self.placed,
             points,
@@ -199,7 +198,7 @@ class _JobRun:
             for block in blocks:
                 if block.before is not None:
                     refuse_nonfinite(self.job, block, block.before)
-                self._show(part, self.recorder.add(block.rounds, block.points, block.history))
+                self.recorder.add(block.rounds, block.points, block.history)
                 self.progress.share(self.label, done(block.rounds) / self.settings.num_rounds)
                 if block.state is not None:
                     self._save(writer, part, block, block.state)
@@ -226,12 +225,6 @@ class _JobRun:
             self.runner.rows.sync()
             writer.save(block.rounds, state, notes)
         self.saved = time.monotonic()
-
-    def _show(self, part: np.ndarray, rows: list[Row]) -> None:
-        """Send the rows of one part of the grid to the writers."""
-        # Points that a wider grid adds form their own part.
-        name = f"_{part[0]}-{part[-1]}" if len(self.parts) > 1 else ""
-        self.progress.grow(self.label, name, self.recorder.points, rows)
 
     def _newest(self, part: np.ndarray) -> tuple[Checkpoints, int | None]:
         """Return the newest checkpoint of a part that agrees with the rows, and its round."""

@@ -18,7 +18,7 @@ from experiments.storage.row_store import RowStore, fingerprint
 
 # All files that a run writes; no others are ever removed.
 _FILES = ("config.json", "rows.jsonl", "summary.json", "chunks.json", "index.html")
-_FOLDERS = ("checkpoints", "models", "figures", "tensorboard", "profile")
+_FOLDERS = ("checkpoints", "models", "figures", "profile")
 
 
 def sealed(summary: dict[str, Any]) -> dict[str, Any]:

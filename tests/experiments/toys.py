@@ -47,13 +47,12 @@ class Toy:
         )
         (self.job,) = build(sweep, config, self.settings, self.problem, self.penalty)
 
-    def run(self, workdir, size=None, around_block=contextlib.nullcontext, grow=None):
+    def run(self, workdir, size=None, around_block=contextlib.nullcontext):
         """Run or resume; return the summary without its seconds, the rows, and the messages."""
         workdir.mkdir(exist_ok=True)
         said = []
         progress = Progress(said.append)
         progress.around_block = around_block
-        progress.grow = grow or progress.grow
         job = self.job._replace(plan=self.job.plan._replace(point_chunk_size=size))
         runner = SweepRunner(
             self.settings,
