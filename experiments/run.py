@@ -105,17 +105,9 @@ def _run(watch: Watch) -> int:
         invocation.command("run"),
     )
     distributed.require_alike(ours, unlike)
-    if deterministic and config.get("time_chunks"):
-        raise UserError(
-            "--deterministic and time_chunks contradict, because times vary; pass one of them."
-        )
-    distributed.refuse(
-        several_cannot={
-            "compute a study": isinstance(file.experiment, Study),
-            "time chunks": bool(config.get("time_chunks")),
-            "look for --debug_nans": options.DEBUG_NANS.value,
-        }
-    )
+    if isinstance(file.experiment, Study) and jax.process_count() > 1:
+        distributed.leave()
+        raise UserError("several processes cannot compute a study together; start one.")
     if isinstance(file.experiment, Study):
         prepared = functools.partial(prepared_study, file.experiment, config)
     else:
@@ -130,11 +122,8 @@ def _run(watch: Watch) -> int:
     execute = prepared()
     with _claimed(workdir, ours, not isinstance(file.experiment, Study)) as summary:
         summary = {name: value for name, value in summary.items() if name != "finished"}
-        profile = workdir.path / "profile" if options.PROFILE.value else None
         with display_on(console) as display:
-            profiled = profile if distributed.is_first() else None
-            progress = Progress(_say, display, profiled)
-            summary = execute(workdir, summary, progress, watch)
+            summary = execute(workdir, summary, Progress(_say, display), watch)
         distributed.broadcast_from_first(lambda: _conclude(workdir, file, config, summary))
     shown = file.experiment.printed if isinstance(file.experiment, Study) else ()
     results(console, summary, workdir.path, shown)

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import jax
 import rich.progress
 from rich.console import Console
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn
@@ -97,13 +96,11 @@ class Progress:
     Attributes:
       write: takes sentences for the user.
       display: shows how far the run is; ``None`` for nothing.
-      profile: the folder for a profile of the second block, the first one without compilation.
       ends: estimates the end of the run.
     """
 
     write: Callable[[str], None] = print
     display: Bars | Lines | None = None
-    profile: pathlib.Path | None = None
     ends: Ends = dataclasses.field(default_factory=lambda: Ends(()))
 
     def say(self, sentence: str) -> None:
@@ -126,12 +123,6 @@ class Progress:
         told += f"; about {_duration(left)} left" if left else ""
         if self.display is not None:
             self.display.line(label, 1.0, told)
-
-    def around_block(self, number: int) -> contextlib.AbstractContextManager:
-        """Return the context in which a block of rounds is run."""
-        if self.profile is not None and number == 1:
-            return jax.profiler.trace(os.fspath(self.profile))
-        return contextlib.nullcontext()
 
 
 @contextlib.contextmanager

@@ -43,10 +43,6 @@ flags.register_validator(
 DETERMINISTIC = flags.DEFINE_bool(
     "deterministic", False, "Make runs on machines of the same kind equal bit for bit."
 )
-DEBUG_NANS = flags.DEFINE_bool(
-    "debug_nans", False, "Stop at the first number that is not finite, and name its client."
-)
-PROFILE = flags.DEFINE_bool("profile", False, "Profile one block of rounds.")
 COORDINATOR = flags.DEFINE_string(
     "coordinator", None, "HOST:PORT of the first of several processes that are one run."
 )

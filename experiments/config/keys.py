@@ -52,7 +52,6 @@ _SHARED = (
     ("num_epochs", int, "local passes over a client's data, instead of num_steps"),
     ("batch_size", int, "examples of a local step; None for all of them"),
     ("client_chunk_size", int, "clients computed side by side; None for a rule"),
-    ("time_chunks", False, "choose client_chunk_size by timing, and store the result"),
     ("point_chunk_size", int, "points of the grid side by side; None for as many as fit in memory"),
     ("precision", str, "precision of products, as jax_default_matmul_precision; None for highest"),
     ("search", "grid", "grid runs all points to the end, halving fewer at each comparison"),

@@ -59,7 +59,6 @@ class Settings(NamedTuple):
       eval_all_until: the round up to which every round is evaluated.
       seeds: one run per seed and point.
       plan: the sampler, the local work and the chunk sizes.
-      time_chunks: whether to choose the number of clients side by side by timing.
       criterion: ranks the points.
       penalty_scales: all strengths of the penalty.
       search: ``grid`` runs all points to the end, ``halving`` fewer at each comparison.
@@ -77,7 +76,6 @@ class Settings(NamedTuple):
     eval_all_until: int
     seeds: tuple[int, ...]
     plan: Plan
-    time_chunks: bool
     criterion: Criterion
     penalty_scales: tuple[float, ...]
     search: str
@@ -160,7 +158,6 @@ def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
         else 0,
         seeds=tuple(int(seed) for seed in seeds),
         plan=plan,
-        time_chunks=bool(config.time_chunks),
         criterion=_criterion(config),
         penalty_scales=strengths,
         search=_choice(config, "search", ("grid", "halving")),

@@ -7,7 +7,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from experiments.cli.console import Ends, Progress
-from experiments.cli.options import CHECKPOINT_EVERY, DEBUG_NANS
+from experiments.cli.options import CHECKPOINT_EVERY
 from experiments.config.settings import Settings
 from experiments.execution.accounts import (
     epsilons_of,
@@ -129,7 +129,6 @@ def prepared_sweep(sweep: Sweep, config: ConfigDict, settings: Settings) -> Exec
             optima,
             progress,
             watch,
-            DEBUG_NANS.value,
             CHECKPOINT_EVERY.value,
         )
         models = distributed.broadcast_from_first(workdir.models)

@@ -1,7 +1,6 @@
 """The jobs of a sweep: an algorithm and its grid, checked, and then placed on the devices."""
 
 import functools
-import pathlib
 import zlib
 from collections.abc import Callable
 from typing import NamedTuple
@@ -75,9 +74,7 @@ def build(
     return jobs
 
 
-def placed(
-    job: Job, problem: Problem, settings: Settings, observe: Callable, remember: pathlib.Path
-) -> Placed:
+def placed(job: Job, problem: Problem, settings: Settings, observe: Callable) -> Placed:
     """Place a job on the devices.
 
     Args:
@@ -85,7 +82,6 @@ def placed(
       problem: the problem.
       settings: the settings of the sweep.
       observe: the measures after each block, on the clients and the validation clients.
-      remember: the file in which timed chunk sizes are kept.
     """
     keys = keys_of(settings.seeds)
     # The difference of two releases with the same noise would have no noise.
@@ -109,7 +105,6 @@ def placed(
         ends=settings.ends(settings.num_rounds),
         observe=observe,
         context=context,
-        time_chunks=remember if settings.time_chunks else None,
     )
 
 

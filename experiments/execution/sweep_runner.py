@@ -18,7 +18,6 @@ from experiments.config.settings import Settings
 from experiments.execution.accounts import epsilons_of
 from experiments.execution.evaluation import observer
 from experiments.execution.jobs import Job, placed
-from experiments.execution.nonfinite import refuse_nonfinite
 from experiments.execution.recorder import Recorder
 from experiments.execution.search import extended_grid, rungs, survivors
 from experiments.process import distributed
@@ -50,7 +49,6 @@ class SweepRunner:
       optima: the optimal objective for each strength of the penalty, where it was computed.
       progress: reports the progress of the run.
       watch: knows whether a signal has asked to stop.
-      debug_nans: whether to stop at the first number that is not finite, and name its client.
       checkpoint_every: seconds between two checkpoints: long enough that saving is a small share of
         the time, short enough to lose little by a crash.
     """
@@ -63,7 +61,6 @@ class SweepRunner:
     optima: dict[float, float] = dataclasses.field(default_factory=dict)
     progress: Progress = dataclasses.field(default_factory=Progress)
     watch: Watch = dataclasses.field(default_factory=Watch)
-    debug_nans: bool = False
     checkpoint_every: float = 15.0
 
     def __post_init__(self):
@@ -93,8 +90,7 @@ class SweepRunner:
 
     def place(self, job: Job) -> Placed:
         """Place a job on the devices, in parts that fit into their memory."""
-        remember = self.workdir / "chunks.json"
-        return placed(job, self.problem, self.settings, self.observe, remember)
+        return placed(job, self.problem, self.settings, self.observe)
 
 
 class _JobRun:
@@ -189,19 +185,15 @@ class _JobRun:
             stored=stored,
             is_over=self.recorder.is_over,
             wants_state=self._wants_state,
-            around=self.progress.around_block,
-            donate=not self.runner.debug_nans,
         )
         self.saved, self.ends = time.monotonic(), False
         writer = Checkpoints(folder_of(self.folder, part), self.progress.say)
         with contextlib.closing(writer):
             for block in blocks:
-                if block.before is not None:
-                    refuse_nonfinite(self.job, block, block.before)
                 self.recorder.add(block.rounds, block.points, block.history)
-                self.progress.share(self.label, done(block.rounds) / self.settings.num_rounds)
                 if block.state is not None:
                     self._save(writer, part, block, block.state)
+                self.progress.share(self.label, done(block.rounds) / self.settings.num_rounds)
                 if self.ends:
                     break
         distributed.max_over_processes(0)  # no process continues or ends before the first has saved

@@ -17,8 +17,8 @@ from experiments.storage.provenance import change_of_code, difference, remarks
 from experiments.storage.row_store import RowStore, fingerprint
 
 # All files that a run writes; no others are ever removed.
-_FILES = ("config.json", "rows.jsonl", "summary.json", "chunks.json", "index.html")
-_FOLDERS = ("checkpoints", "models", "figures", "profile")
+_FILES = ("config.json", "rows.jsonl", "summary.json", "index.html")
+_FOLDERS = ("checkpoints", "models", "figures")
 
 
 def sealed(summary: dict[str, Any]) -> dict[str, Any]:

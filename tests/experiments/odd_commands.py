@@ -119,7 +119,6 @@ SWEEP_KEYS: dict[str, tuple[str, tuple[str, ...]]] = {
     "dropout_probability": ("", ("1.5", "-0.1", "nan", "abc", "1")),
     "certificate": ("truth", ()),
     "extend": ("truth", ()),
-    "time_chunks": ("truth", ()),
     "search": ("name", ("halv", "GRID")),
     "criterion": ("name", ("f2", "objectiv")),
     "criterion_goal": ("name", ("least", "MIN")),

@@ -1,6 +1,5 @@
 """Resumed runs with damaged checkpoints, missing rows, or different parts."""
 
-import contextlib
 import functools
 import pathlib
 import random
@@ -120,7 +119,7 @@ def test_a_run_that_is_killed_goes_on_with_other_parts(toy, whole, tmp_path, siz
     for blocks in range(0, 4 * -(-3 // max(sizes[0], 2)), 3):
         workdir = tmp_path / f"{blocks}"
         with pytest.raises(Killed):
-            toy.run(workdir, size=sizes[0], around_block=killed_after(blocks))
+            toy.run(workdir, size=sizes[0], share=killed_after(blocks))
         summary, rows, _ = toy.run(workdir, size=sizes[1])
         assert summary["finished"] == 3 and len(rows) == len(whole[2])
         rows, expected = (
@@ -145,7 +144,7 @@ def test_a_block_is_compiled_once_for_each_number_of_points(algorithm, tmp_path,
         toy = Toy(client_lr=(0.003, 1e9, 1e10, 1e11), **changes)
         caplog.clear()
         with jax.log_compiles(), pytest.raises(Killed):
-            toy.run(tmp_path, around_block=killed_after(blocks))
+            toy.run(tmp_path, share=killed_after(blocks))
         compiled = [text for text in caplog.messages if "XLA compilation of jit(" in text]
         assert sum("jit(advance" in text for text in compiled) == programs
         assert not [text for text in compiled if "jit(look" in text]
@@ -174,7 +173,7 @@ def test_a_run_that_is_killed_at_random_blocks_is_the_same_bit_for_bit(toy, whol
     rng = random.Random(0)
     for _ in range(3):
         with pytest.raises(Killed):
-            toy.run(tmp_path, around_block=killed_after(rng.randrange(2)))
+            toy.run(tmp_path, share=killed_after(rng.randrange(2)))
     same(toy.run(tmp_path), whole)
     jax_tree_equal(model(tmp_path), model(whole[0]))
 
@@ -197,7 +196,7 @@ def test_what_links_remember_survives_a_kill_and_the_loss_of_points(broadcast, f
     assert whole[0]["last"]["bytes_down"] == whole[1][-1]["bytes_down"] == down
     for blocks in (1, 6):
         with pytest.raises(Killed):
-            toy.run(tmp_path / f"{blocks}", around_block=killed_after(blocks))
+            toy.run(tmp_path / f"{blocks}", share=killed_after(blocks))
         found = toy.run(tmp_path / f"{blocks}")
         # A support that changes at the end is final from NaN, which ``plain`` turns into None.
         assert tidy.plain(found[0]) == tidy.plain(whole[0]) and found[1:] == whole[1:]
@@ -230,14 +229,13 @@ def test_clients_left_on_disk_stream_through_the_launcher_and_resume(tmp_path, m
     found = toy.run(tmp_path / "whole")
     as_in_memory(found)
     with pytest.raises(Killed):
-        toy.run(tmp_path / "killed", around_block=killed_after(2))
+        toy.run(tmp_path / "killed", share=killed_after(2))
     assert toy.run(tmp_path / "killed") == found
 
-    def truncating(block):
-        if block == 1:
+    def truncating(label, done, what=""):
+        if done:
             truncate(tmp_path / "clients/examples.0.npy")
-        return contextlib.nullcontext()
 
     with pytest.raises(ValueError, match="examples.0.npy has become shorter"):
-        toy.run(tmp_path / "unreadable", around_block=truncating)
+        toy.run(tmp_path / "unreadable", share=truncating)
     assert len(tidy.load(tmp_path / "unreadable" / "rows.jsonl")) >= 2
