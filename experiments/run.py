@@ -32,8 +32,8 @@ from experiments.config import config_file
 from experiments.config.settings import refuse_numbers_beyond_range, resolve, set_precision
 from experiments.execution.experiment import prepared_study, prepared_sweep
 from experiments.process import distributed, invocation
-from experiments.process.errors import CANNOT, UserError, sentence, silence_orbax_threads
-from experiments.process.jax_setup import open_files, prepare
+from experiments.process.errors import CANNOT, UserError, sentence
+from experiments.process.jax_setup import prepare
 from experiments.process.signals import Stopped, Watch, watched
 from experiments.publishing import figures
 from experiments.report import rows as tidy
@@ -60,7 +60,6 @@ _say = functools.partial(invocation.speak, "run")
 
 def main(argv: list[str]) -> None:
     """Run the experiment and exit with its status."""
-    silence_orbax_threads()
     try:
         with watched() as watch:
             if len(argv) > 1:
@@ -93,7 +92,6 @@ def _run(watch: Watch) -> int:
     if options.WORKDIR.value.startswith("-"):
         raise UserError(f"--workdir is {options.WORKDIR.value}, a flag; pass --workdir=DIR.")
     file = config_file.load(path)
-    open_files()
     deterministic = options.DETERMINISTIC.value
     prepare(file.experiment.x64, deterministic, _connect)
     config = _config(file)

@@ -3,33 +3,14 @@
 import logging
 import os
 import pathlib
-import resource
 from collections.abc import Callable
 
 import jax
-from absl import logging as absl_logging
 
 from experiments.process.errors import UserError
 
 # On a GPU the order of sums varies, and kernels are chosen by timing.
 _DETERMINISTIC = ("--xla_gpu_deterministic_ops=true", "--xla_gpu_autotune_level=0")
-
-
-_FILES_NEEDED, _FILES_LIMIT = 128, 4096
-
-
-def open_files() -> None:
-    """Raise the limit of open files as far as needed; ``UserError`` if it cannot be enough."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    unlimited = hard == resource.RLIM_INFINITY
-    limit = _FILES_LIMIT if unlimited else min(hard, _FILES_LIMIT)
-    if soft != resource.RLIM_INFINITY and soft < limit:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-    if not unlimited and hard < _FILES_NEEDED:
-        raise UserError(
-            f"only {hard} files may be open at a time and {_FILES_NEEDED} are needed; raise the "
-            "limit of open files, as in ulimit -n 4096."
-        )
 
 
 def prepare(x64: bool, deterministic: bool, connect: Callable[[], None] = lambda: None) -> None:
@@ -49,8 +30,6 @@ def prepare(x64: bool, deterministic: bool, connect: Callable[[], None] = lambda
     if jax.config.values["jax_num_cpu_devices"] < 1 and not chosen:
         # One device per core uses the cores better than XLA's own threads do.
         jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
-    # Orbax logs a traceback of each failed thread; ``Checkpoints`` raises or reports the error.
-    absl_logging.set_verbosity(absl_logging.FATAL)
     logging.getLogger("jax._src.xla_bridge").setLevel(logging.WARNING)
     if not jax.config.values["jax_compilation_cache_dir"]:
         cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()

@@ -18,8 +18,8 @@ import jax
 from experiments.report import rows as tidy
 
 # Version of the workdir layout; increment on incompatible changes.
-LAYOUT = 3
-_PACKAGES = ("fcojax", "jax", "jaxlib", "numpy", "optax", "flax", "orbax-checkpoint")
+LAYOUT = 4
+_PACKAGES = ("fcojax", "jax", "jaxlib", "numpy", "optax", "flax")
 _HERE = pathlib.Path(__file__).parent
 # Options of JAX that affect the numbers.
 _OPTIONS = (

@@ -163,7 +163,7 @@ def place(
         stream,
     )
     placed = _with_sizes(placed, plan, ends[-1])
-    if there.mesh is not None and decomposes_on_a_cpu(_trace(placed), fewest=2):
+    if there.mesh is not None and decomposes_on_a_cpu(_trace(placed)):
         placed = placed._replace(data=data, context=context(data))
         placed = _with_sizes(placed, plan, ends[-1])
     return placed if stream is None else placed._replace(data=data)

@@ -11,7 +11,7 @@ import pytest
 
 import fcojax
 from experiments.report import rows as tidy
-from experiments.storage.checkpoints import Checkpoints
+from experiments.storage import checkpoints
 from experiments.storage.row_store import RowStore
 from tests.experiments import survivor
 from tests.experiments.toys import Killed, Toy, killed_after
@@ -38,8 +38,8 @@ def copy(whole, tmp_path):
     return tmp_path / "run"
 
 
-def checkpoints(workdir):
-    return {int(path.name): path for path in (workdir / "checkpoints/fed_dyn/0-2").iterdir()}
+def saved(workdir):
+    return {int(path.stem): path for path in (workdir / "checkpoints/fed_dyn/0-2").iterdir()}
 
 
 def model(workdir):
@@ -53,7 +53,7 @@ def same(found, whole):
 
 @pytest.mark.slow
 def test_the_last_three_checkpoints_are_kept_and_a_second_run_changes_nothing(toy, whole, copy):
-    assert sorted(checkpoints(copy)) == [10, 15, 20] and whole[3] == []
+    assert sorted(saved(copy)) == [10, 15, 20] and whole[3] == []
     found = toy.run(copy)
     same(found, whole)
     assert found[2] == []
@@ -68,24 +68,31 @@ def jax_tree_equal(found, expected):
 @pytest.mark.parametrize(
     "damage",
     [
-        slow(lambda steps: (steps[20] / "_CHECKPOINT_METADATA").unlink()),
-        slow(lambda steps: shutil.rmtree(steps[20] / "state")),
-        slow(lambda steps: [truncate(p) for step in steps.values() for p in step.rglob("*")]),
-        slow(lambda steps: [shutil.rmtree(step) for step in steps.values()]),
+        slow(lambda steps: steps[20].unlink()),
+        slow(lambda steps: truncate(steps[20])),
+        slow(lambda steps: flip_a_bit(steps[20])),
+        slow(lambda steps: [truncate(path) for path in steps.values()]),
+        slow(lambda steps: [path.unlink() for path in steps.values()]),
     ],
-    ids=["no notes", "no state", "all of them", "none left"],
+    ids=["no newest", "a cut newest", "a bit", "all of them", "none left"],
 )
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(toy, whole, copy, damage):
-    damage(checkpoints(copy))
+    damage(saved(copy))
     found = toy.run(copy)
     same(found, whole)
     jax_tree_equal(model(copy), model(whole[0]))
-    assert sorted(checkpoints(copy))[-1] == 20
+    assert sorted(saved(copy))[-1] == 20
 
 
 def truncate(path: pathlib.Path):
-    if path.is_file():
-        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def flip_a_bit(path: pathlib.Path):
+    """Change one bit of the numbers of the last array."""
+    found = bytearray(path.read_bytes())
+    found[found.index(b"PK\x01\x02") - 1] ^= 1  # before the directory of the archive
+    path.write_bytes(found)
 
 
 @pytest.mark.slow
@@ -152,19 +159,19 @@ def test_a_block_is_compiled_once_for_each_number_of_points(algorithm, tmp_path,
 
 def test_rows_are_on_disk_before_a_checkpoint_that_counts_on_them(toy, tmp_path, monkeypatch):
     on_disk, steps = [], []
-    sync, save = RowStore.sync, Checkpoints.save
+    sync, save = RowStore.sync, checkpoints.save
 
     def syncs(store):
         sync(store)
         on_disk.append(store.path.read_bytes())
 
-    def saves(writer, step, *others, **options):
+    def saves(folder, number, *others):
         assert on_disk.pop() == (tmp_path / "rows.jsonl").read_bytes()
-        steps.append(step)
-        return save(writer, step, *others, **options)
+        steps.append(number)
+        save(folder, number, *others)
 
     monkeypatch.setattr(RowStore, "sync", syncs)
-    monkeypatch.setattr(Checkpoints, "save", saves)
+    monkeypatch.setattr("experiments.execution.sweep_runner.save", saves)
     toy.run(tmp_path)
     assert set(steps) == {5, 10, 15, 20}
 

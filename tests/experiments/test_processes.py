@@ -198,7 +198,7 @@ def begun_and_saved(workdir):
     running = begin(workdir, 2)
     saved = workdir / "checkpoints" / "fed_dyn" / "0-7"
     while all(process.poll() is None for process in running):
-        is_saved = saved.is_dir() and any(path.name.isdecimal() for path in saved.iterdir())
+        is_saved = saved.is_dir() and any(saved.glob("*.npz"))
         if is_saved and len(tidy.load(workdir / "rows.jsonl")) > 8 * 4:
             break
         time.sleep(0.01)
