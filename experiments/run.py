@@ -17,16 +17,9 @@ from typing import Any, NoReturn
 import jax
 from absl import app, flags
 from ml_collections import ConfigDict
-from rich.console import Console
 
 from experiments.cli import options
-from experiments.cli.console import (
-    Progress,
-    display_on,
-    print_plain,
-    printed,
-    results,
-)
+from experiments.cli.console import Progress, printed, results
 from experiments.cli.help import manual
 from experiments.config import config_file
 from experiments.config.settings import refuse_numbers_beyond_range, resolve, set_precision
@@ -48,7 +41,7 @@ def parse_flags(argv: list[str]) -> list[str]:
     invocation.write_any_letter()
     try:
         if {"--help", "-h", "-help", "--helpshort"} & set(argv):
-            print_plain(manual(options.config_among(argv), options.__name__))
+            printed(manual(options.config_among(argv), options.__name__))
             sys.exit()
         return options.parse(argv)
     except Exception as error:
@@ -112,19 +105,19 @@ def _run(watch: Watch) -> int:
         settings = resolve(config, file.experiment)
         prepared = functools.partial(prepared_sweep, file.experiment, config, settings)
     workdir = Workdir(options.WORKDIR.value, options.OVERWRITE.value, options.RESUMING.value, _say)
-    console = Console(highlight=False, quiet=not distributed.is_first())
+    write = printed if distributed.is_first() else lambda text: None
     summary, finished = distributed.broadcast_from_first(lambda: _known(workdir, ours))
     if finished:
-        printed(console, f"{workdir.path} is finished already; nothing to do.")
+        write(f"{workdir.path} is finished already; nothing to do.")
         return _status(summary)
     execute = prepared()
     with _claimed(workdir, ours, not isinstance(file.experiment, Study)) as summary:
         summary = {name: value for name, value in summary.items() if name != "finished"}
-        with display_on(console) as display:
-            summary = execute(workdir, summary, Progress(_say, display), watch)
+        summary = execute(workdir, summary, Progress(_say, write), watch)
         distributed.broadcast_from_first(lambda: _conclude(workdir, file, config, summary))
     shown = file.experiment.printed if isinstance(file.experiment, Study) else ()
-    results(console, summary, workdir.path, shown)
+    for text in results(summary, workdir.path, shown):
+        write(text)
     return _status(summary)
 
 

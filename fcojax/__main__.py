@@ -26,7 +26,7 @@ _PACKAGED = pathlib.Path(__file__).parent / "_launcher"
 # The folder of ``experiments`` and ``configs``.
 LAUNCHER = _PACKAGED if _PACKAGED.is_dir() else pathlib.Path(__file__).parent.parent
 _TABLES = (".csv", ".xlsx", ".parquet", ".npz", ".svm", ".libsvm")
-_NEEDED = ("filelock", "jinja2", "ml_collections", "matplotlib", "rich")
+_NEEDED = ("filelock", "jinja2", "ml_collections", "matplotlib")
 
 
 class Command(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from experiments.cli.console import Ends, Progress
+from experiments.cli.console import Progress
 from experiments.cli.options import CHECKPOINT_EVERY
 from experiments.config.settings import Settings
 from experiments.execution.accounts import (
@@ -132,7 +132,7 @@ def prepared_sweep(sweep: Sweep, config: ConfigDict, settings: Settings) -> Exec
             CHECKPOINT_EVERY.value,
         )
         models = distributed.broadcast_from_first(workdir.models)
-        progress.ends = Ends([job.label for job in jobs])
+        progress.labels = [job.label for job in jobs]
         for job in jobs:
             label = job.label
             same_rows = of_rows.get(label) == store.fingerprint(store.of(label))
