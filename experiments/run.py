@@ -11,7 +11,6 @@ import json
 import pathlib
 import sys
 import traceback
-from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import jax
@@ -22,8 +21,8 @@ from experiments.cli import options
 from experiments.cli.console import Progress, printed, results
 from experiments.cli.help import manual
 from experiments.config import config_file
-from experiments.config.settings import refuse_numbers_beyond_range, resolve, set_precision
-from experiments.execution.experiment import prepared_study, prepared_sweep
+from experiments.config.settings import refuse_numbers_beyond_range, set_precision
+from experiments.execution.experiment import prepared, run_study, run_sweep
 from experiments.process import distributed, invocation
 from experiments.process.errors import CANNOT, UserError, sentence
 from experiments.process.jax_setup import prepare
@@ -33,7 +32,7 @@ from experiments.report import rows as tidy
 from experiments.storage.provenance import provenance, unlike
 from experiments.storage.row_store import fingerprints
 from experiments.storage.workdir import Workdir
-from experiments.study import Study, split_names
+from experiments.study import Study, Sweep, check, split_names
 
 
 def parse_flags(argv: list[str]) -> list[str]:
@@ -86,7 +85,8 @@ def _run(watch: Watch) -> int:
         raise UserError(f"--workdir is {options.WORKDIR.value}, a flag; pass --workdir=DIR.")
     file = config_file.load(path)
     deterministic = options.DETERMINISTIC.value
-    prepare(file.experiment.x64, deterministic, _connect)
+    several = options.COORDINATOR.value, options.NUM_PROCESSES.value, options.PROCESS_ID.value
+    prepare(file.experiment.x64, deterministic, lambda: distributed.connect(*several))
     config = _config(file)
     split_names(file.experiment, config)  # before they are stored
     ours = provenance(
@@ -99,43 +99,30 @@ def _run(watch: Watch) -> int:
     if isinstance(file.experiment, Study) and jax.process_count() > 1:
         distributed.leave()
         raise UserError("several processes cannot compute a study together; start one.")
-    if isinstance(file.experiment, Study):
-        prepared = functools.partial(prepared_study, file.experiment, config)
-    else:
-        settings = resolve(config, file.experiment)
-        prepared = functools.partial(prepared_sweep, file.experiment, config, settings)
     workdir = Workdir(options.WORKDIR.value, options.OVERWRITE.value, options.RESUMING.value, _say)
     write = printed if distributed.is_first() else lambda text: None
-    summary, finished = distributed.broadcast_from_first(lambda: _known(workdir, ours))
-    if finished:
+    summary = distributed.broadcast_from_first(lambda: workdir.look(ours))
+    if summary.get("finished"):
         write(f"{workdir.path} is finished already; nothing to do.")
         return _status(summary)
-    execute = prepared()
-    with _claimed(workdir, ours, not isinstance(file.experiment, Study)) as summary:
-        summary = {name: value for name, value in summary.items() if name != "finished"}
-        summary = execute(workdir, summary, Progress(_say, write), watch)
+    progress = Progress(_say, write)
+    if isinstance(file.experiment, Study):
+        check(file.experiment, config)
+        execute = functools.partial(run_study, file.experiment, config, workdir, progress)
+    else:
+        sweep = prepared(file.experiment, config)
+        every = options.CHECKPOINT_EVERY.value
+        execute = functools.partial(run_sweep, sweep, workdir, progress, watch, every)
+    with contextlib.ExitStack() as stack:
+        # The first process holds the lock of the workdir for all of them.
+        claimed = workdir.claimed(ours, resumes=isinstance(file.experiment, Sweep))
+        distributed.broadcast_from_first(lambda: stack.enter_context(claimed))
+        summary = execute()
         distributed.broadcast_from_first(lambda: _conclude(workdir, file, config, summary))
     shown = file.experiment.printed if isinstance(file.experiment, Study) else ()
     for text in results(summary, workdir.path, shown):
         write(text)
     return _status(summary)
-
-
-def _connect() -> None:
-    distributed.connect(
-        options.COORDINATOR.value,
-        options.NUM_PROCESSES.value,
-        options.PROCESS_ID.value,
-    )
-
-
-@contextlib.contextmanager
-def _claimed(workdir: Workdir, ours: dict[str, Any], resumes: bool) -> Iterator[dict[str, Any]]:
-    """Hold the lock of the workdir in the first process, for all processes."""
-    with contextlib.ExitStack() as stack:
-        yield distributed.broadcast_from_first(
-            lambda: stack.enter_context(workdir.claimed(ours, resumes))
-        )
 
 
 def _config(file: config_file.ConfigFile) -> ConfigDict:
@@ -158,27 +145,8 @@ def _conclude(workdir: Workdir, file, config: ConfigDict, summary: dict[str, Any
     summary["claims"] = [claim.as_json(quick) for claim in claims]
     workdir.write_summary(summary)
     figures.draw(workdir.path, file, config, rows)
-    workdir.write_summary(summary | {"rows": fingerprints(rows), "finished": True})
-
-
-def _known(workdir: Workdir, ours: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Return the summary of this run so far, and whether the run is finished."""
-    summary = workdir.look(ours)
-    return summary, _is_finished(workdir, summary)
-
-
-def _is_finished(workdir: Workdir, summary: dict[str, Any]) -> bool:
-    """Return whether the run is finished and its rows and models are unchanged."""
-    if not summary.get("finished"):
-        return False
-    models = workdir.models()
-    models = {label: models[label] for label in models if label in summary.get("algorithms", {})}
-    made = {"rows": workdir.rows().fingerprints(), "models": models}
-    changed = [name for name, found in made.items() if summary.get(name, {}) != found]
-    if changed:
-        which = " and ".join(changed)
-        _say(f"{workdir.path} was finished, but its {which} have changed since and are made again.")
-    return not changed
+    made = {"rows": fingerprints(rows), "models": workdir.models(summary)}
+    workdir.write_summary(summary | made | {"finished": True})
 
 
 def _status(summary: dict[str, Any]) -> int:

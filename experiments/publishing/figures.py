@@ -198,7 +198,7 @@ def _facts(run: dict, summary: Summary) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-_ADDED = ("claims", "rows", "finished", "fingerprint")
+_ADDED = ("claims", "rows", "models", "finished", "fingerprint")
 
 
 def judge(

@@ -74,6 +74,8 @@ class Workdir:
     def look(self, ours: dict[str, Any]) -> dict[str, Any]:
         """Return the summary so far of this run, empty if there is none.
 
+        It is ``finished`` only if its rows and models are unchanged.
+
         Raises:
           UserError: if the folder holds something else.
         """
@@ -112,7 +114,17 @@ class Workdir:
                 f"{self.path} holds a run that is --deterministic, but {'; '.join(found)}; go on "
                 "where it was begun, or pass another --workdir."
             )
-        return self._summary()
+        summary = self._summary()
+        made = {"rows": self.rows().fingerprints(), "models": self.models(summary)}
+        changed = [name for name, found in made.items() if summary.get(name, {}) != found]
+        if summary.pop("finished", False):
+            if not changed:
+                return summary | {"finished": True}
+            which = " and ".join(changed)
+            self._tell(
+                f"{self.path} was finished, but its {which} have changed since and are made again."
+            )
+        return summary
 
     def refuse_other_data(self, fingerprint: str) -> None:
         """Store a hash of a private run's clients; refuse to continue with others.
@@ -128,8 +140,8 @@ class Workdir:
         tidy.write_json(self.path / "config.json", known)
 
     @contextlib.contextmanager
-    def claimed(self, ours: dict[str, Any], resumes: bool) -> Iterator[dict[str, Any]]:
-        """Hold the folder within the ``with`` block; yield the summary so far.
+    def claimed(self, ours: dict[str, Any], resumes: bool) -> Iterator[None]:
+        """Hold the folder within the ``with`` block.
 
         A command that fails before its first row, or whose rows cannot be resumed, does not change
         the folder or leave a new one.
@@ -143,7 +155,7 @@ class Workdir:
             ) from error
         try:
             with lock.held(self.path / "lock", self._say):
-                summary = self.look(ours)
+                self.look(ours)
                 fresh = self.overwrite or self._known() is None
                 try:
                     if fresh:
@@ -151,7 +163,7 @@ class Workdir:
                         tidy.write_json(self.path / "config.json", ours)
                     else:
                         self._note_resumption(ours)
-                    yield summary
+                    yield
                 finally:
                     if fresh and not self._is_worth_keeping(resumes):
                         with contextlib.suppress(OSError):
@@ -165,11 +177,15 @@ class Workdir:
         """Read the rows so far."""
         return RowStore(self.path / "rows.jsonl")
 
-    def models(self) -> dict[str, str]:
-        """Return a hash of each algorithm's model."""
+    def models(self, summary: dict[str, Any]) -> dict[str, str]:
+        """Return a hash of the model of each algorithm of a summary."""
+        files = {
+            label: self.path / "models" / f"{label}.npz" for label in summary.get("algorithms", {})
+        }
         return {
-            file.stem: hashlib.sha256(file.read_bytes()).hexdigest()
-            for file in sorted((self.path / "models").glob("*.npz"))
+            label: hashlib.sha256(file.read_bytes()).hexdigest()
+            for label, file in files.items()
+            if file.is_file()
         }
 
     def write_summary(self, summary: dict[str, Any]) -> None:
@@ -214,10 +230,14 @@ class Workdir:
                 return summary
         except (ValueError, TypeError):
             pass
-        if not self._is_told:
-            self._say(f"{file} has changed since the run; it is written again from the rows.")
-        self._is_told = True
+        self._tell(f"{file} has changed since the run; it is written again from the rows.")
         return {}
+
+    def _tell(self, what: str) -> None:
+        """Say once what has changed."""
+        if not self._is_told:
+            self._say(what)
+        self._is_told = True
 
     def _note_resumption(self, ours: dict[str, Any]) -> None:
         """Record that the run is resumed, and report differences from the last time."""
