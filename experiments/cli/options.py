@@ -10,7 +10,7 @@ from absl import flags, logging
 from ml_collections import ConfigDict, config_flags
 
 from experiments.config.config_file import ConfigFile, load
-from experiments.config.keys import MEANINGS
+from experiments.config.keys import MEANINGS, OPTIONAL
 from experiments.config.settings import hyperparameters
 from experiments.process.errors import CANNOT, UserError, suggest
 from experiments.process.invocation import speak
@@ -51,23 +51,6 @@ PROCESS_ID = flags.DEFINE_integer("process_id", None, "The index of this process
 TRACEBACK = flags.DEFINE_bool("traceback", False, "Show the traceback of an error.")
 
 
-# Keys that may be emptied, as in --config.batch_size=None for all examples.
-_OPTIONAL = (
-    "batch_size",
-    "client_chunk_size",
-    "cohort_size",
-    "broadcast",
-    "num_epochs",
-    "num_steps",
-    "clip_norm",
-    "point_chunk_size",
-    "precision",
-    "privacy_budget",
-    "privacy_delta",
-    "codec",
-    "upload_norm",
-    "upload_quantile",
-)
 # Two keys for the same thing: the one on the command line counts.
 _RIVALS = (("num_steps", "num_epochs"), ("participation", "cohort_size"))
 _emptied: list[str] = []
@@ -191,7 +174,7 @@ def _last_of_each(argv: list[str]) -> list[str]:
     left = []
     _emptied.clear()
     for place, (key, argument) in enumerate(zip(keys, argv, strict=True)):
-        optional = key.removeprefix("--config.") in _OPTIONAL
+        optional = key.removeprefix("--config.") in OPTIONAL
         if key.startswith("--config.") and last[key] > place:
             continue
         if key.startswith("--config.") and optional and argument == f"{key}=None":
