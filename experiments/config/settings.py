@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 
 import fcojax
 from experiments.config.algorithms import find
-from experiments.config.keys import ALLOWED, OPTIONAL
+from experiments.config.keys import KEYS, OPTIONAL
 from experiments.process.errors import suggest
 from experiments.report.rows import points_of
 from experiments.report.summary import Criterion
@@ -19,7 +19,7 @@ from fcojax.algorithms import Work
 from fcojax.algorithms.base import Factory
 from fcojax.extend import MEAN, Uploads
 from fcojax.grid import product
-from fcojax.types import PyTree
+from fcojax.types import PyTree, Seed
 
 # The columns of every row.
 _COLUMNS = ("algorithm", "seed", "round", "status", "participants", "dropped")
@@ -121,9 +121,11 @@ def participation(law: str, cohort_size: int | None = None, lost: float = 0.0) -
 def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
     """Check the keys of a sweep; raise ``ValueError`` for the first mistake."""
     algorithms = find(config.algorithms, sweep)
-    for key, allowed in ALLOWED.items():
-        if config.get(key) is not None or key not in OPTIONAL:
-            check_values(key, config.get(key), allowed, single=key != "seeds")
+    for annotation, names in KEYS.items():
+        for key in names.split():
+            if config.get(key) is not None or key not in OPTIONAL:
+                check_values(key, config.get(key), annotation, single=True)
+    check_values("seeds", config.seeds, Seed)
     num_rounds, eval_every, last = config.num_rounds, config.eval_every, config.criterion_rounds
     if num_rounds % eval_every:
         raise ValueError(
