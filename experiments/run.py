@@ -8,6 +8,8 @@ The same command resumes a run that was interrupted; on a finished run it does n
 import contextlib
 import functools
 import json
+import logging
+import os
 import pathlib
 import sys
 import traceback
@@ -25,7 +27,6 @@ from experiments.config.settings import refuse_numbers_beyond_range, set_precisi
 from experiments.execution.experiment import prepared, run_study, run_sweep
 from experiments.process import distributed, invocation
 from experiments.process.errors import CANNOT, UserError, sentence
-from experiments.process.jax_setup import prepare
 from experiments.process.signals import Stopped, Watch, watched
 from experiments.publishing import figures
 from experiments.report import rows as tidy
@@ -84,15 +85,12 @@ def _run(watch: Watch) -> int:
     if options.WORKDIR.value.startswith("-"):
         raise UserError(f"--workdir is {options.WORKDIR.value}, a flag; pass --workdir=DIR.")
     file = config_file.load(path)
-    deterministic = options.DETERMINISTIC.value
-    several = options.COORDINATOR.value, options.NUM_PROCESSES.value, options.PROCESS_ID.value
-    prepare(file.experiment.x64, deterministic, lambda: distributed.connect(*several))
+    _set_up_jax(file.experiment.x64)
     config = _config(file)
     split_names(file.experiment, config)  # before they are stored
     ours = provenance(
         json.loads(config.to_json_best_effort()),
         pathlib.Path(path),
-        {"deterministic": deterministic},
         invocation.command("run"),
     )
     distributed.require_alike(ours, unlike)
@@ -123,6 +121,36 @@ def _run(watch: Watch) -> int:
     for text in results(summary, workdir.path, shown):
         write(text)
     return _status(summary)
+
+
+def _set_up_jax(x64: bool) -> None:
+    """Set up float64, quiet logs, a compilation cache, and a device for each core.
+
+    Args:
+      x64: whether to compute in double precision.
+    """
+    if x64:
+        jax.config.update("jax_enable_x64", True)
+    chosen = "--xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    if jax.config.values["jax_num_cpu_devices"] < 1 and not chosen:
+        # One device per core uses the cores better than XLA's own threads do.
+        jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+    logging.getLogger("jax._src.xla_bridge").setLevel(logging.WARNING)
+    if not jax.config.values["jax_compilation_cache_dir"]:
+        cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
+        jax.config.update("jax_compilation_cache_dir", os.fspath(cache / "fcojax" / "jax"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+    # After all options are set, and before JAX initialises its devices.
+    distributed.connect(
+        options.COORDINATOR.value, options.NUM_PROCESSES.value, options.PROCESS_ID.value
+    )
+    try:
+        jax.devices()
+    except RuntimeError as error:
+        first = str(error).splitlines()[0]
+        raise UserError(
+            f"JAX finds no device: {first}; unset JAX_PLATFORMS or set it to cpu."
+        ) from error
 
 
 def _config(file: config_file.ConfigFile) -> ConfigDict:

@@ -29,19 +29,13 @@ WORKDIR = flags.DEFINE_string("workdir", None, "The folder for all results.")
 QUICK = flags.DEFINE_bool("quick", False, "Shrink the run to under a minute.")
 OVERWRITE = flags.DEFINE_bool("overwrite", False, "First remove the run in the workdir.")
 RESUMING = flags.DEFINE_enum(
-    "resume",
-    "yes",
-    ["yes", "no", "anyway"],
-    "Whether to resume a run; anyway: even if code has changed.",
+    "resume", "yes", ["yes", "anyway"], "Resume a run; anyway: even if code has changed."
 )
 CHECKPOINT_EVERY = flags.DEFINE_float(
     "checkpoint_every", 15.0, "Seconds between two checkpoints.", lower_bound=0.0
 )
 flags.register_validator(
     "checkpoint_every", math.isfinite, "pass a number of seconds, 0 or more, such as 15"
-)
-DETERMINISTIC = flags.DEFINE_bool(
-    "deterministic", False, "Make runs on machines of the same kind equal bit for bit."
 )
 COORDINATOR = flags.DEFINE_string(
     "coordinator", None, "HOST:PORT of the first of several processes that are one run."

@@ -245,7 +245,7 @@ FLAGS: list[tuple[str, list[str]]] = [
     ("extra", ["extra"]),
     ("--config.", ["config"]),
     ("--config.=1", ["config"]),
-    ("--nodeterministic", []),
+    ("--noquick", []),
     ("--overwrite", []),
     ("--traceback=False", []),
 ]
