@@ -16,14 +16,13 @@ from experiments.config.settings import Settings
 from experiments.execution.accounts import epsilons_of
 from experiments.execution.evaluation import observer
 from experiments.execution.jobs import Job, placed
-from experiments.execution.recorder import Recorder
 from experiments.execution.search import extended_grid, rungs, survivors
 from experiments.process import distributed
 from experiments.process.signals import Watch
 from experiments.report.rows import Row, hparams_of, points_of
 from experiments.report.summary import summarise
 from experiments.storage.checkpoints import Checkpoint, newest, parts_of, save, state_of
-from experiments.storage.row_store import RowStore
+from experiments.storage.row_store import Recorder, RowStore
 from fcojax import State, read_model
 from fcojax.extend import Block, Placed, num_points, sweep_blocks, take, take_points
 from fcojax.problems import Problem
