@@ -6,16 +6,18 @@ A grid runs in parts that fit into memory; each part runs up to the next rung of
 import dataclasses
 import pathlib
 import time
+import zlib
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from experiments.cli.console import Progress
 from experiments.config.settings import Settings
 from experiments.execution.accounts import epsilons_of
 from experiments.execution.evaluation import observer
-from experiments.execution.jobs import Job, placed
+from experiments.execution.jobs import Job
 from experiments.execution.search import extended_grid, rungs, survivors
 from experiments.process import distributed
 from experiments.process.signals import Watch
@@ -24,13 +26,15 @@ from experiments.report.summary import summarise
 from experiments.storage.checkpoints import Checkpoint, newest, parts_of, save, state_of
 from experiments.storage.row_store import Recorder, RowStore
 from fcojax import State, read_model
-from fcojax.extend import Block, Placed, num_points, sweep_blocks, take, take_points
-from fcojax.problems import Problem
+from fcojax.extend import Block, Placed, num_points, on_disk, place, sweep_blocks, take, take_points
+from fcojax.problems import ClientData, Problem
 from fcojax.transforms import Penalty
 from fcojax.types import PyTree
 
 # Each multiplies one end of the grid by the ratio of its last two values.
 _MAX_EXTENSIONS = 6
+# Clients on disk are evaluated on a sample of at most this many after each block.
+_SAMPLED = 1000
 
 
 @dataclasses.dataclass
@@ -87,7 +91,29 @@ class SweepRunner:
 
     def place(self, job: Job) -> Placed:
         """Place a job on the devices, in parts that fit into their memory."""
-        return placed(job, self.problem, self.settings, self.observe)
+        keys = jax.vmap(jax.random.key)(jnp.asarray(self.settings.seeds))
+        # The difference of two releases with the same noise would have no noise.
+        if job.plan.aggregator.noisy:
+            keys = jax.vmap(jax.random.fold_in, (0, None))(keys, zlib.crc32(job.label.encode()))
+        train, validation = self.problem.train, self.problem.validation
+
+        def context(data: ClientData) -> PyTree:
+            if on_disk(train) and jax.process_count() == 1:
+                places = np.linspace(0, train.num_clients - 1, min(train.num_clients, _SAMPLED))
+                return train.select(np.unique(places.round().astype(np.int64))), validation
+            return (data if job.train is train else train), validation
+
+        return place(
+            job.algorithm,
+            job.grid,
+            self.problem.init,
+            job.train,
+            keys,
+            job.plan,
+            ends=self.settings.ends(self.settings.num_rounds),
+            observe=self.observe,
+            context=context,
+        )
 
 
 class _JobRun:
@@ -134,8 +160,9 @@ class _JobRun:
                     alive = survivors(rows, fields, settings.criterion, behind, before)
                 left = [part[[names[point] in alive for point in part]] for part in self.parts]
                 busy = [number for number, points in enumerate(left) if points.size]
-                for place, number in enumerate(busy):
-                    done = (behind, goal, place / len(busy), 1 / len(busy))
+                for turn, number in enumerate(busy):
+                    # The rounds of the whole job that are done before this part, and its share.
+                    done = behind + turn / len(busy) * (goal - behind), 1 / len(busy), behind
                     self._advance(self.parts[number], left[number], goal, done)
                 before, behind = behind, goal
             summary = summarise(self.rows(), fields, settings.criterion)
@@ -151,6 +178,7 @@ class _JobRun:
     def _advance(self, part: np.ndarray, points: np.ndarray, goal: int, done: tuple) -> None:
         """Run or resume these points of one part up to round ``goal``."""
         self.watch.stop_if_asked()
+        before, share, behind = done
         found, state, stored = self._newest(part, points, goal), None, None
         if found is not None:
             # Seconds of earlier processes.
@@ -174,9 +202,8 @@ class _JobRun:
             self.recorder.add(block.rounds, block.points, block.history)
             if block.state is not None:
                 self._save(part, block, block.state)
-            self.progress.share(
-                self.job.label, _rounds_done(*done, block.rounds) / self.settings.num_rounds
-            )
+            rounds_done = before + share * (block.rounds - behind)
+            self.progress.share(self.job.label, rounds_done / self.settings.num_rounds)
             if self.ends:
                 break
         distributed.max_over_processes(0)  # no process continues or ends before the first has saved
@@ -259,8 +286,3 @@ def _save_model(path: pathlib.Path, model: PyTree) -> None:
     with open(beside, "wb") as file:
         np.savez(file, **arrays)
     beside.replace(path)
-
-
-def _rounds_done(behind: int, goal: int, before: float, part: float, rounds: int) -> float:
-    """Return the rounds of the whole job that are done while one part of it runs."""
-    return behind + before * (goal - behind) + part * (rounds - behind)
