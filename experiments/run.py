@@ -8,39 +8,32 @@ The same command resumes a run that was interrupted; on a finished run it does n
 import contextlib
 import functools
 import json
+import logging
+import os
 import pathlib
 import sys
 import traceback
-from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import jax
 from absl import app, flags
 from ml_collections import ConfigDict
-from rich.console import Console
 
 from experiments.cli import options
-from experiments.cli.console import (
-    Progress,
-    display_on,
-    print_plain,
-    printed,
-    results,
-)
+from experiments.cli.console import Progress, printed, results
 from experiments.cli.help import manual
 from experiments.config import config_file
-from experiments.config.settings import refuse_numbers_beyond_range, resolve, set_precision
-from experiments.execution.experiment import prepared_study, prepared_sweep
+from experiments.config.settings import refuse_numbers_beyond_range, set_precision
+from experiments.execution.experiment import prepared, run_study, run_sweep
 from experiments.process import distributed, invocation
-from experiments.process.errors import CANNOT, UserError, sentence, silence_orbax_threads
-from experiments.process.jax_setup import open_files, prepare
+from experiments.process.errors import CANNOT, UserError, sentence
 from experiments.process.signals import Stopped, Watch, watched
-from experiments.publishing import exporters, figures
+from experiments.publishing import figures
 from experiments.report import rows as tidy
 from experiments.storage.provenance import provenance, unlike
 from experiments.storage.row_store import fingerprints
 from experiments.storage.workdir import Workdir
-from experiments.study import Study, split_names
+from experiments.study import Study, Sweep, check, split_names
 
 
 def parse_flags(argv: list[str]) -> list[str]:
@@ -48,7 +41,7 @@ def parse_flags(argv: list[str]) -> list[str]:
     invocation.write_any_letter()
     try:
         if {"--help", "-h", "-help", "--helpshort"} & set(argv):
-            print_plain(manual(options.config_among(argv), options.__name__))
+            printed(manual(options.config_among(argv), options.__name__))
             sys.exit()
         return options.parse(argv)
     except Exception as error:
@@ -60,7 +53,6 @@ _say = functools.partial(invocation.speak, "run")
 
 def main(argv: list[str]) -> None:
     """Run the experiment and exit with its status."""
-    silence_orbax_threads()
     try:
         with watched() as watch:
             if len(argv) > 1:
@@ -92,77 +84,73 @@ def _run(watch: Watch) -> int:
         raise UserError("--workdir=DIR is missing; pass the folder for the results.")
     if options.WORKDIR.value.startswith("-"):
         raise UserError(f"--workdir is {options.WORKDIR.value}, a flag; pass --workdir=DIR.")
-    chosen = exporters.find(_writers())
     file = config_file.load(path)
-    open_files()
-    deterministic = options.DETERMINISTIC.value
-    prepare(file.experiment.x64, deterministic, _connect)
+    _set_up_jax(file.experiment.x64)
     config = _config(file)
     split_names(file.experiment, config)  # before they are stored
     ours = provenance(
         json.loads(config.to_json_best_effort()),
         pathlib.Path(path),
-        {"deterministic": deterministic},
         invocation.command("run"),
     )
     distributed.require_alike(ours, unlike)
-    if deterministic and config.get("time_chunks"):
-        raise UserError(
-            "--deterministic and time_chunks contradict, because times vary; pass one of them."
-        )
-    distributed.refuse(
-        several_cannot={
-            "compute a study": isinstance(file.experiment, Study),
-            "time chunks": bool(config.get("time_chunks")),
-            "look for --debug_nans": options.DEBUG_NANS.value,
-        }
-    )
-    criterion = None
-    if isinstance(file.experiment, Study):
-        prepared = functools.partial(prepared_study, file.experiment, config)
-    else:
-        settings = resolve(config, file.experiment)
-        criterion = settings.criterion
-        prepared = functools.partial(prepared_sweep, file.experiment, config, settings)
+    if isinstance(file.experiment, Study) and jax.process_count() > 1:
+        distributed.leave()
+        raise UserError("several processes cannot compute a study together; start one.")
     workdir = Workdir(options.WORKDIR.value, options.OVERWRITE.value, options.RESUMING.value, _say)
-    console = Console(highlight=False, quiet=not distributed.is_first())
-    summary, finished = distributed.broadcast_from_first(lambda: _known(workdir, ours))
-    if finished:
-        printed(console, f"{workdir.path} is finished already; nothing to do.")
+    write = printed if distributed.is_first() else lambda text: None
+    summary = distributed.broadcast_from_first(lambda: workdir.look(ours))
+    if summary.get("finished"):
+        write(f"{workdir.path} is finished already; nothing to do.")
         return _status(summary)
-    execute = prepared()
-    with _claimed(workdir, ours, not isinstance(file.experiment, Study)) as summary:
-        summary = {name: value for name, value in summary.items() if name != "finished"}
-        profile = workdir.path / "profile" if options.PROFILE.value else None
-        writers = chosen if distributed.is_first() else {}
-        with contextlib.closing(exporters.Curves(writers, workdir.path, criterion, _say)) as curves:
-            with display_on(console) as display:
-                profiled = profile if distributed.is_first() else None
-                progress = Progress(_say, display, profiled, curves.grow)
-                summary = execute(workdir, summary, progress, watch)
-            distributed.broadcast_from_first(
-                lambda: _conclude(workdir, file, config, summary, curves)
-            )
+    progress = Progress(_say, write)
+    if isinstance(file.experiment, Study):
+        check(file.experiment, config)
+        execute = functools.partial(run_study, file.experiment, config, workdir, progress)
+    else:
+        sweep = prepared(file.experiment, config)
+        every = options.CHECKPOINT_EVERY.value
+        execute = functools.partial(run_sweep, sweep, workdir, progress, watch, every)
+    with contextlib.ExitStack() as stack:
+        # The first process holds the lock of the workdir for all of them.
+        claimed = workdir.claimed(ours, resumes=isinstance(file.experiment, Sweep))
+        distributed.broadcast_from_first(lambda: stack.enter_context(claimed))
+        summary = execute()
+        distributed.broadcast_from_first(lambda: _conclude(workdir, file, config, summary))
     shown = file.experiment.printed if isinstance(file.experiment, Study) else ()
-    results(console, summary, workdir.path, shown)
+    for text in results(summary, workdir.path, shown):
+        write(text)
     return _status(summary)
 
 
-def _connect() -> None:
+def _set_up_jax(x64: bool) -> None:
+    """Set up float64, quiet logs, a compilation cache, and a device for each core.
+
+    Args:
+      x64: whether to compute in double precision.
+    """
+    if x64:
+        jax.config.update("jax_enable_x64", True)
+    chosen = "--xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    if jax.config.values["jax_num_cpu_devices"] < 1 and not chosen:
+        # One device per core uses the cores better than XLA's own threads do.
+        jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+    logging.getLogger("jax._src.xla_bridge").setLevel(logging.WARNING)
+    if not jax.config.values["jax_compilation_cache_dir"]:
+        cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
+        jax.config.update("jax_compilation_cache_dir", os.fspath(cache / "fcojax" / "jax"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+    # After all options are set, and before JAX initialises its devices.
     distributed.connect(
-        options.COORDINATOR.value,
-        options.NUM_PROCESSES.value,
-        options.PROCESS_ID.value,
+        options.COORDINATOR.value, options.NUM_PROCESSES.value, options.PROCESS_ID.value
     )
-
-
-@contextlib.contextmanager
-def _claimed(workdir: Workdir, ours: dict[str, Any], resumes: bool) -> Iterator[dict[str, Any]]:
-    """Hold the lock of the workdir in the first process, for all processes."""
-    with contextlib.ExitStack() as stack:
-        yield distributed.broadcast_from_first(
-            lambda: stack.enter_context(workdir.claimed(ours, resumes))
-        )
+    try:
+        jax.devices()
+    except RuntimeError as error:
+        first = str(error).splitlines()[0]
+        raise UserError(
+            f"JAX finds no device: {first}; unset JAX_PLATFORMS or set it to cpu."
+        ) from error
 
 
 def _config(file: config_file.ConfigFile) -> ConfigDict:
@@ -177,18 +165,7 @@ def _config(file: config_file.ConfigFile) -> ConfigDict:
     return config.lock()
 
 
-def _writers() -> list[str]:
-    extra = ["tensorboard"] if options.TENSORBOARD.value else []
-    return list(dict.fromkeys([*options.WRITERS.value, *extra]))
-
-
-def _conclude(
-    workdir: Workdir,
-    file,
-    config: ConfigDict,
-    summary: dict[str, Any],
-    curves: exporters.Curves,
-) -> None:
+def _conclude(workdir: Workdir, file, config: ConfigDict, summary: dict[str, Any]) -> None:
     """Write claims, figures and the page from the rows, and mark the run as finished."""
     rows = tidy.load(workdir.path / "rows.jsonl")
     claims = file.experiment.claims(config, rows, summary)
@@ -196,28 +173,8 @@ def _conclude(
     summary["claims"] = [claim.as_json(quick) for claim in claims]
     workdir.write_summary(summary)
     figures.draw(workdir.path, file, config, rows)
-    curves.finish(rows, summary)
-    workdir.write_summary(summary | {"rows": fingerprints(rows), "finished": True})
-
-
-def _known(workdir: Workdir, ours: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Return the summary of this run so far, and whether the run is finished."""
-    summary = workdir.look(ours)
-    return summary, _is_finished(workdir, summary)
-
-
-def _is_finished(workdir: Workdir, summary: dict[str, Any]) -> bool:
-    """Return whether the run is finished and its rows and models are unchanged."""
-    if not summary.get("finished"):
-        return False
-    models = workdir.models()
-    models = {label: models[label] for label in models if label in summary.get("algorithms", {})}
-    made = {"rows": workdir.rows().fingerprints(), "models": models}
-    changed = [name for name, found in made.items() if summary.get(name, {}) != found]
-    if changed:
-        which = " and ".join(changed)
-        _say(f"{workdir.path} was finished, but its {which} have changed since and are made again.")
-    return not changed
+    made = {"rows": fingerprints(rows), "models": workdir.models(summary)}
+    workdir.write_summary(summary | made | {"finished": True})
 
 
 def _status(summary: dict[str, Any]) -> int:

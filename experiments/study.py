@@ -116,23 +116,25 @@ def check(experiment: "Experiment", config: ConfigDict) -> None:
     """
     for annotation, names in experiment.keys.items():
         for name, value, least, most in keyed(config, names):
-            entries = value if isinstance(value, tuple | list) else (value,)
-            numeric = annotation is not bool and get_origin(annotation) is not Literal
-            if numeric and any(entry is True for entry in entries):
-                raise ValueError(f"{name} is {value}; pass numbers.")  # Python takes True for 1
-            if not isinstance(value, tuple | list):
-                checked_value(name, value, annotation)
-                continue
-            if not least <= len(value) <= (most or len(value)):
+            check_values(name, value, annotation)
+            if isinstance(value, tuple | list) and not least <= len(value) <= (most or len(value)):
                 what = f"{least} values" if most else f"at least {least} values"
                 raise ValueError(f"{name} is {value}; pass {what}.")
-            for entry in value:
-                checked_value(f"an entry of {name}", entry, annotation)
     for needed, holds in experiment.requires.items():
         if not holds(config):
             flat, words = dict(_flattened(config)), needed.replace(",", "").split()
             found = [f"{word} is {flat[word]}" for word in dict.fromkeys(words) if word in flat]
             raise ValueError(f"{' and '.join(found)}; pass {needed}.")
+
+
+def check_values(name: str, value: Any, annotation: Any, single: bool = False) -> None:
+    """Raise ``ValueError`` unless a key's value, or every entry of a list, is as annotated."""
+    is_list = isinstance(value, tuple | list) and not single
+    numeric = annotation is not bool and get_origin(annotation) is not Literal
+    if numeric and any(entry is True for entry in (value if is_list else (value,))):
+        raise ValueError(f"{name} is {value}; pass numbers.")  # Python takes True for 1
+    for entry in value if is_list else (value,):
+        checked_value(f"an entry of {name}" if is_list else name, entry, annotation)
 
 
 @contextlib.contextmanager

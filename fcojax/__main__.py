@@ -26,7 +26,7 @@ _PACKAGED = pathlib.Path(__file__).parent / "_launcher"
 # The folder of ``experiments`` and ``configs``.
 LAUNCHER = _PACKAGED if _PACKAGED.is_dir() else pathlib.Path(__file__).parent.parent
 _TABLES = (".csv", ".xlsx", ".parquet", ".npz", ".svm", ".libsvm")
-_NEEDED = ("filelock", "jinja2", "ml_collections", "matplotlib", "rich")
+_NEEDED = ("filelock", "jinja2", "ml_collections", "matplotlib")
 
 
 class Command(NamedTuple):
@@ -51,11 +51,6 @@ COMMANDS = {
     ),
     "figures": Command(
         "NAME|FILE --workdir=DIR", "draw a finished run again", "experiments.publishing.figures"
-    ),
-    "launch": Command(
-        "FILE.py --workdir=DIR",
-        "run a list of experiments, several at a time",
-        "experiments.launch",
     ),
     "configs": Command("", "list the configs that come with the library"),
     "copy": Command("NAME FILE.py", "write one of them to a file of your own"),

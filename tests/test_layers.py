@@ -160,6 +160,6 @@ def test_importing_the_library_starts_no_backend_and_loads_the_core_alone():
     command = [sys.executable, "-c", check]
     done = subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True)
     loaded = set(done.stdout.split())
-    assert not loaded & {"flax", "orbax", "matplotlib", "sklearn", "h5py", "rich"}
+    assert not loaded & {"flax", "orbax", "matplotlib", "sklearn", "h5py"}
     satellites = {room(module) for module in loaded if module.startswith("fcojax.")}
     assert not satellites & set(SATELLITES)

@@ -10,7 +10,7 @@ from absl import flags, logging
 from ml_collections import ConfigDict, config_flags
 
 from experiments.config.config_file import ConfigFile, load
-from experiments.config.keys import MEANINGS
+from experiments.config.keys import MEANINGS, OPTIONAL
 from experiments.config.settings import hyperparameters
 from experiments.process.errors import CANNOT, UserError, suggest
 from experiments.process.invocation import speak
@@ -29,10 +29,7 @@ WORKDIR = flags.DEFINE_string("workdir", None, "The folder for all results.")
 QUICK = flags.DEFINE_bool("quick", False, "Shrink the run to under a minute.")
 OVERWRITE = flags.DEFINE_bool("overwrite", False, "First remove the run in the workdir.")
 RESUMING = flags.DEFINE_enum(
-    "resume",
-    "yes",
-    ["yes", "no", "anyway"],
-    "Whether to resume a run; anyway: even if code has changed.",
+    "resume", "yes", ["yes", "anyway"], "Resume a run; anyway: even if code has changed."
 )
 CHECKPOINT_EVERY = flags.DEFINE_float(
     "checkpoint_every", 15.0, "Seconds between two checkpoints.", lower_bound=0.0
@@ -40,19 +37,6 @@ CHECKPOINT_EVERY = flags.DEFINE_float(
 flags.register_validator(
     "checkpoint_every", math.isfinite, "pass a number of seconds, 0 or more, such as 15"
 )
-DETERMINISTIC = flags.DEFINE_bool(
-    "deterministic", False, "Make runs on machines of the same kind equal bit for bit."
-)
-DEBUG_NANS = flags.DEFINE_bool(
-    "debug_nans", False, "Stop at the first number that is not finite, and name its client."
-)
-TENSORBOARD = flags.DEFINE_bool("tensorboard", False, "The same as --writers=tensorboard.")
-WRITERS = flags.DEFINE_list(
-    "writers",
-    [],
-    "Further outputs for the curves, after each block: csv, tensorboard or MODULE:FUNCTION.",
-)
-PROFILE = flags.DEFINE_bool("profile", False, "Profile one block of rounds.")
 COORDINATOR = flags.DEFINE_string(
     "coordinator", None, "HOST:PORT of the first of several processes that are one run."
 )
@@ -61,23 +45,6 @@ PROCESS_ID = flags.DEFINE_integer("process_id", None, "The index of this process
 TRACEBACK = flags.DEFINE_bool("traceback", False, "Show the traceback of an error.")
 
 
-# Keys that may be emptied, as in --config.batch_size=None for all examples.
-_OPTIONAL = (
-    "batch_size",
-    "client_chunk_size",
-    "cohort_size",
-    "broadcast",
-    "num_epochs",
-    "num_steps",
-    "clip_norm",
-    "point_chunk_size",
-    "precision",
-    "privacy_budget",
-    "privacy_delta",
-    "codec",
-    "upload_norm",
-    "upload_quantile",
-)
 # Two keys for the same thing: the one on the command line counts.
 _RIVALS = (("num_steps", "num_epochs"), ("participation", "cohort_size"))
 _emptied: list[str] = []
@@ -201,7 +168,7 @@ def _last_of_each(argv: list[str]) -> list[str]:
     left = []
     _emptied.clear()
     for place, (key, argument) in enumerate(zip(keys, argv, strict=True)):
-        optional = key.removeprefix("--config.") in _OPTIONAL
+        optional = key.removeprefix("--config.") in OPTIONAL
         if key.startswith("--config.") and last[key] > place:
             continue
         if key.startswith("--config.") and optional and argument == f"{key}=None":

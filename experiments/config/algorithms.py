@@ -29,11 +29,15 @@ def library() -> dict[str, Factory]:
     }
 
 
-def find(names: Sequence[str], sweep: Sweep) -> dict[str, Factory]:
+def find(names: str | Sequence[str], sweep: Sweep) -> dict[str, Factory]:
     """Return the factory of each name, by label; raise ``ValueError`` for the first mistake.
 
-    The label of ``MODULE:FACTORY`` is ``FACTORY``.
+    The label of ``MODULE:FACTORY`` is ``FACTORY``. A name may be several, separated by commas.
     """
+    entries = [names] if isinstance(names, str) else list(names)
+    names = [name.strip() for entry in entries for name in str(entry).split(",") if name.strip()]
+    if not names:
+        raise ValueError("algorithms is empty; name at least one.")
     known = library() | _labelled(sweep.algorithms)
     found: dict[str, Factory] = {}
     named: dict[str, str] = {}

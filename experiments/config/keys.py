@@ -1,8 +1,18 @@
 """The config keys that all sweeps share, with their defaults and meanings."""
 
-from typing import Any
+from typing import Any, Literal
 
 from ml_collections import ConfigDict, config_dict
+
+from fcojax.types import (
+    Count,
+    CountOrZero,
+    Fraction,
+    NonNegative,
+    Positive,
+    Probability,
+    Real,
+)
 
 # A key, its default or, if that is None, its type, and its meaning, which ``--help`` prints.
 _SHARED = (
@@ -52,7 +62,6 @@ _SHARED = (
     ("num_epochs", int, "local passes over a client's data, instead of num_steps"),
     ("batch_size", int, "examples of a local step; None for all of them"),
     ("client_chunk_size", int, "clients computed side by side; None for a rule"),
-    ("time_chunks", False, "choose client_chunk_size by timing, and store the result"),
     ("point_chunk_size", int, "points of the grid side by side; None for as many as fit in memory"),
     ("precision", str, "precision of products, as jax_default_matmul_precision; None for highest"),
     ("search", "grid", "grid runs all points to the end, halving fewer at each comparison"),
@@ -78,7 +87,24 @@ _GIVEN = {
     "penalty_scale": "strength of the penalty",
     "own_grids": "grids that only one algorithm has, by its label",
 }
-SHARED = {key: None if isinstance(default, type) else default for key, default, _ in _SHARED}
+# What their values may be, as in ``Sweep.keys``.
+KEYS: dict[Any, str] = {
+    Count: "num_rounds eval_every criterion_rounds cohort_size num_steps num_epochs batch_size "
+    "client_chunk_size point_chunk_size",
+    CountOrZero: "eval_all_until data_seed",
+    Positive: "clip_norm privacy_budget upload_norm",
+    NonNegative: "noise_multiplier criterion_within",
+    Fraction: "privacy_delta upload_quantile",
+    Probability: "dropout_probability",
+    Real: "criterion_reach",
+    bool: "certificate extend",
+    str: "criterion participation codec broadcast precision",
+    Literal["grid", "halving"]: "search",
+    Literal["min", "max"]: "criterion_goal",
+}
+# Keys that may be None, also as in --config.batch_size=None.
+OPTIONAL = {key for key, default, _ in _SHARED if isinstance(default, type)}
+SHARED = {key: None if key in OPTIONAL else default for key, default, _ in _SHARED}
 MEANINGS = {key: meaning for key, _, meaning in _SHARED} | _GIVEN
 
 
@@ -90,7 +116,6 @@ def sweep_config(**values: Any) -> ConfigDict:
     """
     config = ConfigDict()
     for key, default, _ in _SHARED:
-        empty = isinstance(default, type)
-        config[key] = config_dict.placeholder(default) if empty else default
+        config[key] = config_dict.placeholder(default) if key in OPTIONAL else default
     config.update(values)
     return config

@@ -1,7 +1,7 @@
 """Check a config and turn it into settings."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -9,16 +9,17 @@ from ml_collections import ConfigDict
 
 import fcojax
 from experiments.config.algorithms import find
+from experiments.config.keys import KEYS, OPTIONAL
 from experiments.process.errors import suggest
 from experiments.report.rows import points_of
 from experiments.report.summary import Criterion
-from experiments.study import Sweep, check, naming
+from experiments.study import Sweep, check, check_values, naming
 from fcojax import Aggregator, Codec, Plan, Sampler, privacy, uploads
 from fcojax.algorithms import Work
 from fcojax.algorithms.base import Factory
 from fcojax.extend import MEAN, Uploads
 from fcojax.grid import product
-from fcojax.types import PyTree
+from fcojax.types import PyTree, Seed
 
 # The columns of every row.
 _COLUMNS = ("algorithm", "seed", "round", "status", "participants", "dropped")
@@ -59,7 +60,6 @@ class Settings(NamedTuple):
       eval_all_until: the round up to which every round is evaluated.
       seeds: one run per seed and point.
       plan: the sampler, the local work and the chunk sizes.
-      time_chunks: whether to choose the number of clients side by side by timing.
       criterion: ranks the points.
       penalty_scales: all strengths of the penalty.
       search: ``grid`` runs all points to the end, ``halving`` fewer at each comparison.
@@ -77,7 +77,6 @@ class Settings(NamedTuple):
     eval_all_until: int
     seeds: tuple[int, ...]
     plan: Plan
-    time_chunks: bool
     criterion: Criterion
     penalty_scales: tuple[float, ...]
     search: str
@@ -121,32 +120,28 @@ def participation(law: str, cohort_size: int | None = None, lost: float = 0.0) -
 
 def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
     """Check the keys of a sweep; raise ``ValueError`` for the first mistake."""
-    algorithms = _algorithms(config, sweep)
-    num_rounds, eval_every = _whole(config, "num_rounds"), _whole(config, "eval_every")
+    algorithms = find(config.algorithms, sweep)
+    for annotation, names in KEYS.items():
+        for key in names.split():
+            if config.get(key) is not None or key not in OPTIONAL:
+                check_values(key, config.get(key), annotation, single=True)
+    check_values("seeds", config.seeds, Seed)
+    num_rounds, eval_every, last = config.num_rounds, config.eval_every, config.criterion_rounds
     if num_rounds % eval_every:
         raise ValueError(
             f"eval_every is {eval_every}, which does not divide num_rounds = {num_rounds}; "
             "pass a divisor."
         )
-    seeds = _numbers("seeds", config.seeds)
+    if last > num_rounds:  # the start would count as a round
+        raise ValueError(
+            f"criterion_rounds is {last}, more than num_rounds = {num_rounds}; pass at most that."
+        )
     check(sweep, config)  # before the strengths, which may come from the problem
-    strengths = _numbers("penalty_scale", sweep.strengths(config))
-    if any(seed != int(seed) for seed in seeds):
-        raise ValueError(f"seeds is {seeds}; pass distinct whole numbers.")
-    lost = _number(config, "dropout_probability", 0.0)
-    if not 0 <= lost < 1:
-        raise ValueError(f"dropout_probability is {lost}; pass a number from 0 to below 1.")
-    plan = Plan(
-        _work(config),
-        participation(
-            str(config.get("participation", "uniform")),
-            _whole_or_none(config, "cohort_size"),
-            lost,
-        ),
-        *_uploads(config),
-        client_chunk_size=_whole_or_none(config, "client_chunk_size"),
-        point_chunk_size=_whole_or_none(config, "point_chunk_size"),
+    seeds, strengths = (
+        _numbers(key, value)
+        for key, value in (("seeds", config.seeds), ("penalty_scale", sweep.strengths(config)))
     )
+    law, lost = str(config.participation), config.dropout_probability
     return Settings(
         algorithms=algorithms,
         grids={
@@ -155,49 +150,29 @@ def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
         },
         num_rounds=num_rounds,
         eval_every=eval_every,
-        eval_all_until=_whole(config, "eval_all_until", least=0)
-        if "eval_all_until" in config
-        else 0,
+        eval_all_until=config.eval_all_until,
         seeds=tuple(int(seed) for seed in seeds),
-        plan=plan,
-        time_chunks=bool(config.time_chunks),
-        criterion=_criterion(config),
+        plan=Plan(
+            _work(config),
+            participation(law, config.cohort_size, lost),
+            *_uploads(config),
+            client_chunk_size=config.client_chunk_size,
+            point_chunk_size=config.point_chunk_size,
+        ),
+        criterion=Criterion(
+            config.criterion,
+            config.criterion_goal,
+            last,
+            config.criterion_within,
+            config.criterion_reach,
+        ),
         penalty_scales=strengths,
-        search=_choice(config, "search", ("grid", "halving")),
-        extend=_choice(config, "extend", (False, True)),
-        certificate=_choice(config, "certificate", (False, True)),
-        delta=_delta(config),
-        budget=None if config.get("privacy_budget") is None else _number(config, "privacy_budget"),
+        search=config.search,
+        extend=config.extend,
+        certificate=config.certificate,
+        delta=config.privacy_delta,
+        budget=config.privacy_budget,
         broadcast=_broadcast(config),
-    )
-
-
-def _delta(config: ConfigDict) -> float | None:
-    if config.get("privacy_delta") is None:
-        return None
-    delta = _number(config, "privacy_delta")
-    if not 0 < delta < 1:
-        raise ValueError(f"privacy_delta is {delta}; pass a number strictly between 0 and 1.")
-    return delta
-
-
-def _criterion(config: ConfigDict) -> Criterion:
-    within = _number(config, "criterion_within", 0.0)
-    if within < 0:
-        raise ValueError(f"criterion_within is {within}; pass a number of at least 0.")
-    reach, last_rounds = config.get("criterion_reach"), _whole(config, "criterion_rounds")
-    num_rounds = _whole(config, "num_rounds")
-    if last_rounds > num_rounds:  # the start would count as a round
-        raise ValueError(
-            f"criterion_rounds is {last_rounds}, more than num_rounds = {num_rounds}; pass at most "
-            "that."
-        )
-    return Criterion(
-        str(config.criterion),
-        _choice(config, "criterion_goal", ("max", "min")),
-        last_rounds,
-        within,
-        None if reach is None else _number(config, "criterion_reach"),
     )
 
 
@@ -217,22 +192,12 @@ def set_precision(config: ConfigDict) -> None:
 
 def hyperparameters(config: ConfigDict, sweep: Sweep) -> set[str]:
     """Return the hyperparameters of all algorithms that a config names."""
-    factories = _algorithms(config, sweep).values()
+    factories = find(config.algorithms, sweep).values()
     return {field for factory in factories for field in factory.Hparams._fields}
 
 
-def _algorithms(config: ConfigDict, sweep: Sweep) -> dict[str, Factory]:
-    value: Any = config.algorithms
-    entries = [value] if isinstance(value, str) else list(value)
-    names = [name.strip() for entry in entries for name in str(entry).split(",") if name.strip()]
-    if not names:
-        raise ValueError("algorithms is empty; name at least one.")
-    return find(names, sweep)
-
-
-def _grid(label: str, hparams: Any, config: ConfigDict, chosen: Mapping[str, Any]) -> PyTree:
-    own = (config.to_dict().get("own_grids") or {}).get(label, {})
-    own, values = {**chosen, **own}, {}
+def _grid(label: str, hparams: Any, config: ConfigDict, chosen: dict[str, Any]) -> PyTree:
+    own, values = chosen | (config.to_dict().get("own_grids") or {}).get(label, {}), {}
     for field in hparams._fields:
         if field in _COLUMNS:
             raise ValueError(
@@ -268,86 +233,49 @@ def refuse_numbers_beyond_range(config: ConfigDict) -> None:
 
 
 def _work(config: ConfigDict) -> Work:
-    steps, epochs, batch_size = (
-        _whole_or_none(config, key) for key in ("num_steps", "num_epochs", "batch_size")
-    )
     # Most configs set num_steps, so num_epochs overrides it.
-    if epochs is not None:
-        return fcojax.local_epochs(epochs, batch_size)
-    if steps is None:
+    if config.num_epochs is not None:
+        return fcojax.local_epochs(config.num_epochs, config.batch_size)
+    if config.num_steps is None:
         raise ValueError("neither num_steps nor num_epochs is set; set one of them.")
-    return fcojax.local_steps(steps, batch_size)
+    return fcojax.local_steps(config.num_steps, config.batch_size)
 
 
 def _broadcast(config: ConfigDict) -> uploads.Compressor | None:
-    text = config.get("broadcast")
+    text = config.broadcast
     with naming("broadcast", text):
-        return None if text is None else uploads.compressor_from_text(str(text), "broadcast")
+        return None if text is None else uploads.compressor_from_text(text, "broadcast")
 
 
 def _uploads(config: ConfigDict) -> tuple[Codec | None, Aggregator]:
     """Return the codec, and the aggregator that bounds or clips uploads or adds noise."""
-    text = config.get("codec")
+    text, clip, bound = config.codec, config.clip_norm, config.upload_norm
+    noise, quantile = config.noise_multiplier, config.upload_quantile
+    epsilon, delta = config.privacy_budget, config.privacy_delta
+    for key, value, needed, other in (
+        ("noise_multiplier", noise or None, "clip_norm", clip),
+        ("privacy_budget", epsilon, "clip_norm", clip),
+        ("privacy_budget", epsilon, "noise_multiplier", noise or None),
+        ("privacy_budget", epsilon, "privacy_delta", delta),
+        ("upload_quantile", quantile, "upload_norm, the bound of the first round", bound),
+    ):
+        if value is not None and other is None:
+            raise ValueError(f"{key} needs {needed}.")
     with naming("codec", text):
-        codec, aggregator = Uploads() if text is None else uploads.from_text(str(text), "codec")
-    own = [name for name in ("clip_norm", "upload_norm") if config.get(name) is not None]
-    if own and aggregator is not MEAN:
-        own.insert(0, f"codec {text!r}")
+        codec, aggregator = Uploads() if text is None else uploads.from_text(text, "codec")
+    own = [key for key in ("clip_norm", "upload_norm") if config[key] is not None]
+    own = [f"codec {text!r}"] * (aggregator is not MEAN) + own
     if len(own) > 1:
         raise ValueError(f"{own[0]} and {own[1]} both set the aggregator; pass one of them.")
-    bound = _bound(config)
-    return codec, _clipped(config) or bound or aggregator
-
-
-def _clipped(config: ConfigDict) -> Aggregator | None:
-    names = ("noise_multiplier", "privacy_budget", "privacy_delta")
-    noise, epsilon, delta = (config.get(name) for name in names)
-    if config.get("clip_norm") is None:
-        if noise or epsilon is not None:
-            raise ValueError(
-                f"{'noise_multiplier' if noise else 'privacy_budget'} needs clip_norm."
-            )
-        return None
-    if epsilon is not None and (delta is None or not noise):
-        missing = "privacy_delta" if noise else "noise_multiplier"
-        raise ValueError(f"privacy_budget needs {missing}.")
-    clip = _positive(config, "clip_norm")
-    with naming("privacy_budget", epsilon):
-        budget = None if epsilon is None else privacy.budget(epsilon, delta)
-    with naming("noise_multiplier", noise):
-        return privacy.gaussian(clip, noise or 0.0, budget=budget)
-
-
-def _bound(config: ConfigDict) -> Aggregator | None:
-    quantile = config.get("upload_quantile")
-    if config.get("upload_norm") is None:
-        if quantile is not None:
-            raise ValueError("upload_quantile needs upload_norm, the bound of the first round.")
-        return None
-    norm = _positive(config, "upload_norm")
-    if quantile is None:
-        return fcojax.norm_bound(norm)
-    with naming("upload_quantile", quantile):
-        return fcojax.norm_quantile(_number(config, "upload_quantile"), norm)
-
-
-def _choice(config: ConfigDict, key: str, choices: tuple) -> Any:
-    value = config.get(key, choices[0])
-    if value not in choices or type(value) is not type(choices[0]):
-        raise ValueError(f"{key} is {value!r}; pass {' or '.join(map(str, choices))}.")
-    return value
-
-
-def _number(config: ConfigDict, key: str, default: float | None = None) -> float:
-    (number,) = _numbers(key, config.get(key, default))
-    return number
-
-
-def _positive(config: ConfigDict, key: str) -> float:
-    number = _number(config, key)
-    if not number > 0:
-        raise ValueError(f"{key} is {number}; pass a finite number above 0.")
-    return number
+    if clip is not None:
+        with naming("privacy_budget", epsilon):
+            budget = None if epsilon is None else privacy.budget(epsilon, delta)
+        aggregator = privacy.gaussian(clip, noise, budget=budget)
+    elif quantile is not None:
+        aggregator = fcojax.norm_quantile(quantile, bound)
+    elif bound is not None:
+        aggregator = fcojax.norm_bound(bound)
+    return codec, aggregator
 
 
 def _numbers(key: str, value: Any) -> tuple[float, ...]:
@@ -362,14 +290,3 @@ def _numbers(key: str, value: Any) -> tuple[float, ...]:
     if len(set(values)) < len(values):
         raise ValueError(f"{key} is {values}; pass distinct numbers.")
     return values
-
-
-def _whole_or_none(config: ConfigDict, key: str) -> int | None:
-    return None if config.get(key) is None else _whole(config, key)
-
-
-def _whole(config: ConfigDict, key: str, least: int = 1) -> int:
-    value = config.get(key)
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{key} is {value!r}; pass a whole number of at least {least}.")
-    return value

@@ -1,14 +1,9 @@
-"""The jobs of a sweep: an algorithm and its grid, checked, and then placed on the devices."""
+"""The jobs of a sweep: an algorithm and its grid, checked before any of them runs."""
 
 import functools
-import pathlib
-import zlib
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 from ml_collections import ConfigDict
 
 from experiments.config import algorithms
@@ -16,13 +11,10 @@ from experiments.config.settings import Settings
 from experiments.study import Sweep
 from fcojax import Plan, start, uploads
 from fcojax.algorithms import Algorithm
-from fcojax.extend import Placed, as_plan, on_disk, place, require_run, take
+from fcojax.extend import as_plan, on_disk, require_run, take
 from fcojax.problems import ClientData, Problem
 from fcojax.transforms import Penalty
-from fcojax.types import Key, PyTree
-
-# Clients on disk are evaluated on a sample of at most this many after each block.
-_SAMPLED = 1000
+from fcojax.types import PyTree
 
 
 class Job(NamedTuple):
@@ -73,49 +65,6 @@ def build(
             jax.eval_shape(begin, take(grid, 0), params, train)
         jobs.append(Job(label, algorithm, grid, train, plan))
     return jobs
-
-
-def placed(
-    job: Job, problem: Problem, settings: Settings, observe: Callable, remember: pathlib.Path
-) -> Placed:
-    """Place a job on the devices.
-
-    Args:
-      job: the job.
-      problem: the problem.
-      settings: the settings of the sweep.
-      observe: the measures after each block, on the clients and the validation clients.
-      remember: the file in which timed chunk sizes are kept.
-    """
-    keys = keys_of(settings.seeds)
-    # The difference of two releases with the same noise would have no noise.
-    if job.plan.aggregator.noisy:
-        keys = jax.vmap(jax.random.fold_in, (0, None))(keys, zlib.crc32(job.label.encode()))
-    train, validation = problem.train, problem.validation
-
-    def context(data: ClientData) -> PyTree:
-        if on_disk(train) and jax.process_count() == 1:
-            places = np.linspace(0, train.num_clients - 1, min(train.num_clients, _SAMPLED))
-            return train.select(np.unique(places.round().astype(np.int64))), validation
-        return (data if job.train is train else train), validation
-
-    return place(
-        job.algorithm,
-        job.grid,
-        problem.init,
-        job.train,
-        keys,
-        job.plan,
-        ends=settings.ends(settings.num_rounds),
-        observe=observe,
-        context=context,
-        time_chunks=remember if settings.time_chunks else None,
-    )
-
-
-def keys_of(seeds: tuple[int, ...]) -> Key:
-    """Return one key for each seed."""
-    return jax.vmap(jax.random.key)(jnp.asarray(seeds))
 
 
 def described(problem: Problem, config: ConfigDict, seeds: tuple[int, ...]) -> str:

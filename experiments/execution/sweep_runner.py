@@ -3,38 +3,38 @@
 A grid runs in parts that fit into memory; each part runs up to the next rung of the search.
 """
 
-import contextlib
 import dataclasses
-import functools
 import pathlib
 import time
+import zlib
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from experiments.cli.console import Progress
 from experiments.config.settings import Settings
 from experiments.execution.accounts import epsilons_of
 from experiments.execution.evaluation import observer
-from experiments.execution.jobs import Job, placed
-from experiments.execution.nonfinite import refuse_nonfinite
-from experiments.execution.recorder import Recorder
+from experiments.execution.jobs import Job
 from experiments.execution.search import extended_grid, rungs, survivors
 from experiments.process import distributed
 from experiments.process.signals import Watch
 from experiments.report.rows import Row, hparams_of, points_of
 from experiments.report.summary import summarise
-from experiments.storage.checkpoints import Checkpoints, folder_of, holding, parts_of, state_of
-from experiments.storage.row_store import RowStore
+from experiments.storage.checkpoints import Checkpoint, newest, parts_of, save, state_of
+from experiments.storage.row_store import Recorder, RowStore
 from fcojax import State, read_model
-from fcojax.extend import Block, Placed, num_points, sweep_blocks, take, take_points
-from fcojax.problems import Problem
+from fcojax.extend import Block, Placed, num_points, on_disk, place, sweep_blocks, take, take_points
+from fcojax.problems import ClientData, Problem
 from fcojax.transforms import Penalty
 from fcojax.types import PyTree
 
 # Each multiplies one end of the grid by the ratio of its last two values.
 _MAX_EXTENSIONS = 6
+# Clients on disk are evaluated on a sample of at most this many after each block.
+_SAMPLED = 1000
 
 
 @dataclasses.dataclass
@@ -50,7 +50,6 @@ class SweepRunner:
       optima: the optimal objective for each strength of the penalty, where it was computed.
       progress: reports the progress of the run.
       watch: knows whether a signal has asked to stop.
-      debug_nans: whether to stop at the first number that is not finite, and name its client.
       checkpoint_every: seconds between two checkpoints: long enough that saving is a small share of
         the time, short enough to lose little by a crash.
     """
@@ -63,7 +62,6 @@ class SweepRunner:
     optima: dict[float, float] = dataclasses.field(default_factory=dict)
     progress: Progress = dataclasses.field(default_factory=Progress)
     watch: Watch = dataclasses.field(default_factory=Watch)
-    debug_nans: bool = False
     checkpoint_every: float = 15.0
 
     def __post_init__(self):
@@ -93,8 +91,29 @@ class SweepRunner:
 
     def place(self, job: Job) -> Placed:
         """Place a job on the devices, in parts that fit into their memory."""
-        remember = self.workdir / "chunks.json"
-        return placed(job, self.problem, self.settings, self.observe, remember)
+        keys = jax.vmap(jax.random.key)(jnp.asarray(self.settings.seeds))
+        # The difference of two releases with the same noise would have no noise.
+        if job.plan.aggregator.noisy:
+            keys = jax.vmap(jax.random.fold_in, (0, None))(keys, zlib.crc32(job.label.encode()))
+        train, validation = self.problem.train, self.problem.validation
+
+        def context(data: ClientData) -> PyTree:
+            if on_disk(train) and jax.process_count() == 1:
+                places = np.linspace(0, train.num_clients - 1, min(train.num_clients, _SAMPLED))
+                return train.select(np.unique(places.round().astype(np.int64))), validation
+            return (data if job.train is train else train), validation
+
+        return place(
+            job.algorithm,
+            job.grid,
+            self.problem.init,
+            job.train,
+            keys,
+            job.plan,
+            ends=self.settings.ends(self.settings.num_rounds),
+            observe=self.observe,
+            context=context,
+        )
 
 
 class _JobRun:
@@ -107,10 +126,10 @@ class _JobRun:
         runs = num_points(job.grid) * len(self.settings.seeds)
         self.progress.share(job.label, 0.0, f"compiling for {runs} points and seeds")
         self.placed = runner.place(job)
-        self.label, self.fields = job.label, job.grid._fields
         # For each point of the grid the values that identify it in rows.
         self.names = [tuple(point.values()) for point in points_of(job.grid)]
-        self.saved, self.ends = self.began, False
+        # The time of the last checkpoint, the seconds that it took, and whether it is the last one.
+        self.saved, self.saving, self.ends = self.began, 0.0, False
         self.recorder = Recorder(
             job.label,
             job.grid,
@@ -126,63 +145,52 @@ class _JobRun:
 
     def rows(self) -> list[Row]:
         """Return the rows of the points of this grid."""
-        rows, names = self.runner.rows.of(self.label), set(self.names)
-        return [row for row in rows if hparams_of(row, self.fields) in names]
+        rows, names = self.runner.rows.of(self.job.label), set(self.names)
+        return [row for row in rows if hparams_of(row, self.job.grid._fields) in names]
 
     def run(self) -> dict[str, Any]:
-        for part in self.parts:
-            self._newest(part)  # removes what does not agree with the rows
-        while True:
-            with self.watch.deferred():
-                self._climb()
-                summary = summarise(self.rows(), self.fields, self.settings.criterion)
-                model = self._model(tuple(summary["best"].values()))
-            # A damaged checkpoint has been removed by now, and its rounds are run again.
-            if model is not None:
-                if distributed.is_first():
-                    _save_model(self.runner.workdir / "models" / f"{self.label}.npz", model)
-                plan = self.placed.plan
-                return summary | {
-                    "seconds": round(time.monotonic() - self.began, 3),
-                    "client_chunk_size": plan.client_chunk_size,
-                    "point_chunk_size": plan.point_chunk_size,
-                }
-
-    def _climb(self) -> None:
-        """Run all parts up to one rung after the other."""
-        settings, names = self.settings, self.names
+        """Run all parts up to one rung after the other; save the best model."""
+        settings, names, fields = self.settings, self.names, self.job.grid._fields
         goals = rungs(settings.search, len(names), settings.num_rounds, settings.eval_every)
         alive, before, behind = set(names), 0, 0
-        for goal in goals:
-            if behind:
-                alive = survivors(self.rows(), self.fields, settings.criterion, behind, before)
-            left = [part[[names[point] in alive for point in part]] for part in self.parts]
-            busy = [number for number, points in enumerate(left) if points.size]
-            for place, number in enumerate(busy):
-                done = functools.partial(
-                    _rounds_done, behind, goal, place / len(busy), 1 / len(busy)
-                )
-                self._advance(self.parts[number], left[number], goal, done)
-            before, behind = behind, goal
+        with self.watch.deferred():
+            for goal in goals:
+                if behind:
+                    rows = self.rows()
+                    alive = survivors(rows, fields, settings.criterion, behind, before)
+                left = [part[[names[point] in alive for point in part]] for part in self.parts]
+                busy = [number for number, points in enumerate(left) if points.size]
+                for turn, number in enumerate(busy):
+                    # The rounds of the whole job that are done before this part, and its share.
+                    done = behind + turn / len(busy) * (goal - behind), 1 / len(busy), behind
+                    self._advance(self.parts[number], left[number], goal, done)
+                before, behind = behind, goal
+            summary = summarise(self.rows(), fields, settings.criterion)
+            model = self._model(tuple(summary["best"].values()))
+        if distributed.is_first():
+            _save_model(self.runner.workdir / "models" / f"{self.job.label}.npz", model)
+        return summary | {
+            "seconds": round(time.monotonic() - self.began, 3),
+            "client_chunk_size": self.placed.plan.client_chunk_size,
+            "point_chunk_size": self.placed.plan.point_chunk_size,
+        }
 
-    def _advance(self, part: np.ndarray, points: np.ndarray, goal: int, done) -> None:
+    def _advance(self, part: np.ndarray, points: np.ndarray, goal: int, done: tuple) -> None:
         """Run or resume these points of one part up to round ``goal``."""
         self.watch.stop_if_asked()
-        checkpoints, step = self._newest(part)
-        if step is not None and step >= goal:
-            if distributed.is_first():
-                self._add_seconds(checkpoints.notes(step))
-            return
-        restored = self._restore(checkpoints, step, points)
-        state, stored = None, None
-        if restored is None:
-            self.recorder.forget(points, -1)
-        else:
-            state, stored = restored
+        before, share, behind = done
+        found, state, stored = self._newest(part, points, goal), None, None
+        if found is not None:
+            # Seconds of earlier processes.
+            self.began = min(self.began, time.monotonic() - found.notes["seconds"])
+            if found.round >= goal:
+                return
+            stored = np.array(found.notes["points"])
+            state = state_of(found.leaves, self.placed.shapes(stored))
             points = np.intersect1d(points, stored)
-            self.recorder.forget(points, int(state.round))
-            self._show(part, self.recorder.rows(points))
-        blocks = sweep_blocks(
+        self.recorder.forget(points, -1 if found is None else found.round)
+        self.saved, self.ends = time.monotonic(), False
+        for block in sweep_blocks(
             self.placed,
             points,
             self.settings.ends(goal),
@@ -190,106 +198,65 @@ class _JobRun:
             stored=stored,
             is_over=self.recorder.is_over,
             wants_state=self._wants_state,
-            around=self.progress.around_block,
-            donate=not self.runner.debug_nans,
-        )
-        self.saved, self.ends = time.monotonic(), False
-        writer = Checkpoints(folder_of(self.folder, part), self.progress.say)
-        with contextlib.closing(writer):
-            for block in blocks:
-                if block.before is not None:
-                    refuse_nonfinite(self.job, block, block.before)
-                self._show(part, self.recorder.add(block.rounds, block.points, block.history))
-                self.progress.share(self.label, done(block.rounds) / self.settings.num_rounds)
-                if block.state is not None:
-                    self._save(writer, part, block, block.state)
-                if self.ends:
-                    break
+        ):
+            self.recorder.add(block.rounds, block.points, block.history)
+            if block.state is not None:
+                self._save(part, block, block.state)
+            rounds_done = before + share * (block.rounds - behind)
+            self.progress.share(self.job.label, rounds_done / self.settings.num_rounds)
+            if self.ends:
+                break
         distributed.max_over_processes(0)  # no process continues or ends before the first has saved
         self.watch.stop_if_asked()
 
     def _wants_state(self) -> bool:
         """Return whether a checkpoint is due, or any process has received a signal to stop."""
-        due = int(time.monotonic() - self.saved > self.runner.checkpoint_every)
+        # A state that takes 2 s to write is saved half as often.
+        least = self.runner.checkpoint_every * max(1.0, self.saving)
+        due = int(time.monotonic() - self.saved > least)
         asked, due = distributed.max_over_processes(self.watch.asked or 0, due)
         if asked:
             self.watch.asked, self.ends = asked, True
         return bool(asked or due)
 
-    def _save(self, writer: Checkpoints, part: np.ndarray, block: Block, state: State) -> None:
+    def _save(self, part: np.ndarray, block: Block, state: State) -> None:
+        began = time.monotonic()
         notes = {
-            "seconds": time.monotonic() - self.began,
+            "seconds": began - self.began,
             "points": block.points.tolist(),
             "rows": self.recorder.fingerprint(part, block.rounds),
         }
         if distributed.is_first():
             self.runner.rows.sync()
-            writer.save(block.rounds, state, notes)
+            save(self._folder_of(part), block.rounds, state, notes)
         self.saved = time.monotonic()
+        self.saving = self.saved - began
 
-    def _show(self, part: np.ndarray, rows: list[Row]) -> None:
-        """Send the rows of one part of the grid to the writers."""
-        # Points that a wider grid adds form their own part.
-        name = f"_{part[0]}-{part[-1]}" if len(self.parts) > 1 else ""
-        self.progress.grow(self.label, name, self.recorder.points, rows)
+    def _newest(self, part: np.ndarray, points: np.ndarray, goal: int) -> Checkpoint | None:
+        """Return the newest checkpoint of a part that agrees with the rows.
 
-    def _newest(self, part: np.ndarray) -> tuple[Checkpoints, int | None]:
-        """Return the newest checkpoint of a part that agrees with the rows, and its round."""
-
-        def accept(whole, step, notes):
-            agrees = notes.get("rows") == self.recorder.fingerprint(whole, step)
-            return None if agrees else "rows.jsonl does not hold the rows that belong to it"
-
-        def found() -> tuple[pathlib.Path, int | None]:
-            for folder in holding(self.folder, part):
-                first, _, last = folder.name.partition("-")
-                whole = range(int(first), int(last) + 1)
-                kept = Checkpoints(folder, self.progress.say)
-                step = kept.newest(functools.partial(accept, whole))
-                if step is not None:
-                    return folder, step
-            return folder_of(self.folder, part), None
-
-        folder, step = distributed.broadcast_from_first(found)
-        return Checkpoints(folder, self.progress.say), step
-
-    def _restore(
-        self, checkpoints: Checkpoints, newest: int | None, points: np.ndarray
-    ) -> tuple[State, np.ndarray] | None:
-        """Return the state at a checkpoint, or if it is damaged at the one before, and its points.
-
-        It has at least those of ``points`` that have not diverged.
+        It is of round ``goal`` or later, or has at least those of ``points`` that have not
+        diverged.
         """
 
-        def found() -> tuple[dict[str, Any], list[np.ndarray]] | None:
-            for step in [] if newest is None else [s for s in checkpoints.rounds() if s <= newest]:
-                notes = checkpoints.notes(step) or {}
-                missing = np.setdiff1d(points, notes.get("points", []))
-                if missing.size < points.size and all(
-                    self.recorder.is_over(point, step) for point in missing
-                ):
-                    leaves = checkpoints.load(step)
-                    if leaves is not None:
-                        return notes, leaves
-                else:
-                    checkpoints.remove(step, "it does not hold these points")
+        def refused(number: int, notes: dict[str, Any]) -> str | None:
+            if notes["rows"] != self.recorder.fingerprint(part, number):
+                return "rows.jsonl does not hold the rows that belong to it"
+            missing = np.setdiff1d(points, notes["points"])
+            over = all(self.recorder.is_over(point, number) for point in missing)
+            if number < goal and not (over and missing.size < points.size):
+                return "it does not hold these points"
             return None
 
-        restored = distributed.broadcast_from_first(found)
-        if restored is None:
-            return None
-        notes, leaves = restored
-        stored = np.array(notes["points"])
-        self._add_seconds(notes)
-        return state_of(leaves, self.placed.shapes(stored)), stored
+        return distributed.broadcast_from_first(
+            lambda: newest(self._folder_of(part), refused, self.progress.say)
+        )
 
-    def _add_seconds(self, notes: dict[str, Any] | None) -> None:
-        """Add the seconds of earlier processes to this job's."""
-        if notes is not None:
-            self.began = min(self.began, time.monotonic() - notes.get("seconds", 0.0))
+    def _folder_of(self, part: np.ndarray) -> pathlib.Path:
+        return self.folder / f"{part[0]}-{part[-1]}"
 
-    def _model(self, best: tuple[float, ...]) -> PyTree | None:
-        """Return the best point's model, of its first seed; ``None`` if its checkpoint was damaged.
+    def _model(self, best: tuple[float, ...]) -> PyTree:
+        """Return the best point's model, of its first seed.
 
         A job all of whose points diverged has none, which is an empty tree.
         """
@@ -297,10 +264,10 @@ class _JobRun:
         if self.recorder.is_over(point, self.settings.num_rounds):
             return ()
         (part,) = (part for part in self.parts if point in part)
-        restored = self._restore(*self._newest(part), np.array([point]))
-        if restored is None or int(restored[0].round) < self.settings.num_rounds:
-            return None
-        state, stored = restored
+        found = self._newest(part, np.array([point]), self.settings.num_rounds)
+        assert found is not None, "the last checkpoint was removed while the run ended"
+        stored = np.array(found.notes["points"])
+        state = state_of(found.leaves, self.placed.shapes(stored))
         state = take_points(state, np.flatnonzero(stored == point)[:1])
         model = read_model(self.job.algorithm, take(self.job.grid, np.array([point])), state)
         return jax.tree.map(lambda leaf: leaf[0, 0], jax.device_get(model))
@@ -319,8 +286,3 @@ def _save_model(path: pathlib.Path, model: PyTree) -> None:
     with open(beside, "wb") as file:
         np.savez(file, **arrays)
     beside.replace(path)
-
-
-def _rounds_done(behind: int, goal: int, before: float, part: float, rounds: int) -> float:
-    """Return the rounds of the whole job that are done while one part of it runs."""
-    return behind + before * (goal - behind) + part * (rounds - behind)

@@ -6,7 +6,6 @@ one of them has (the folder, the clock, its signals) is sent to the others befor
 
 import collections
 import contextlib
-import itertools
 import os
 import pickle
 import re
@@ -96,16 +95,6 @@ def is_job_of_several() -> bool:
 def is_first() -> bool:
     """Return whether this is the process that reads and writes."""
     return jax.process_index() == 0
-
-
-def refuse(*, several_cannot: dict[str, bool]) -> None:
-    """Raise an error in all processes if any was given an option that several do not support."""
-    if jax.process_count() == 1:
-        return
-    asked = max_over_processes(*map(int, several_cannot.values()))
-    for what in itertools.compress(several_cannot, asked):
-        leave()
-        raise UserError(f"several processes cannot {what} together; start one.")
 
 
 def broadcast_from_first(function: Callable[[], Result]) -> Result:

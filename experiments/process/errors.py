@@ -3,15 +3,9 @@
 import difflib
 import errno
 import os
-import pathlib
 import re
-import sys
-import threading
 import traceback
 from collections.abc import Iterable
-from typing import Any
-
-from experiments.process.signals import Stopped
 
 # The exit code of mistakes of the user and conditions of the machine.
 CANNOT = 2
@@ -68,25 +62,6 @@ def sentence(error: BaseException) -> str:
     if isinstance(error, ValueError):
         return _one_line(str(error)) or _located(error)
     return _located(error)
-
-
-def silence_orbax_threads() -> None:
-    """Suppress tracebacks of orbax's threads, whose errors ``Checkpoints.wait`` raises."""
-
-    def report(args: threading.ExceptHookArgs) -> None:
-        frames = traceback.extract_tb(args.exc_traceback)
-        if not any("orbax" in pathlib.Path(frame.filename).parts for frame in frames):
-            threading.__excepthook__(args)
-
-    def report_dropped(args: Any) -> None:
-        # Threads of tensorstore report to an event loop that the first error has closed. A request
-        # to stop that is raised in the callback of a weak reference ends the process 3 s later.
-        is_closed = str(args.exc_value) == "Event loop is closed"
-        if not is_closed and not isinstance(args.exc_value, Stopped):
-            sys.__unraisablehook__(args)
-
-    threading.excepthook = report
-    sys.unraisablehook = report_dropped
 
 
 def _condition(error: BaseException) -> tuple[int | None, str | None]:

@@ -37,7 +37,7 @@ def write_any_letter() -> None:
 
 
 def end(code: int, message: str = "") -> NoReturn:
-    """End the process at once, after a message; threads of orbax and JAX may wait for minutes."""
+    """End the process at once, after a message; threads of JAX may wait for minutes."""
     if message:
         speak("run", message)
     os._exit(code)

@@ -7,9 +7,11 @@ abandoned; the last checkpoint is on disk.
 import contextlib
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
+from typing import Any
 
 from experiments.process.invocation import end
 
@@ -86,6 +88,7 @@ def watched() -> Iterator[Watch]:
     A signal that is being ignored stays ignored, as under ``nohup``.
     """
     watch = Watch()
+    sys.unraisablehook = _report_all_but_stopped
     ours = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     reader, writer = socket.socketpair()
     writer.setblocking(False)
@@ -118,6 +121,12 @@ def _end_the_slow(reader: socket.socket, writer: socket.socket, ours: set[int]) 
         f"stopped by {_name(number)} before the block was done; the same command goes on from the "
         "last checkpoint.",
     )
+
+
+def _report_all_but_stopped(unraisable: Any) -> None:
+    """Be silent about a ``Stopped`` that Python ignores, as in the callback of a weak reference."""
+    if not isinstance(unraisable.exc_value, Stopped):  # else the process ends after its patience
+        sys.__unraisablehook__(unraisable)
 
 
 def _is_swallowed(frame: FrameType | None) -> bool:

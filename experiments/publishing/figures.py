@@ -16,7 +16,7 @@ from typing import NoReturn
 from absl import app, flags
 from ml_collections import ConfigDict
 
-from experiments.cli.console import print_plain
+from experiments.cli.console import printed
 from experiments.config import config_file
 from experiments.config.config_file import ConfigFile
 from experiments.process import invocation
@@ -198,7 +198,7 @@ def _facts(run: dict, summary: Summary) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-_ADDED = ("claims", "rows", "finished", "fingerprint")
+_ADDED = ("claims", "rows", "models", "finished", "fingerprint")
 
 
 def judge(
@@ -229,7 +229,7 @@ def _require_labels(rows: list[Row], labels: Mapping[str, str]) -> None:
 
 def _parsed(argv: list[str]) -> list[str]:
     if {"--help", "-h", "-help", "--helpshort"} & set(argv):
-        print_plain(_manual())
+        printed(_manual())
         sys.exit()
     try:
         return flags.FLAGS(argv)
@@ -264,7 +264,7 @@ def _main(argv: list[str]) -> None:
         if flags.FLAGS.traceback:
             raise
         _leave(sentence(error))
-    print_plain("\n".join(map(str, drawn)))
+    printed("\n".join(map(str, drawn)))
 
 
 def _drawn(name: str, labels: Mapping[str, str]) -> list[pathlib.Path]:

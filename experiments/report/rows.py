@@ -18,16 +18,9 @@ _AS_THEY_ARE = frozenset({str, int, bool})
 _encode = json.JSONEncoder(allow_nan=False).encode
 
 
-def append(path: os.PathLike, rows: Iterable[Row]) -> None:
-    """Append rows of JSON values to a file; ``sync`` waits until they are on disk."""
-    with open(path, "a", encoding="utf-8") as file:
-        file.writelines(_encode(row) + "\n" for row in rows)
-
-
-def sync(path: os.PathLike) -> None:
-    """Wait until a file is on disk."""
-    with open(path, "ab") as file:  # Windows can only sync files that are open for writing
-        os.fsync(file.fileno())
+def line(row: Row) -> str:
+    """Return a row of JSON values as a line of a file."""
+    return _encode(row) + "\n"
 
 
 def load(path: os.PathLike) -> list[Row]:
@@ -39,9 +32,10 @@ def write(path: os.PathLike, rows: Iterable[Row]) -> None:
     """Replace a file by these rows; a crash leaves the old file."""
     path = pathlib.Path(path)
     beside = path.with_suffix(".partial")
-    beside.unlink(missing_ok=True)
-    append(beside, map(plain, rows))
-    sync(beside)
+    with open(beside, "w", encoding="utf-8") as file:
+        file.writelines(line(plain(row)) for row in rows)
+        file.flush()
+        os.fsync(file.fileno())
     beside.replace(path)
 
 

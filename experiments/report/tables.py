@@ -184,4 +184,4 @@ def _starred(field: str, value: float, entry: dict) -> str:
 
 def short(value: float | None) -> str:
     """Return four digits of a number, or a dash."""
-    return "-" if value is None else f"{value:.4g}"
+    return "-" if value is None or math.isnan(value) else f"{value:.4g}"

@@ -18,8 +18,8 @@ import jax
 from experiments.report import rows as tidy
 
 # Version of the workdir layout; increment on incompatible changes.
-LAYOUT = 3
-_PACKAGES = ("fcojax", "jax", "jaxlib", "numpy", "optax", "flax", "orbax-checkpoint")
+LAYOUT = 4
+_PACKAGES = ("fcojax", "jax", "jaxlib", "numpy", "optax", "flax")
 _HERE = pathlib.Path(__file__).parent
 # Options of JAX that affect the numbers.
 _OPTIONS = (
@@ -30,22 +30,19 @@ _OPTIONS = (
 )
 
 
-def provenance(
-    config: dict, file: pathlib.Path, options: dict[str, Any], command: list[str]
-) -> dict[str, Any]:
+def provenance(config: dict, file: pathlib.Path, command: list[str]) -> dict[str, Any]:
     """Return everything needed to repeat a run.
 
     Args:
       config: the numbers of the run.
       file: the config file.
-      options: flags that affect the numbers.
       command: the command line as it was typed.
     """
     return {
         "layout": LAYOUT,
         "config": tidy.plain(config),  # as it will be read back, with infinity as null
         "command": command,
-        "options": options | {name: jax.config.values[name] for name in _OPTIONS},
+        "options": {name: jax.config.values[name] for name in _OPTIONS},
         "code": {"config file": _outline(file)} | _code_of_users(),
         "versions": {name: importlib.metadata.version(name) for name in _PACKAGES}
         | {"python": sys.version.split()[0]},

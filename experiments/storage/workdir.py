@@ -7,18 +7,22 @@ import json
 import os
 import pathlib
 import shutil
+import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import filelock
+
 from experiments.process.errors import UserError
 from experiments.report import rows as tidy
-from experiments.storage import lock
 from experiments.storage.provenance import change_of_code, difference, remarks
 from experiments.storage.row_store import RowStore, fingerprint
 
 # All files that a run writes; no others are ever removed.
-_FILES = ("config.json", "rows.jsonl", "summary.json", "chunks.json", "index.html")
-_FOLDERS = ("checkpoints", "models", "figures", "tensorboard", "profile")
+_FILES = ("config.json", "rows.jsonl", "summary.json", "index.html")
+_FOLDERS = ("checkpoints", "models", "figures")
+# Seconds between two refreshes, and seconds without a refresh after which a lease expires.
+_BEAT, _SILENT = 5.0, 20.0
 
 
 def sealed(summary: dict[str, Any]) -> dict[str, Any]:
@@ -52,7 +56,7 @@ class Workdir:
     Attributes:
       path: the folder.
       overwrite: whether to remove a run that the folder already holds.
-      resume: whether to resume such a run: ``yes``, ``no``, or ``anyway``, even if code changed.
+      resume: ``anyway`` to resume such a run even if code has changed.
     """
 
     def __init__(self, path: str, overwrite: bool, resume: str, say: Callable[[str], None]):
@@ -74,6 +78,8 @@ class Workdir:
     def look(self, ours: dict[str, Any]) -> dict[str, Any]:
         """Return the summary so far of this run, empty if there is none.
 
+        It is ``finished`` only if its rows and models are unchanged.
+
         Raises:
           UserError: if the folder holds something else.
         """
@@ -89,11 +95,6 @@ class Workdir:
             return {}
         if self.overwrite:
             return {}
-        if self.resume == "no":
-            raise UserError(
-                f"{self.path} holds a run already and --resume=no was passed; pass --overwrite "
-                "or another --workdir."
-            )
         other = difference(theirs, ours)
         if other:
             raise UserError(
@@ -106,13 +107,17 @@ class Workdir:
                 f"{self.path} holds a run {changed}; pass another --workdir, --overwrite to start "
                 "anew, or --resume=anyway to go on with what may give other numbers."
             )
-        found = remarks(theirs, ours) if ours["options"].get("deterministic") else []
-        if found:
-            raise UserError(
-                f"{self.path} holds a run that is --deterministic, but {'; '.join(found)}; go on "
-                "where it was begun, or pass another --workdir."
+        summary = self._summary()
+        made = {"rows": self.rows().fingerprints(), "models": self.models(summary)}
+        changed = [name for name, found in made.items() if summary.get(name, {}) != found]
+        if summary.pop("finished", False):
+            if not changed:
+                return summary | {"finished": True}
+            which = " and ".join(changed)
+            self._tell(
+                f"{self.path} was finished, but its {which} have changed since and are made again."
             )
-        return self._summary()
+        return summary
 
     def refuse_other_data(self, fingerprint: str) -> None:
         """Store a hash of a private run's clients; refuse to continue with others.
@@ -128,8 +133,8 @@ class Workdir:
         tidy.write_json(self.path / "config.json", known)
 
     @contextlib.contextmanager
-    def claimed(self, ours: dict[str, Any], resumes: bool) -> Iterator[dict[str, Any]]:
-        """Hold the folder within the ``with`` block; yield the summary so far.
+    def claimed(self, ours: dict[str, Any], resumes: bool) -> Iterator[None]:
+        """Hold the folder within the ``with`` block.
 
         A command that fails before its first row, or whose rows cannot be resumed, does not change
         the folder or leave a new one.
@@ -142,8 +147,8 @@ class Workdir:
                 f"{self.path} cannot be made: {error.strerror}; pass another --workdir."
             ) from error
         try:
-            with lock.held(self.path / "lock", self._say):
-                summary = self.look(ours)
+            with held(self.path / "lock", self._say):
+                self.look(ours)
                 fresh = self.overwrite or self._known() is None
                 try:
                     if fresh:
@@ -151,7 +156,7 @@ class Workdir:
                         tidy.write_json(self.path / "config.json", ours)
                     else:
                         self._note_resumption(ours)
-                    yield summary
+                    yield
                 finally:
                     if fresh and not self._is_worth_keeping(resumes):
                         with contextlib.suppress(OSError):
@@ -165,11 +170,15 @@ class Workdir:
         """Read the rows so far."""
         return RowStore(self.path / "rows.jsonl")
 
-    def models(self) -> dict[str, str]:
-        """Return a hash of each algorithm's model."""
+    def models(self, summary: dict[str, Any]) -> dict[str, str]:
+        """Return a hash of the model of each algorithm of a summary."""
+        files = {
+            label: self.path / "models" / f"{label}.npz" for label in summary.get("algorithms", {})
+        }
         return {
-            file.stem: hashlib.sha256(file.read_bytes()).hexdigest()
-            for file in sorted((self.path / "models").glob("*.npz"))
+            label: hashlib.sha256(file.read_bytes()).hexdigest()
+            for label, file in files.items()
+            if file.is_file()
         }
 
     def write_summary(self, summary: dict[str, Any]) -> None:
@@ -214,10 +223,14 @@ class Workdir:
                 return summary
         except (ValueError, TypeError):
             pass
-        if not self._is_told:
-            self._say(f"{file} has changed since the run; it is written again from the rows.")
-        self._is_told = True
+        self._tell(f"{file} has changed since the run; it is written again from the rows.")
         return {}
+
+    def _tell(self, what: str) -> None:
+        """Say once what has changed."""
+        if not self._is_told:
+            self._say(what)
+        self._is_told = True
 
     def _note_resumption(self, ours: dict[str, Any]) -> None:
         """Record that the run is resumed, and report differences from the last time."""
@@ -251,3 +264,39 @@ class Workdir:
         for name in (*_FILES[1:], *(f"{pathlib.Path(file).stem}.partial" for file in _FILES)):
             (self.path / name).unlink(missing_ok=True)
         (self.path / _FILES[0]).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def held(path: pathlib.Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Hold a lock within the ``with`` block; raise ``UserError`` if another process holds it.
+
+    The lock is a lease in a file that names its process and machine. The lease of an ended process
+    of this machine is taken over at once. That of another machine is taken over if it was not
+    refreshed for some time, by the clock of the waiting process.
+
+    Args:
+      path: the lock's file, which is removed afterwards.
+      say: called with a message if the lock is taken over or has to be waited for.
+    """
+    if path.is_dir():
+        raise UserError(f"{path} is a folder, where a file has to be; remove it.")
+    lease = filelock.SoftFileLease(path, lease_duration=_SILENT, heartbeat_interval=_BEAT)
+    holder, end = lease.owner, "which has ended"
+    patience = 1.0 if holder else 3.0  # a file that names no process is replaced after 2 s
+    host = holder.hostname.partition("?")[0] if holder else ""
+    whose = f"process {holder.pid} on {host}" if holder else "another process"
+    if holder and host != socket.gethostname():
+        say(f"{path.parent} was last held by {whose}; waiting to see whether it is alive.")
+        patience, end = 1.5 * _SILENT, "which has been silent"
+    try:
+        lease.acquire(timeout=patience, poll_interval=_BEAT / 50)
+    except filelock.Timeout:
+        raise UserError(
+            f"{whose} is writing to {path.parent}; wait for it, end it, or pass another --workdir."
+        ) from None
+    try:
+        if holder:
+            say(f"took over {path.parent} from {whose}, {end}.")
+        yield
+    finally:
+        lease.release()

@@ -5,10 +5,8 @@ between two blocks only: the next block is dispatched before the numbers of the 
 so the device does not wait for the disk.
 """
 
-import contextlib
 import functools
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -23,10 +21,9 @@ from fcojax.engine.placement.chunk_size import device_memory, sized
 from fcojax.engine.placement.mesh import client_mesh, decomposes_on_a_cpu, shard_clients, spread
 from fcojax.engine.plan import Plan, Program
 from fcojax.engine.state import State, on_mesh
-from fcojax.engine.stepper import advance_compiled, advance_donating, look, start
+from fcojax.engine.stepper import advance_donating, look, start
 from fcojax.engine.stream import Stream, on_disk
 from fcojax.engine.sweep import repeated, runs_at_once
-from fcojax.engine.tuning import fastest_chunk_size
 from fcojax.problems.clients import ClientData
 from fcojax.types import Key, Params, PyTree
 from fcojax.xla.rules import rules
@@ -90,14 +87,12 @@ class Block(NamedTuple):
       history: what was evaluated at its end, with axes [points, seeds], on the host.
       state: the state of these points and all seeds, if it was requested. The next block overwrites
         it.
-      before: the state at the start of the block, where states are not donated.
     """
 
     rounds: int
     points: np.ndarray
     history: dict[str, np.ndarray]
     state: State | None = None
-    before: State | None = None
 
 
 def place(
@@ -111,7 +106,6 @@ def place(
     ends: Sequence[int],
     observe: Callable[..., dict[str, jax.Array]],
     context: Callable[[ClientData], PyTree] = lambda data: None,
-    time_chunks: str | os.PathLike | None = None,
 ) -> Placed:
     """Place a sweep on the devices, and choose how much of it runs side by side.
 
@@ -125,7 +119,6 @@ def place(
       ends: the rounds at which blocks end, up to the last round of the run.
       observe: ``(hparams, model, context) -> dict`` of arrays, evaluated after each block.
       context: ``(data) -> context`` of ``observe``, from the placed clients.
-      time_chunks: a JSON file of timed chunk sizes; ``None`` to choose by rule.
 
     Example:
       >>> import fcojax, jax.numpy as jnp
@@ -170,23 +163,8 @@ def place(
         stream,
     )
     placed = _with_sizes(placed, plan, ends[-1])
-    timed = time_chunks is not None and plan.client_chunk_size is None and stream is None
-    # Chunks that are timed have more clients side by side than this program.
-    if there.mesh is not None and decomposes_on_a_cpu(_trace(placed), fewest=1 if timed else 2):
+    if there.mesh is not None and decomposes_on_a_cpu(_trace(placed)):
         placed = placed._replace(data=data, context=context(data))
-        placed = _with_sizes(placed, plan, ends[-1])
-    if timed:
-        chunk = fastest_chunk_size(
-            algorithm,
-            first,
-            init(keys[0]),
-            placed.data,
-            plan,
-            num_points=min(placed.group, points),
-            num_seeds=keys.size,
-            remember=time_chunks,
-        )
-        plan = plan._replace(client_chunk_size=chunk)
         placed = _with_sizes(placed, plan, ends[-1])
     return placed if stream is None else placed._replace(data=data)
 
@@ -200,8 +178,6 @@ def sweep_blocks(
     stored: np.ndarray | None = None,
     is_over: Callable[[int, int], bool] = lambda point, rounds: False,
     wants_state: Callable[[], bool] = lambda: False,
-    around: Callable[[int], contextlib.AbstractContextManager] = contextlib.nullcontext,
-    donate: bool = True,
 ) -> Iterator[Block]:
     """Run some points of a sweep, and yield block after block, the last one with its state.
 
@@ -218,8 +194,6 @@ def sweep_blocks(
         caller has, so that a resumed run leaves out the same points.
       wants_state: called after a block is dispatched and the previous one is yielded; if true, the
         block is yielded with its state before another is dispatched.
-      around: ``(number of the block)``, the context in which it is dispatched.
-      donate: whether a block overwrites the state of the one before.
 
     Example:
       >>> import fcojax, jax.numpy as jnp
@@ -238,7 +212,7 @@ def sweep_blocks(
     """
     if state is None:
         states = _start(placed, points)
-        states, histories = _look(placed, points, states, donate)
+        states, histories = _look(placed, points, states)
         yield Block(0, points, _joined(histories, points))
     else:
         assert stored is not None
@@ -254,12 +228,10 @@ def sweep_blocks(
         if 2 * alive.size <= points.size and left >= _BLOCKS_WORTH_COMPILING:
             whole = jax.device_get(_collected(placed, points, states))
             states, points = _put(placed, whole, points, alive), alive
-        before = None if donate else _collected(placed, points, states)
-        with around(len(earlier) if first else 0):
-            states, histories = _advance_all(placed, points, states, last - first, donate)
-            if pending is not None:
-                yield _read(pending)  # while this one is computed
-        pending, first = (last, points, histories, before), last
+        states, histories = _advance_all(placed, points, states, last - first)
+        if pending is not None:
+            yield _read(pending)  # while this one is computed
+        pending, first = (last, points, histories), last
         if wants_state():
             yield _read(pending, _collected(placed, points, states))
             pending = None
@@ -269,8 +241,8 @@ def sweep_blocks(
 
 def _read(pending: tuple, state: State | None = None) -> Block:
     """Wait for a block that was dispatched."""
-    rounds, points, histories, before = pending
-    return Block(rounds, points, _joined(histories, points), state, before)
+    rounds, points, histories = pending
+    return Block(rounds, points, _joined(histories, points), state)
 
 
 def _groups(placed: Placed, points: np.ndarray) -> list[np.ndarray]:
@@ -292,7 +264,7 @@ def _start(placed: Placed, points: np.ndarray) -> tuple[State, ...]:
 
 
 def _look(
-    placed: Placed, points: np.ndarray, states: Sequence[State], donate: bool
+    placed: Placed, points: np.ndarray, states: Sequence[State]
 ) -> tuple[tuple[State, ...], list[PyTree]]:
     """Evaluate the states by a block of zero rounds, which needs no other program."""
     if placed.stream is not None:
@@ -300,27 +272,24 @@ def _look(
         grid = take(placed.grid, group)
         seen = look(placed.algorithm, grid, state, placed.observe, placed.context)
         return (state,), [jax.tree.map(lambda leaf: leaf[:, :, None], seen)]
-    advanced, histories = _advance_all(placed, points, states, 0, donate)
+    advanced, histories = _advance_all(placed, points, states, 0)
     first, params = take(placed.grid, 0), _params(placed.init)
     measures = jax.eval_shape(placed.observe, first, params, placed.context)
     return advanced, [{name: seen[name] for name in measures} for seen in histories]
 
 
 def _advance_all(
-    placed: Placed, points: np.ndarray, states: Sequence[State], num_rounds: int, donate: bool
+    placed: Placed, points: np.ndarray, states: Sequence[State], num_rounds: int
 ) -> tuple[tuple[State, ...], list[PyTree]]:
     """Dispatch a block; return for each call its state, and its history [points, seeds, 1]."""
     grids = [take(placed.grid, group) for group in _groups(placed, points)]
     found = [
-        _advance(placed, grid, state, num_rounds, donate)
-        for grid, state in zip(grids, states, strict=True)
+        _advance(placed, grid, state, num_rounds) for grid, state in zip(grids, states, strict=True)
     ]
     return tuple(state for state, _ in found), [history for _, history in found]
 
 
-def _advance(
-    placed: Placed, grid: PyTree, state: State, num_rounds: int, donate: bool
-) -> tuple[State, PyTree]:
+def _advance(placed: Placed, grid: PyTree, state: State, num_rounds: int) -> tuple[State, PyTree]:
     if placed.stream is not None:
         return placed.stream.advance(
             placed.algorithm,
@@ -329,11 +298,10 @@ def _advance(
             num_rounds=num_rounds,
             observe=placed.observe,
             context=placed.context,
-            donate=donate,
+            donate=True,
         )
-    compiled = advance_donating if donate else advance_compiled
     rounds = np.int32(num_rounds)
-    return compiled(_program(placed), grid, placed.data, state, placed.context, rounds)
+    return advance_donating(_program(placed), grid, placed.data, state, placed.context, rounds)
 
 
 def _program(placed: Placed) -> Program:

@@ -1,12 +1,11 @@
 """A sweep block by block: equal to ``sweep``, with states that resume and dropped points."""
 
-import contextlib
-
 import jax
 import numpy as np
 import pytest
 
 import fcojax
+from fcojax.engine import blocks as engine_blocks
 from fcojax.extend import place, sweep_blocks, take_points
 from tests.engine.test_stepper import GRID, KEYS, PLAN, assert_equal, data, fed_dyn
 from tests.support import federations
@@ -83,21 +82,15 @@ def test_points_that_diverged_are_left_out_once_half_of_all_have_and_enough_bloc
     assert blocks(is_over=lambda point, rounds: rounds >= 2)[-1].rounds == 4
 
 
-def test_a_block_is_dispatched_before_the_one_before_it_is_read():
-    said = []
+def test_a_block_is_dispatched_before_the_one_before_it_is_read(monkeypatch):
+    said, advance = [], engine_blocks._advance
 
-    def around(number):
-        said.append(f"dispatch {number}")
-        return contextlib.nullcontext()
+    def advanced(placed, grid, state, num_rounds):
+        said.append(f"dispatch {num_rounds}")
+        return advance(placed, grid, state, num_rounds)
 
-    for block in sweep_blocks(placed(), POINTS, ENDS, around=around):
+    monkeypatch.setattr(engine_blocks, "_advance", advanced)
+    for block in sweep_blocks(placed(), POINTS, ENDS):
         said.append(f"rounds {block.rounds}")
-    assert said[:5] == ["rounds 0", "dispatch 0", "dispatch 1", "rounds 1", "dispatch 2"]
-    assert said[5:] == ["rounds 2", "dispatch 3", "rounds 4", "rounds 6"]
-
-
-def test_the_state_before_a_block_is_kept_where_nothing_is_donated():
-    found = blocks(donate=False)
-    assert [int(block.before.round) for block in found[1:]] == [0, 1, 2, 4]
-    assert found[0].before is None and blocks()[-1].before is None
-    assert_equal(found[-1].state, blocks()[-1].state)
+    assert said[:5] == ["dispatch 0", "rounds 0", "dispatch 1", "dispatch 1", "rounds 1"]
+    assert said[5:] == ["dispatch 2", "rounds 2", "dispatch 2", "rounds 4", "rounds 6"]

@@ -47,10 +47,8 @@ def test_a_signal_in_the_callback_of_a_weak_reference_leaves_no_traceback():
             sys.executable,
             "-c",
             "import os, signal, time, weakref\n"
-            "from experiments.process.errors import silence_orbax_threads\n"
             "from experiments.process.signals import watched\n"
             "class Kept: pass\n"
-            "silence_orbax_threads()\n"
             "with watched():\n"
             "  kept = Kept()\n"
             "  link = weakref.ref(kept, lambda _: os.kill(os.getpid(), signal.SIGTERM))\n"

@@ -1,6 +1,5 @@
 """Resumed runs with damaged checkpoints, missing rows, or different parts."""
 
-import contextlib
 import functools
 import pathlib
 import random
@@ -12,7 +11,7 @@ import pytest
 
 import fcojax
 from experiments.report import rows as tidy
-from experiments.storage.checkpoints import Checkpoints
+from experiments.storage import checkpoints
 from experiments.storage.row_store import RowStore
 from tests.experiments import survivor
 from tests.experiments.toys import Killed, Toy, killed_after
@@ -39,8 +38,8 @@ def copy(whole, tmp_path):
     return tmp_path / "run"
 
 
-def checkpoints(workdir):
-    return {int(path.name): path for path in (workdir / "checkpoints/fed_dyn/0-2").iterdir()}
+def saved(workdir):
+    return {int(path.stem): path for path in (workdir / "checkpoints/fed_dyn/0-2").iterdir()}
 
 
 def model(workdir):
@@ -54,7 +53,7 @@ def same(found, whole):
 
 @pytest.mark.slow
 def test_the_last_three_checkpoints_are_kept_and_a_second_run_changes_nothing(toy, whole, copy):
-    assert sorted(checkpoints(copy)) == [10, 15, 20] and whole[3] == []
+    assert sorted(saved(copy)) == [10, 15, 20] and whole[3] == []
     found = toy.run(copy)
     same(found, whole)
     assert found[2] == []
@@ -69,24 +68,31 @@ def jax_tree_equal(found, expected):
 @pytest.mark.parametrize(
     "damage",
     [
-        slow(lambda steps: (steps[20] / "_CHECKPOINT_METADATA").unlink()),
-        slow(lambda steps: shutil.rmtree(steps[20] / "state")),
-        slow(lambda steps: [truncate(p) for step in steps.values() for p in step.rglob("*")]),
-        slow(lambda steps: [shutil.rmtree(step) for step in steps.values()]),
+        slow(lambda steps: steps[20].unlink()),
+        slow(lambda steps: truncate(steps[20])),
+        slow(lambda steps: flip_a_bit(steps[20])),
+        slow(lambda steps: [truncate(path) for path in steps.values()]),
+        slow(lambda steps: [path.unlink() for path in steps.values()]),
     ],
-    ids=["no notes", "no state", "all of them", "none left"],
+    ids=["no newest", "a cut newest", "a bit", "all of them", "none left"],
 )
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(toy, whole, copy, damage):
-    damage(checkpoints(copy))
+    damage(saved(copy))
     found = toy.run(copy)
     same(found, whole)
     jax_tree_equal(model(copy), model(whole[0]))
-    assert sorted(checkpoints(copy))[-1] == 20
+    assert sorted(saved(copy))[-1] == 20
 
 
 def truncate(path: pathlib.Path):
-    if path.is_file():
-        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def flip_a_bit(path: pathlib.Path):
+    """Change one bit of the numbers of the last array."""
+    found = bytearray(path.read_bytes())
+    found[found.index(b"PK\x01\x02") - 1] ^= 1  # before the directory of the archive
+    path.write_bytes(found)
 
 
 @pytest.mark.slow
@@ -120,7 +126,7 @@ def test_a_run_that_is_killed_goes_on_with_other_parts(toy, whole, tmp_path, siz
     for blocks in range(0, 4 * -(-3 // max(sizes[0], 2)), 3):
         workdir = tmp_path / f"{blocks}"
         with pytest.raises(Killed):
-            toy.run(workdir, size=sizes[0], around_block=killed_after(blocks))
+            toy.run(workdir, size=sizes[0], share=killed_after(blocks))
         summary, rows, _ = toy.run(workdir, size=sizes[1])
         assert summary["finished"] == 3 and len(rows) == len(whole[2])
         rows, expected = (
@@ -145,7 +151,7 @@ def test_a_block_is_compiled_once_for_each_number_of_points(algorithm, tmp_path,
         toy = Toy(client_lr=(0.003, 1e9, 1e10, 1e11), **changes)
         caplog.clear()
         with jax.log_compiles(), pytest.raises(Killed):
-            toy.run(tmp_path, around_block=killed_after(blocks))
+            toy.run(tmp_path, share=killed_after(blocks))
         compiled = [text for text in caplog.messages if "XLA compilation of jit(" in text]
         assert sum("jit(advance" in text for text in compiled) == programs
         assert not [text for text in compiled if "jit(look" in text]
@@ -153,19 +159,19 @@ def test_a_block_is_compiled_once_for_each_number_of_points(algorithm, tmp_path,
 
 def test_rows_are_on_disk_before_a_checkpoint_that_counts_on_them(toy, tmp_path, monkeypatch):
     on_disk, steps = [], []
-    sync, save = RowStore.sync, Checkpoints.save
+    sync, save = RowStore.sync, checkpoints.save
 
     def syncs(store):
         sync(store)
         on_disk.append(store.path.read_bytes())
 
-    def saves(writer, step, *others, **options):
+    def saves(folder, number, *others):
         assert on_disk.pop() == (tmp_path / "rows.jsonl").read_bytes()
-        steps.append(step)
-        return save(writer, step, *others, **options)
+        steps.append(number)
+        save(folder, number, *others)
 
     monkeypatch.setattr(RowStore, "sync", syncs)
-    monkeypatch.setattr(Checkpoints, "save", saves)
+    monkeypatch.setattr("experiments.execution.sweep_runner.save", saves)
     toy.run(tmp_path)
     assert set(steps) == {5, 10, 15, 20}
 
@@ -174,7 +180,7 @@ def test_a_run_that_is_killed_at_random_blocks_is_the_same_bit_for_bit(toy, whol
     rng = random.Random(0)
     for _ in range(3):
         with pytest.raises(Killed):
-            toy.run(tmp_path, around_block=killed_after(rng.randrange(2)))
+            toy.run(tmp_path, share=killed_after(rng.randrange(2)))
     same(toy.run(tmp_path), whole)
     jax_tree_equal(model(tmp_path), model(whole[0]))
 
@@ -197,7 +203,7 @@ def test_what_links_remember_survives_a_kill_and_the_loss_of_points(broadcast, f
     assert whole[0]["last"]["bytes_down"] == whole[1][-1]["bytes_down"] == down
     for blocks in (1, 6):
         with pytest.raises(Killed):
-            toy.run(tmp_path / f"{blocks}", around_block=killed_after(blocks))
+            toy.run(tmp_path / f"{blocks}", share=killed_after(blocks))
         found = toy.run(tmp_path / f"{blocks}")
         # A support that changes at the end is final from NaN, which ``plain`` turns into None.
         assert tidy.plain(found[0]) == tidy.plain(whole[0]) and found[1:] == whole[1:]
@@ -230,14 +236,13 @@ def test_clients_left_on_disk_stream_through_the_launcher_and_resume(tmp_path, m
     found = toy.run(tmp_path / "whole")
     as_in_memory(found)
     with pytest.raises(Killed):
-        toy.run(tmp_path / "killed", around_block=killed_after(2))
+        toy.run(tmp_path / "killed", share=killed_after(2))
     assert toy.run(tmp_path / "killed") == found
 
-    def truncating(block):
-        if block == 1:
+    def truncating(label, done, what=""):
+        if done:
             truncate(tmp_path / "clients/examples.0.npy")
-        return contextlib.nullcontext()
 
     with pytest.raises(ValueError, match="examples.0.npy has become shorter"):
-        toy.run(tmp_path / "unreadable", around_block=truncating)
+        toy.run(tmp_path / "unreadable", share=truncating)
     assert len(tidy.load(tmp_path / "unreadable" / "rows.jsonl")) >= 2

@@ -135,7 +135,7 @@ def test_noise_goes_on_after_a_kill_with_what_it_was(tmp_path):
     whole = toy.run(tmp_path / "whole")
     for blocks in (1, 6):
         with pytest.raises(Killed):
-            toy.run(tmp_path / f"{blocks}", around_block=killed_after(blocks))
+            toy.run(tmp_path / f"{blocks}", share=killed_after(blocks))
         assert toy.run(tmp_path / f"{blocks}") == whole
 
 

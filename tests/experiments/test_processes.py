@@ -181,7 +181,6 @@ def test_a_budget_ends_two_processes_with_the_round_and_the_models_of_one(tmp_pa
             ["was started unlike process 1; start all of them with", "with algorithms = "],
         ),
         ([], 1, ["have 2, 1 devices; give all equally many"] * 2),
-        (["--debug_nans"], 2, ["several processes cannot look for --debug_nans"] * 2),
     ],
 )
 def test_processes_with_other_flags_or_devices_are_refused(tmp_path, flags, devices, messages):
@@ -199,7 +198,7 @@ def begun_and_saved(workdir):
     running = begin(workdir, 2)
     saved = workdir / "checkpoints" / "fed_dyn" / "0-7"
     while all(process.poll() is None for process in running):
-        is_saved = saved.is_dir() and any(path.name.isdecimal() for path in saved.iterdir())
+        is_saved = saved.is_dir() and any(saved.glob("*.npz"))
         if is_saved and len(tidy.load(workdir / "rows.jsonl")) > 8 * 4:
             break
         time.sleep(0.01)

@@ -39,7 +39,7 @@ def test_the_command_is_told_as_it_was_typed(given, told, monkeypatch, capsys):
     ],
 )
 def test_processes_of_one_run_have_its_config_code_and_versions(place, name, value, text):
-    first = provenance.provenance({"client_lr": 0.1}, ROOT / "configs" / "lasso.py", {}, [])
+    first = provenance.provenance({"client_lr": 0.1}, ROOT / "configs" / "lasso.py", [])
     assert provenance.unlike(first, first) is None
     changed = value if name is None else first[place] | {name: value}
     found = provenance.unlike(first, first | {place: changed})

@@ -130,7 +130,7 @@ def test_points_that_are_left_run_in_the_program_of_all(tmp_path, monkeypatch):
     assert all(a == pytest.approx(b, rel=1e-5) for a, b in finite if None not in (a, b))
     for number in (1, 2, 5):
         with pytest.raises(Killed):
-            toy.run(tmp_path / f"killed{number}", around_block=killed_after(number))
+            toy.run(tmp_path / f"killed{number}", share=killed_after(number))
         assert toy.run(tmp_path / f"killed{number}")[1] == rows
 
 
@@ -151,10 +151,10 @@ def test_devices_share_the_seeds_of_one_point_and_a_killed_run_goes_on_with_one(
     shared = toy.run(tmp_path / "shared")[1]
     assert set(seen) == {(4, 2)}
     with pytest.raises(Killed):
-        toy.run(tmp_path / "killed", around_block=killed_after(2))
+        toy.run(tmp_path / "killed", share=killed_after(2))
     assert toy.run(tmp_path / "killed")[1] == shared
     with pytest.raises(Killed):
-        toy.run(tmp_path / "moved", around_block=killed_after(2))
+        toy.run(tmp_path / "moved", share=killed_after(2))
     seen.clear()
     monkeypatch.setattr(
         blocks, "spread", lambda algorithm, first, params, data, plan, **sizes: data
@@ -175,7 +175,7 @@ def test_early_rounds_are_evaluated_one_by_one_and_change_nothing(tmp_path, kill
     toy, folder = Toy(eval_all_until=8), tmp_path / "many"
     if killed is not None:
         with pytest.raises(Killed):
-            toy.run(folder, around_block=killed_after(killed))
+            toy.run(folder, share=killed_after(killed))
     many = toy.run(folder)[1]
     by_point = {}
     for row in many:

@@ -130,7 +130,7 @@ def test_every_algorithm_of_the_library_can_be_launched():
         ({"eval_every": 3}, "eval_every is 3, which does not divide num_rounds = 500"),
         ({"num_steps": None}, "neither num_steps nor num_epochs"),
         ({"seeds": (1, 1)}, "seeds is (1, 1)"),
-        ({"search": "random"}, "search is 'random'; pass grid or halving"),
+        ({"search": "random"}, "search is 'random'; pass one of"),
         ({"participation": "markof:1,1"}, "no participation 'markof'; did you mean markov?"),
         ({"participation": "weighted:1", "cohort_size": None}, "cohort_size is None"),
         ({"codec": "topk:3"}, "there is no compressor 'topk'; did you mean top_k?"),

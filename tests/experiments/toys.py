@@ -1,7 +1,5 @@
 """A toy experiment that runs in the test's own process, in a workdir that a test may damage."""
 
-import contextlib
-
 from configs import lasso
 from experiments.cli.console import Progress
 from experiments.config.settings import resolve
@@ -47,13 +45,12 @@ class Toy:
         )
         (self.job,) = build(sweep, config, self.settings, self.problem, self.penalty)
 
-    def run(self, workdir, size=None, around_block=contextlib.nullcontext, grow=None):
+    def run(self, workdir, size=None, share=lambda label, done, what="": None):
         """Run or resume; return the summary without its seconds, the rows, and the messages."""
         workdir.mkdir(exist_ok=True)
         said = []
         progress = Progress(said.append)
-        progress.around_block = around_block
-        progress.grow = grow or progress.grow
+        progress.share = share
         job = self.job._replace(plan=self.job.plan._replace(point_chunk_size=size))
         runner = SweepRunner(
             self.settings,
@@ -75,12 +72,11 @@ class Killed(Exception):
 
 
 def killed_after(blocks):
-    """Return an ``around_block`` that stops the job before ``blocks`` blocks."""
-    left = iter(range(blocks))
+    """Return a ``share`` that stops the job after ``blocks`` blocks."""
+    left = iter(range(blocks + 1))  # it is also called before compilation
 
-    def around(block):
+    def share(label, done, what=""):
         if next(left, None) is None:
             raise Killed
-        return contextlib.nullcontext()
 
-    return around
+    return share
