@@ -18,6 +18,7 @@ from fcojax.algorithms.work import Work
 from fcojax.arguments import (
     at_most,
     checked_value,
+    factory,
     field_annotations,
     numbers_of,
     shown,
@@ -86,8 +87,7 @@ from fcojax.engine.validation import (
     require_hparams,
     require_run,
 )
-from fcojax.factories import factory, memoised
-from fcojax.memo import jit_per
+from fcojax.memo import jit_per, memoised
 
 # Problems and geometry.
 from fcojax.problems import memory
