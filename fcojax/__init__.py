@@ -13,10 +13,9 @@ from fcojax.engine.aggregator import Aggregator, Codec
 from fcojax.engine.hparams import extended, schedule
 from fcojax.engine.optimality import kkt, kkt_violation
 from fcojax.engine.participation.availability import cyclic, markov
+from fcojax.engine.participation.base import Draw, Sampler
 from fcojax.engine.participation.recorded import from_trace
 from fcojax.engine.participation.samplers import (
-    Draw,
-    Sampler,
     coin_flips,
     dropout,
     everyone,

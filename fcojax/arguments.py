@@ -1,16 +1,9 @@
 """Checks of arguments by their annotations.
 
-``validated`` reads the annotations of a function and refuses a call that does not fit them with one
-sentence, "X is V; pass Y.". It checks arguments with these annotations:
-
-- the numbers of ``fcojax.types`` (``Positive``, ``NonNegative``, ``Probability``, ``Share``,
-  ``Real``, ``Count``, ``CountOrZero``, ``Seed``); traced ones pass, except counts and seeds;
-- its arrays (``Matrix``, ``Key``), ``jax.Array``, ``np.ndarray`` and ``ArrayLike``, which hold real
-  numbers; traced ones pass;
-- a class, such as ``str`` or ``Penalty``; its ``example`` may show how to make one. ``bool``
-  excludes a text such as "no", and ``float`` is finite;
-- ``Literal["a", "b"]``, ``Callable[...]``, ``Mapping``, ``Sequence[...]`` and ``tuple[...]``, which
-  becomes a tuple; a union of any of these, also with ``None``.
+``validated`` refuses a call that does not fit the annotations of a function, with one sentence,
+"X is V; pass Y.". It knows the numbers and arrays of ``fcojax.types``, arrays, classes (whose
+``example`` may show how to make one), ``Literal``, ``Callable``, ``Mapping``, ``Sequence``,
+``tuple`` and unions of these. Traced numbers and arrays pass, except counts and seeds.
 """
 
 import contextlib
@@ -22,13 +15,14 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union
+from typing import Annotated, Any, Literal, NamedTuple, ParamSpec, TypeVar, Union
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from fcojax.memo import memoised
 from fcojax.types import Arrays, Numbers
 
 Arguments = ParamSpec("Arguments")
@@ -46,7 +40,7 @@ def shown(value: Any) -> str:
 def validated(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Decorate a function so that it refuses arguments that its annotations exclude.
 
-    Counts are converted to Python integers, also numpy's; arrays are refused in place of a number.
+    Counts become Python integers, also numpy's, and lists become tuples where these are wanted.
 
     Example:
       >>> from fcojax.types import Count, Positive
@@ -79,6 +73,25 @@ def validated(function: Callable[Arguments, Result]) -> Callable[Arguments, Resu
     return checked
 
 
+def factory(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Decorate a factory: arguments are checked, and equal calls return the same object.
+
+    Without arguments, ``fcojax.memo.memoised`` alone does the same.
+
+    Args:
+      function: a function without side effects, with annotations as for ``validated``.
+
+    Example:
+      >>> from fcojax.types import Positive
+      >>> @factory
+      ... def ball(radius: Positive):
+      ...     return lambda x: x / radius
+      >>> ball(2.0) is ball(radius=2.0)
+      True
+    """
+    return memoised(validated(function))
+
+
 def bound(
     name: str, signature: inspect.Signature, args: Any, kwargs: Any
 ) -> inspect.BoundArguments:
@@ -86,9 +99,8 @@ def bound(
     try:
         return signature.bind(*args, **kwargs)
     except TypeError as error:
-        own = [
-            f"{k}=..." if p.kind == p.KEYWORD_ONLY else k for k, p in signature.parameters.items()
-        ]
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        own = [k + "=..." * (p.kind is keyword) for k, p in signature.parameters.items()]
         raise TypeError(f"{error}; pass {name}({', '.join(own)}).") from None
 
 
@@ -101,215 +113,19 @@ def checked_value(name: str, value: Any, annotation: Any, *, single: bool = Fals
       annotation: the argument's annotation, with its extras.
       single: whether an array of numbers is refused.
     """
-    kinds = _alternatives(annotation)
-    if value is None and type(None) in kinds:
-        return None
-    known = [kind for kind in kinds if kind is not type(None)]
-    if not all(map(_is_known, known)):
-        return value  # one of the alternatives cannot be checked
-    for kind in known:
-        if _allows(kind, value, single):
-            numbers, given = numbers_of(kind), typing.cast(Any, value)
-            if numbers is not None and numbers.whole:
-                return at_most(name, operator.index(given), numbers.largest)
-            is_tuple = tuple in (kind, typing.get_origin(kind)) and not isinstance(value, tuple)
-            return tuple(given) if is_tuple else value
-    needed = " or ".join([_needed(kind) for kind in known])
-    needed += " or None" if type(None) in kinds else ""
-    if inspect.isfunction(value) and any(isinstance(kind, type) for kind in known):
-        raise ValueError(
-            f"{name} is the function {value.__name__}; call it: {value.__name__}(...), or pass "
-            f"{needed}."
-        )
+    kinds = _kinds(annotation)
+    checks = [check for kind in kinds if (check := _check_of(kind, single))]
+    if len(checks) < len(kinds):
+        return value  # one of the alternatives is not judged
+    for check in checks:
+        if check.fits(value):
+            return check.converted(name, value)
+    needed = " or ".join(check.needed for check in checks)
+    is_class = any(isinstance(kind, type) and kind is not type(None) for kind in kinds)
+    if is_class and inspect.isfunction(value):
+        called = f"{name} is the function {value.__name__}; call it: {value.__name__}(...), or"
+        raise ValueError(f"{called} pass {needed}.")
     raise ValueError(f"{name} is {shown(value)}; pass {needed}.")
-
-
-def numbers_of(annotation: Any) -> Numbers | None:
-    """Return the numbers that an annotation allows; ``None`` if it is not about numbers."""
-    return _extra(annotation, Numbers)
-
-
-def _extra(annotation: Any, kind: type) -> Any:
-    """Return what is ``Annotated`` to a type, of one kind."""
-    extras = typing.get_args(annotation)[1:] if typing.get_origin(annotation) is Annotated else ()
-    return next((extra for extra in extras if isinstance(extra, kind)), None)
-
-
-def checked_array(name: str, value: Any) -> np.ndarray:
-    """Return an array on the host; raise ``ValueError`` for what has no such form."""
-    with contextlib.suppress(TypeError, ValueError):  # of ragged lists, and of keys of JAX
-        if not isinstance(value, np.ma.MaskedArray):
-            return np.asarray(value)
-    raise ValueError(f"{name} is {shown(value)}; pass an array without a mask, or a list.")
-
-
-@functools.lru_cache(256)  # types may be made in a loop
-def field_annotations(fields: type) -> dict[str, Any]:
-    """Return the annotations of a NamedTuple's fields, with their extras."""
-    return _resolved(fields)
-
-
-def _resolved(annotated: Any) -> dict[str, Any]:
-    """Return annotations by name, without those whose names exist only for a type checker."""
-    # A file that was executed without being imported, such as a config, is not in sys.modules.
-    module = getattr(sys.modules.get(annotated.__module__), "__dict__", {})
-    found, names = {}, getattr(annotated, "__globals__", module)
-    for name, kind in annotated.__annotations__.items():
-        one = types.SimpleNamespace(__annotations__={name: kind})
-        with contextlib.suppress(NameError):
-            found |= typing.get_type_hints(one, names, include_extras=True)
-    return found
-
-
-_ARRAY_LIKE = typing.get_args(jax.typing.ArrayLike)
-_ANY_NUMBER = Numbers("a finite number")
-_ENTRIES = (Sequence, Iterable, tuple)
-_WORDS = {
-    str: "a text",
-    bytes: "bytes",
-    os.PathLike: "a path",
-    type: "a class",
-    int: "a whole number",
-    float: "a finite number",
-    bool: "True or False",
-    np.ndarray: "an array of numbers",
-    jax.Array: "an array of numbers",
-    jax.typing.ArrayLike: "an array of numbers",
-    Mapping: "a dict",
-    dict: "a dict",
-}
-
-
-def _alternatives(annotation: Any) -> tuple:
-    if typing.get_origin(annotation) not in (Union, types.UnionType):
-        return (annotation,)
-    kinds = typing.get_args(annotation)
-    if not set(_ARRAY_LIKE) <= set(kinds):
-        return kinds
-    # Python has flattened this union of eight into the one around it.
-    return (jax.typing.ArrayLike, *(kind for kind in kinds if kind not in _ARRAY_LIKE))
-
-
-def _is_known(kind: Any) -> bool:
-    """Return whether ``validated`` checks this kind of annotation."""
-    origin = typing.get_origin(kind)
-    if numbers_of(kind) is not None or _extra(kind, Arrays) is not None or _is_callable(kind):
-        return True
-    if origin in (Literal, type, *_ENTRIES) or kind in _WORDS or origin in _WORDS:
-        return True
-    ours = getattr(kind, "__module__", "").split(".")[0] == "fcojax"
-    opaque = kind in (Any, object) or (getattr(kind, "_is_protocol", False) and not ours)
-    return isinstance(kind, type) and not opaque
-
-
-def _is_callable(kind: Any) -> bool:
-    return kind is Callable or typing.get_origin(kind) is Callable
-
-
-def _allows(annotation: Any, value: Any, single: bool = True) -> bool:
-    """Whether a value fits an annotation; one that is not judged allows everything."""
-    return any(_is_one(value, kind, single) for kind in _alternatives(annotation))
-
-
-def _is_one(value: Any, kind: Any, single: bool) -> bool:
-    origin = typing.get_origin(kind)
-    if not _is_known(kind):
-        return True
-    if numbers := numbers_of(kind):
-        if not numbers.whole:
-            return _fits(value, numbers, single)
-        count = _as_count(value)
-        return count is not None and numbers.holds(count)
-    if origin is Literal:
-        return not hasattr(value, "dtype") and value in typing.get_args(kind)
-    if _is_callable(kind) or getattr(kind, "_is_protocol", False):
-        return callable(value)
-    if (origin or kind) in _ENTRIES:
-        return _has_entries(value, kind)
-    if kind is bool:
-        return isinstance(value, bool | np.bool_)
-    if kind is int:
-        return _as_count(value) is not None
-    if kind is float:
-        return _fits(value, _ANY_NUMBER, True)
-    if kind is jax.typing.ArrayLike and isinstance(value, list | int | float):
-        with contextlib.suppress(TypeError, ValueError):
-            return _is_array(np.asarray(value), Arrays(""))
-        return False  # ragged, or of keys
-    arrays = _extra(kind, Arrays)
-    if arrays is not None or kind in (jax.Array, np.ndarray, jax.typing.ArrayLike):
-        return _is_array(value, arrays or Arrays(""))
-    if (origin or kind) in (Mapping, dict) and isinstance(value, origin or kind):
-        keys, values = typing.get_args(kind) or (Any, Any)
-        return all(_allows(keys, key) and _allows(values, value[key]) for key in value)
-    return isinstance(value, origin or kind)
-
-
-def _has_entries(value: Any, kind: Any) -> bool:
-    """Whether a value has entries, in an order, each of them as the annotation says."""
-    origin, args = typing.get_origin(kind) or kind, typing.get_args(kind)
-    if isinstance(value, Tracer):
-        return value.ndim > 0
-    if isinstance(value, str | bytes | type) or not hasattr(value, "__iter__"):
-        return False
-    if isinstance(value, Mapping) or not hasattr(value, "__getitem__"):  # read once, in no order
-        return origin is Iterable
-    try:
-        entries = value.tolist() if getattr(value, "ndim", 0) == 1 else list(value)
-    except TypeError:  # an array without axes, a key
-        return False
-    fixed = origin is tuple and args and args[-1] is not ...
-    if fixed and len(entries) != len(args):
-        return False
-    kinds = args if fixed else args[:1] * len(entries)
-    return all(map(_allows, kinds, entries))
-
-
-def _is_array(value: Any, arrays: Arrays) -> bool:
-    """Whether this is an array with the dtype and shape that are wanted, or a pytree of them."""
-    if arrays.tree:
-        leaves, one = jax.tree.leaves(value), arrays._replace(tree=False)
-        numbers = (np.asarray(leaf) if isinstance(leaf, int | float) else leaf for leaf in leaves)
-        some = bool(leaves) or not (arrays.real or value is None)
-        return some and all(_is_array(leaf, one) for leaf in numbers)
-    if isinstance(value, np.ma.MaskedArray) or not hasattr(value, "dtype"):
-        return False
-    is_key = jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
-    real = jnp.issubdtype(value.dtype, jnp.floating)
-    whole = jnp.issubdtype(value.dtype, jnp.integer) or value.dtype == bool
-    fits = is_key if arrays.key else real or (whole and not arrays.real)
-    if not fits or arrays.ndim not in (None, len(value.shape)):
-        return False
-    unknown = not arrays.finite or isinstance(value, Tracer | jax.ShapeDtypeStruct)
-    return unknown or bool(np.isfinite(np.asarray(value, np.float64)).all())
-
-
-def _needed(kind: Any) -> str:
-    origin, args = typing.get_origin(kind), typing.get_args(kind)
-    if extra := numbers_of(kind) or _extra(kind, Arrays):
-        return extra.needed
-    if origin is Literal:
-        return "one of " + ", ".join(map(repr, args))
-    if _is_callable(kind) or getattr(kind, "_is_protocol", False):
-        return "a function"
-    if (origin or kind) in _ENTRIES:
-        fixed = origin is tuple and args[-1] is not ...
-        each = [_needed(one) for one in _alternatives(args[0]) if _is_known(one)] if args else []
-        listed = f"{len(args)} entries" if fixed else "a list"
-        return listed + (f", each {' or '.join(each)}" if each else "")
-    if word := _WORDS.get(kind) or _WORDS.get(origin):
-        return word
-    article = "an" if kind.__name__[0] in "AEIOU" else "a"
-    example = getattr(kind, "example", None)
-    return f"{article} {kind.__name__}" + (f", as in {example}" if example else "")
-
-
-def _as_count(value: Any) -> int | None:
-    """A whole number as a Python integer, also of numpy's; ``None`` for anything else."""
-    try:
-        return None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        return None
 
 
 def at_most(name: str, value: Any, largest: Any, because: str = "", otherwise: str = "") -> Any:
@@ -327,24 +143,195 @@ def at_most(name: str, value: Any, largest: Any, because: str = "", otherwise: s
     return value
 
 
-def _fits(value: Any, numbers: Numbers, single: bool) -> bool:
+def numbers_of(annotation: Any) -> Numbers | None:
+    """Return the numbers that an annotation allows; ``None`` if it is not about numbers."""
+    extras = typing.get_args(annotation)[1:] if typing.get_origin(annotation) is Annotated else ()
+    return next((extra for extra in extras if isinstance(extra, Numbers)), None)
+
+
+def checked_array(name: str, value: Any) -> np.ndarray:
+    """Return an array on the host; raise ``ValueError`` for what has no such form."""
+    with contextlib.suppress(TypeError, ValueError):  # of ragged lists, and of keys of JAX
+        if not isinstance(value, np.ma.MaskedArray):
+            return np.asarray(value)
+    raise ValueError(f"{name} is {shown(value)}; pass an array without a mask, or a list.")
+
+
+def _resolved(annotated: Any) -> dict[str, Any]:
+    """Return annotations by name, without those whose names exist only for a type checker."""
+    # A file that was executed without being imported, such as a config, is not in sys.modules.
+    module = getattr(sys.modules.get(annotated.__module__), "__dict__", {})
+    found, names = {}, getattr(annotated, "__globals__", module)
+    for name, kind in annotated.__annotations__.items():
+        one = types.SimpleNamespace(__annotations__={name: kind})
+        with contextlib.suppress(NameError):
+            found |= typing.get_type_hints(one, names, include_extras=True)
+    return found
+
+
+# Annotations of a NamedTuple's fields; the cache is bounded, as types may be made in a loop.
+field_annotations = functools.lru_cache(256)(_resolved)
+
+
+class _Check(NamedTuple):
+    """The values of an annotation without alternatives: in words, and whether a value is one."""
+
+    needed: str
+    fits: Callable[[Any], bool]
+    converted: Callable[[str, Any], Any] = lambda name, value: value
+
+
+def _kinds(annotation: Any) -> list:
+    """Return the alternatives of an annotation, ``None`` last."""
+    if typing.get_origin(annotation) not in (Union, types.UnionType):
+        return [annotation]
+    kinds, arrays = list(typing.get_args(annotation)), typing.get_args(jax.typing.ArrayLike)
+    if set(arrays) <= set(kinds):
+        # Python has flattened this union of eight into the one around it.
+        kinds = [jax.typing.ArrayLike, *(kind for kind in kinds if kind not in arrays)]
+    return sorted(kinds, key=lambda kind: kind is type(None))
+
+
+def _check_of(kind: Any, single: bool = True) -> _Check | None:
+    """Return the check of an annotation without alternatives; ``None`` if it is not judged."""
+    origin, args = typing.get_origin(kind) or kind, typing.get_args(kind)
+    if origin is Annotated:
+        extras = (extra for extra in args[1:] if isinstance(extra, Numbers | Arrays))
+        return next((_check_of_extra(extra, single) for extra in extras), None)
+    if origin is Literal:
+        words = "one of " + ", ".join(map(repr, args))
+        return _Check(words, lambda value: not hasattr(value, "dtype") and value in args)
+    if origin in (Sequence, Iterable, tuple):
+        return _check_of_entries(origin, args)
+    if origin in (Mapping, dict):
+        return _Check("a dict", lambda value: isinstance(value, origin) and _has(value, *args))
+    if kind in _CHECKS:
+        return _CHECKS[kind]
+    is_protocol = isinstance(kind, type) and getattr(kind, "_is_protocol", False)
+    if origin is Callable or (is_protocol and kind.__module__.startswith("fcojax.")):
+        return _Check("a function", callable)
+    if origin in _WORDS:
+        return _Check(_WORDS[origin], lambda value: isinstance(value, origin))
+    if is_protocol or not isinstance(kind, type) or kind in (Any, object):
+        return None
+    article, example = "an" if kind.__name__[0] in "AEIOU" else "a", getattr(kind, "example", "")
+    words = f"{article} {kind.__name__}" + (f", as in {example}" if example else "")
+    return _Check(words, lambda value: isinstance(value, kind))
+
+
+def _check_of_extra(wanted: Numbers | Arrays, single: bool = True) -> _Check:
+    if isinstance(wanted, Arrays):
+        return _Check(wanted.needed, lambda value: _is_array(value, wanted))
+    if not wanted.whole:
+        return _Check(wanted.needed, lambda value: _is_number(value, wanted, single))
+    return _Check(
+        wanted.needed,
+        lambda value: _is_whole(value) and bool(wanted.holds(operator.index(value))),
+        lambda name, value: at_most(name, operator.index(value), wanted.largest),
+    )
+
+
+def _allows(annotation: Any, value: Any) -> bool:
+    """Whether a value fits an annotation; one that is not judged allows everything."""
+    checks = map(_check_of, _kinds(annotation))
+    return any(check is None or check.fits(value) for check in checks)
+
+
+def _has(value: Mapping, keys: Any = Any, values: Any = Any) -> bool:
+    return all(_allows(keys, key) and _allows(values, value[key]) for key in value)
+
+
+def _check_of_entries(origin: Any, args: tuple) -> _Check:
+    """Return the check of a list or a tuple, and of each of its entries."""
+    fixed = origin is tuple and args[-1:] not in ((), (...,))
+    checks = [check for kind in args[:1] for check in map(_check_of, _kinds(kind)) if check]
+    each = " or ".join(check.needed for check in checks)
+    listed = (f"{len(args)} entries" if fixed else "a list") + (each and f", each {each}")
+
+    def fits(value):
+        if isinstance(value, Tracer):
+            return value.ndim > 0
+        if isinstance(value, str | bytes | type) or not hasattr(value, "__iter__"):
+            return False
+        if isinstance(value, Mapping) or not hasattr(value, "__getitem__"):
+            return origin is Iterable  # read once, in no order
+        try:
+            entries = value.tolist() if getattr(value, "ndim", 0) == 1 else list(value)
+        except TypeError:  # an array without axes, a key
+            return False
+        kinds = args if fixed else args[:1] * len(entries)
+        return len(kinds) in (0, len(entries)) and all(map(_allows, kinds, entries))
+
+    def converted(name, value):
+        return tuple(value) if origin is tuple and not isinstance(value, tuple) else value
+
+    return _Check(listed, fits, converted)
+
+
+_ANY = Arrays("an array of numbers")
+
+
+def _is_array(value: Any, wanted: Arrays) -> bool:
+    """Whether this is an array with the dtype and shape that are wanted, or a pytree of them."""
+    if wanted.tree:
+        leaves, one = jax.tree.leaves(value), wanted._replace(tree=False)
+        some = bool(leaves) or not (wanted.real or value is None)
+        numbers = (np.asarray(leaf) if isinstance(leaf, int | float) else leaf for leaf in leaves)
+        return some and all(_is_array(leaf, one) for leaf in numbers)
+    if isinstance(value, np.ma.MaskedArray) or not hasattr(value, "dtype"):
+        return False
+    real = jnp.issubdtype(value.dtype, jnp.floating) or (_is_real(value.dtype) and not wanted.real)
+    fits = jnp.issubdtype(value.dtype, jax.dtypes.prng_key) if wanted.key else real
+    if not fits or wanted.ndim not in (None, len(value.shape)):
+        return False
+    unknown = not wanted.finite or isinstance(value, Tracer | jax.ShapeDtypeStruct)
+    return unknown or bool(np.isfinite(np.asarray(value, np.float64)).all())
+
+
+def _is_array_like(value: Any) -> bool:
+    with contextlib.suppress(TypeError, ValueError):  # ragged, or of keys
+        given = np.asarray(value) if isinstance(value, list | int | float) else value
+        return _is_array(given, _ANY)
+    return False
+
+
+def _is_real(dtype: Any) -> bool:
+    return any(jnp.issubdtype(dtype, k) for k in (bool, jnp.integer, jnp.floating))
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether this is a whole number, also of numpy's, and no truth value."""
+    with contextlib.suppress(TypeError):
+        return not isinstance(value, bool) and operator.index(value) is not None
+    return False
+
+
+def _is_number(value: Any, numbers: Numbers, single: bool) -> bool:
     """Whether these are finite numbers, in the precision in use, and in the range."""
     if isinstance(value, Tracer | jax.ShapeDtypeStruct):
         return not (single and value.shape)
-    if isinstance(value, np.ma.MaskedArray):
-        return False
     try:
         given = np.asarray(value)
-        real = given.dtype == bool or jnp.issubdtype(given.dtype, jnp.number)
-        if not real or given.dtype.kind == "c" or isinstance(value, str | bytes):
-            return False
-        if single and given.ndim:
+        if isinstance(value, np.ma.MaskedArray) or not _is_real(given.dtype):
             return False
         exact = given.astype(np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError):  # ragged
         return False
     # As it will be used: 1e-50 is zero in float32 and 1e50 infinite.
     with np.errstate(over="ignore", under="ignore"):
         used = exact.astype(jnp.result_type(float))
     vanished = (used == 0) & (exact != 0)
-    return bool((np.isfinite(used) & numbers.holds(used) & ~vanished).all())
+    fits = np.isfinite(used) & numbers.holds(used) & ~vanished
+    return bool(fits.all()) and not (single and given.ndim)
+
+
+_CHECKS = {
+    type(None): _Check("None", lambda value: value is None),
+    bool: _Check("True or False", lambda value: isinstance(value, bool | np.bool_)),
+    int: _Check("a whole number", _is_whole),
+    float: _check_of_extra(Numbers("a finite number")),
+    np.ndarray: _check_of_extra(_ANY),
+    jax.Array: _check_of_extra(_ANY),
+    jax.typing.ArrayLike: _Check(_ANY.needed, _is_array_like),
+}
+_WORDS = {str: "a text", bytes: "bytes", os.PathLike: "a path", type: "a class"}

@@ -18,6 +18,7 @@ from fcojax.algorithms.work import Work
 from fcojax.arguments import (
     at_most,
     checked_value,
+    factory,
     field_annotations,
     numbers_of,
     shown,
@@ -52,8 +53,7 @@ from fcojax.engine.client_loop import Rows, local_handle, through_codec
 from fcojax.engine.compaction import take_points
 from fcojax.engine.debugging import find_first_nonfinite
 from fcojax.engine.first_uploads import kept_for, require_fitting
-from fcojax.engine.grid import num_points, take
-from fcojax.engine.hparams import as_arrays, at_round, is_schedule, number
+from fcojax.engine.hparams import as_arrays, at_round, is_schedule, num_points, number, take
 from fcojax.engine.limits import allowance_of, require_unlimited
 
 # Optimality.
@@ -62,8 +62,9 @@ from fcojax.engine.padding import sizes_matter
 
 # Participation.
 from fcojax.engine.participation.availability import Cyclic, Markov
+from fcojax.engine.participation.base import Everyone
 from fcojax.engine.participation.recorded import Trace
-from fcojax.engine.participation.samplers import CoinFlips, Dropout, Everyone, UniformCohort
+from fcojax.engine.participation.samplers import CoinFlips, Dropout, UniformCohort
 from fcojax.engine.plan import Program, as_plan
 from fcojax.engine.randomness import (
     AGGREGATE,
@@ -86,8 +87,7 @@ from fcojax.engine.validation import (
     require_hparams,
     require_run,
 )
-from fcojax.factories import factory, memoised
-from fcojax.memo import jit_per
+from fcojax.memo import jit_per, memoised
 
 # Problems and geometry.
 from fcojax.problems import memory

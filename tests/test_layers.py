@@ -14,7 +14,7 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
-GROUND = ("types", "tree", "arguments", "factories", "memo", "xla", "shuffle")
+GROUND = ("types", "tree", "memo", "arguments", "xla", "shuffle")
 PAPER = ("transforms", "problems", "algorithms")
 LOOP = ("engine", "grid", "devices")
 SEAM = ("extend",)
@@ -48,7 +48,7 @@ SOURCES = {
 # The package itself, its command, and the launcher's public names may import everything.
 ENTRANCES = {"", "__main__"}
 # Packages of the core that the launcher, configs and benchmarks never import.
-PRIVATE = ("engine", "xla", "memo", "factories", "arguments", "shuffle")
+PRIVATE = ("engine", "xla", "memo", "arguments", "shuffle")
 # Exceptions, by package.
 ALLOWED_UNTIL_PORTED = {
     "experiments": """

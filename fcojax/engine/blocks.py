@@ -16,7 +16,7 @@ import numpy as np
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm
 from fcojax.engine.compaction import halved, join_points, padded, take_points, take_seeds
-from fcojax.engine.grid import num_points, take
+from fcojax.engine.hparams import num_points, take
 from fcojax.engine.placement.chunk_size import device_memory, sized
 from fcojax.engine.placement.mesh import client_mesh, decomposes_on_a_cpu, shard_clients, spread
 from fcojax.engine.plan import Plan, Program

@@ -27,7 +27,7 @@ from fcojax.engine.aggregation import (
 )
 from fcojax.engine.aggregator import Codec, split
 from fcojax.engine.nonfinite import guarded
-from fcojax.engine.participation.samplers import Draw
+from fcojax.engine.participation.base import Draw
 from fcojax.engine.plan import Plan
 from fcojax.engine.randomness import BATCHES, CLIENT, ENCODE, SHARED, purpose_key
 from fcojax.problems.clients import ClientData

@@ -5,7 +5,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from fcojax.arguments import shown, validated
@@ -137,16 +136,6 @@ def _as_number(value: Any) -> float:
         return float(value) if alone else float("nan")
     except (TypeError, ValueError):
         return float("nan")
-
-
-def num_points(grid: PyTree) -> int:
-    """Return the number of points of a grid."""
-    return jax.tree.leaves(grid)[0].shape[0]
-
-
-def take(grid: PyTree, points: Any) -> PyTree:
-    """Return one point of a grid for an index, or a grid for a slice or several indices."""
-    return jax.tree.map(lambda column: column[points], grid)
 
 
 def _as_lists(values: dict[str, Any]) -> dict[str, list]:

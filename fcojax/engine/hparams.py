@@ -1,4 +1,4 @@
-"""Hyperparameters: named tuples of numbers, schedules over rounds, and extended types."""
+"""Hyperparameters: named tuples of numbers, schedules over rounds, grids, and extended types."""
 
 import typing
 from collections.abc import Callable
@@ -155,6 +155,16 @@ def as_arrays(hparams: PyTree) -> PyTree:
 def _is_real(default: Any) -> bool:
     """Return whether a default consists of floats."""
     return jnp.issubdtype(getattr(default, "dtype", type(default)), jnp.floating)
+
+
+def num_points(grid: PyTree) -> int:
+    """Return the number of points of a grid."""
+    return jax.tree.leaves(grid)[0].shape[0]
+
+
+def take(grid: PyTree, points: Any) -> PyTree:
+    """Return one point of a grid for an index, or a grid for a slice or several indices."""
+    return jax.tree.map(lambda column: column[points], grid)
 
 
 def number(hparams: Any, given: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 from jax.core import Tracer
 
 from fcojax.engine.aggregator import Allowance
-from fcojax.engine.grid import num_points, take
+from fcojax.engine.hparams import num_points, take
 from fcojax.engine.plan import Plan
 from fcojax.engine.state import Status, is_sweep
 from fcojax.problems.clients import ClientData

@@ -7,7 +7,7 @@ from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.arguments import checked_value, field_annotations, shown
 from fcojax.engine.aggregator import MEAN, Aggregator, Codec
-from fcojax.engine.participation.samplers import Everyone, Sampler
+from fcojax.engine.participation.base import Everyone, Sampler
 from fcojax.engine.state import Observe
 from fcojax.types import Count
 

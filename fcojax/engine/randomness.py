@@ -9,7 +9,7 @@ import zlib
 import jax
 import jax.numpy as jnp
 
-from fcojax.engine.participation.samplers import Draw, Sampler
+from fcojax.engine.participation.base import Draw, Sampler
 from fcojax.engine.plan import Plan
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, PyTree

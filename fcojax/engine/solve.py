@@ -12,11 +12,10 @@ from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.arguments import shown, validated
 from fcojax.engine import compaction
-from fcojax.engine.grid import num_points, take
-from fcojax.engine.hparams import as_arrays
+from fcojax.engine.hparams import as_arrays, num_points, take
 from fcojax.engine.limits import limit_of, within
 from fcojax.engine.optimality import VIOLATION
-from fcojax.engine.participation.samplers import Everyone
+from fcojax.engine.participation.base import Everyone
 from fcojax.engine.plan import Plan, Program, as_plan
 from fcojax.engine.randomness import COHORT
 from fcojax.engine.state import Observe, State, Status, is_sweep

@@ -22,8 +22,8 @@ from fcojax.engine.client_loop import RoundContext, Rows
 from fcojax.engine.first_uploads import first_uploads
 from fcojax.engine.hparams import as_arrays, at_round
 from fcojax.engine.limits import limit_of, require_within
+from fcojax.engine.placement.auto_axes import with_auto_axes
 from fcojax.engine.placement.chunk_size import with_chunk_size
-from fcojax.engine.placement.mesh import with_auto_axes
 from fcojax.engine.plan import Plan, Program, as_plan
 from fcojax.engine.randomness import folded_by
 from fcojax.engine.round import one_round, reduced_over_rounds

@@ -6,8 +6,7 @@ import jax.numpy as jnp
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.arguments import checked_value
-from fcojax.engine.grid import num_points, take
-from fcojax.engine.hparams import as_arrays
+from fcojax.engine.hparams import as_arrays, num_points, take
 from fcojax.engine.limits import limit_of, within
 from fcojax.engine.placement.chunk_size import sized
 from fcojax.engine.plan import Plan, Program, as_plan

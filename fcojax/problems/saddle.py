@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.arguments import validated
-from fcojax.factories import factory
+from fcojax.arguments import factory, validated
 from fcojax.problems.clients import from_stacked
 from fcojax.problems.losses import Loss
 from fcojax.problems.problem import Problem

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
-from fcojax.arguments import shown
 from fcojax.types import Params, PyTree, Scalar
 
 
@@ -101,14 +100,16 @@ def strength(number: Scalar, leaf: jax.Array) -> jax.Array:
     """Return a step, scale or radius in the dtype of ``leaf``; 0 for a negative one."""
     if np.ndim(number):
         # Sorts and sums over entries would accept an array and return wrong results.
-        raise ValueError(f"a step or scale is {shown(number)}; pass a number of at least 0.")
+        raise ValueError(
+            f"a step or scale has shape {np.shape(number)}; pass a number of at least 0."
+        )
     return not_negative(number, leaf)
 
 
 def not_negative(number: Scalar | jax.Array, leaf: jax.Array) -> jax.Array:
     """Return numbers in the dtype of ``leaf``: 0 for a negative traced one; others are refused."""
     if not isinstance(number, jax.Array) and not np.all(np.asarray(number, float) >= 0):
-        raise ValueError(f"a step or scale is {shown(number)}; pass a number of at least 0.")
+        raise ValueError(f"a step or scale is {np.min(number)}; pass a number of at least 0.")
     number = jnp.asarray(number, jnp.result_type(leaf, float))  # no integers
     return jnp.where(number < 0, jnp.zeros_like(number), number)  # maximum has derivative 1/2 at 0
 

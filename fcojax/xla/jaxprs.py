@@ -76,7 +76,7 @@ def largest_result(function: Callable, *args: Any) -> int:
       >>> largest_result(lambda x: jnp.sum(jnp.outer(x, x)), jnp.zeros(10, jnp.float32))
       400
     """
-    return _largest(jax.make_jaxpr(function)(*args).jaxpr)
+    return max(_sizes(function, *args), default=0)
 
 
 def bytes_of_results(function: Callable, *args: Any) -> int:
@@ -91,7 +91,7 @@ def bytes_of_results(function: Callable, *args: Any) -> int:
       >>> bytes_of_results(lambda x: jnp.sum(2 * x), jnp.zeros(10, jnp.float32))
       44
     """
-    return _bytes(jax.make_jaxpr(function)(*args).jaxpr)
+    return sum(_sizes(function, *args))
 
 
 def num_equations(function: Callable, *args: Any) -> int:
@@ -133,20 +133,11 @@ def depend_on_first(function: Callable, first: Any, *others: Any) -> list[bool]:
     return found
 
 
-def _largest(program: Any) -> int:
-    inside = [_largest(inner) for equation in program.eqns for inner in inner_programs(equation)]
-    return max(_sizes(program) + inside, default=0)
-
-
-def _bytes(program: Any) -> int:
-    inside = [_bytes(inner) for equation in program.eqns for inner in inner_programs(equation)]
-    return sum(_sizes(program) + inside)
-
-
-def _sizes(program: Any) -> list[int]:
+def _sizes(function: Callable, *args: Any) -> list[int]:
+    """Return the bytes of each array that a function computes, counting loop bodies once."""
     return [
         math.prod(result.aval.shape) * result.aval.dtype.itemsize
-        for equation in program.eqns
+        for equation in equations(jax.make_jaxpr(function)(*args).jaxpr)
         for result in equation.outvars
     ]
 

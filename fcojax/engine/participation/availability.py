@@ -12,10 +12,9 @@ import jax.numpy as jnp
 
 from fcojax import shuffle
 from fcojax.arguments import at_most, validated
+from fcojax.engine.participation.base import Draw, Sampler
 from fcojax.engine.participation.samplers import (
     CHAINS,
-    Draw,
-    Sampler,
     first_present,
     places_for,
     require_at_most,

@@ -13,7 +13,8 @@ import numpy as np
 
 from fcojax import shuffle
 from fcojax.arguments import shown, validated
-from fcojax.engine.participation.samplers import Draw, Sampler, first_present
+from fcojax.engine.participation.base import Draw, Sampler
+from fcojax.engine.participation.samplers import first_present
 from fcojax.types import Array, Count, Key
 
 

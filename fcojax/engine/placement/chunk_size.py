@@ -15,8 +15,8 @@ from fcojax.arguments import validated
 from fcojax.engine import padding
 from fcojax.engine.aggregator import SUM
 from fcojax.engine.first_uploads import first_uploads, one_update
-from fcojax.engine.grid import num_points as points_of
 from fcojax.engine.hparams import as_arrays, at_round
+from fcojax.engine.hparams import num_points as points_of
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.state import State, is_sweep, with_repeats
 from fcojax.engine.validation import require_parts

@@ -14,7 +14,7 @@ import numpy as np
 from jax.core import Tracer
 
 from fcojax import tree
-from fcojax.factories import factory
+from fcojax.arguments import factory
 from fcojax.transforms.calculus.predicates import PathPredicate, split_leaves
 from fcojax.transforms.constraints.indicator import indicator, largest
 from fcojax.transforms.penalty import Penalty, steps_like

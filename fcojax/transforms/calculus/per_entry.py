@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
-from fcojax.arguments import validated
-from fcojax.factories import factory
+from fcojax.arguments import factory, validated
 from fcojax.transforms.calculus.compose import is_concrete
 from fcojax.transforms.constraints.indicator import largest
 from fcojax.transforms.penalty import Penalty, steps_like

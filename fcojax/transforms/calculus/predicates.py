@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fcojax.factories import factory
+from fcojax.arguments import factory
 from fcojax.types import PyTree
 
 PathPredicate = Callable[[tuple, jax.Array], bool]

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
-from fcojax.factories import factory
+from fcojax.arguments import factory
 from fcojax.transforms.blocks import along_axis, block_means, block_numbers, differences
 from fcojax.transforms.constraints.indicator import indicator, largest
 from fcojax.transforms.penalty import Penalty

@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from optax import projections
 
 from fcojax import tree
-from fcojax.factories import factory
+from fcojax.arguments import factory
 from fcojax.transforms.constraints.indicator import indicator, largest
 from fcojax.transforms.penalty import Penalty, strength
 from fcojax.transforms.secular import ball_prox, floats_with_steps

@@ -5,7 +5,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from fcojax.factories import factory
+from fcojax.arguments import factory
 from fcojax.transforms.manifolds.manifold import Manifold, projected_normal
 from fcojax.transforms.manifolds.polar import matmul, polar, polar_differential
 from fcojax.transforms.manifolds.stiefel import geodesic, log_by_halving

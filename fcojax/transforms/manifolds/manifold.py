@@ -10,8 +10,7 @@ from typing import NamedTuple
 import jax
 
 from fcojax import tree
-from fcojax.arguments import checked_value, validated
-from fcojax.factories import factory
+from fcojax.arguments import checked_value, factory, validated
 from fcojax.transforms.shapes import require_same_shapes
 from fcojax.types import Array, Key, Params, PyTree
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.factories import factory
+from fcojax.arguments import factory
 from fcojax.transforms.manifolds.manifold import Manifold, projected_normal
 from fcojax.transforms.singular_values import require_matrix
 from fcojax.types import Array

@@ -10,7 +10,7 @@ import numpy as np
 from jax.core import Tracer
 
 from fcojax import tree
-from fcojax.factories import factory
+from fcojax.arguments import factory
 from fcojax.transforms.manifolds.manifold import Manifold, projected_normal
 from fcojax.transforms.manifolds.polar import Method, matmul, polar, special_polar
 from fcojax.transforms.singular_values import require_matrix

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax
 
 from fcojax import tree
-from fcojax.factories import factory
+from fcojax.arguments import factory
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import Params, Scalar
 

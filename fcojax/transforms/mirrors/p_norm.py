@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.factories import factory
+from fcojax.arguments import factory
 from fcojax.transforms.mirrors.mirror import Mirror
 from fcojax.transforms.penalties.l1 import l1
 from fcojax.types import Numbers, Params

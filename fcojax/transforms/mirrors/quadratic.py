@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
-from fcojax.factories import factory
+from fcojax.arguments import factory
 from fcojax.transforms.calculus.compose import is_concrete
 from fcojax.transforms.calculus.per_entry import prox_per_entry
 from fcojax.transforms.mirrors.mirror import Mirror

@@ -1,6 +1,6 @@
 """Two mirrors on disjoint leaves."""
 
-from fcojax.factories import factory
+from fcojax.arguments import factory
 from fcojax.transforms.calculus.predicates import PathPredicate, split_leaves
 from fcojax.transforms.mirrors.mirror import Mirror
 from fcojax.transforms.penalty import Penalty

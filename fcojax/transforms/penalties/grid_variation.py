@@ -15,7 +15,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from fcojax import tree
-from fcojax.factories import factory
+from fcojax.arguments import factory
 from fcojax.transforms.penalty import Penalty, times_scale, weight
 from fcojax.types import Array, Count
 

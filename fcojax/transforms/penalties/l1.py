@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.factories import factory
+from fcojax.memo import memoised
 from fcojax.transforms.penalty import Penalty, entrywise, strength, times_scale
 from fcojax.types import Array, PyTree, Scalar
 
 
-@factory
+@memoised
 def zero() -> Penalty:
     """Return the zero penalty, whose prox is the identity.
 
@@ -33,7 +33,7 @@ def zero() -> Penalty:
     return Penalty(value, prox, separable=True, subdiff_distance=subdiff_distance)
 
 
-@factory
+@memoised
 def l1() -> Penalty:
     r"""Return the l1 norm, :math:`\psi(x) = \lambda \sum_i |x_i|`; ``scale`` is lambda.
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.factories import factory
+from fcojax.arguments import factory
 from fcojax.transforms.penalties.l1 import soft_threshold
 from fcojax.transforms.penalty import Penalty, entrywise, strength
 from fcojax.transforms.shapes import flattened

@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.arguments import checked_array, shown
-from fcojax.factories import factory
+from fcojax.arguments import checked_array, factory, shown
 from fcojax.transforms.bisection import least_scale
 from fcojax.transforms.constraints.indicator import largest
 from fcojax.transforms.penalties.l1 import l1_norm, soft_threshold

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.factories import factory
+from fcojax.arguments import factory
 from fcojax.transforms.penalty import Penalty, entrywise, times_scale
 from fcojax.transforms.subdifferentials import distance_to_intervals
 from fcojax.types import Numbers

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
-from fcojax.factories import factory
+from fcojax.arguments import factory
 from fcojax.transforms.calculus.moreau import moreau_envelope
 from fcojax.transforms.constraints.indicator import largest
 from fcojax.transforms.penalties.l1 import l1, soft_threshold

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
-from fcojax.factories import factory
+from fcojax.arguments import factory
 from fcojax.transforms.constraints.monotone import isotonic, monotone
 from fcojax.transforms.penalty import Penalty, strength, times_scale, weight
 from fcojax.transforms.shapes import flattened

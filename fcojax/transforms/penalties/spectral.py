@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.factories import factory
+from fcojax.arguments import factory
 from fcojax.transforms.constraints.indicator import indicator, largest
 from fcojax.transforms.penalties.l1 import soft_threshold
 from fcojax.transforms.penalty import Penalty, strength, times_scale, weight

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.factories import factory
+from fcojax.arguments import factory
 from fcojax.transforms.bisection import least_scale
 from fcojax.transforms.blocks import along_axis, block_means, block_numbers, differences
 from fcojax.transforms.penalties.l1 import l1_norm, soft_threshold

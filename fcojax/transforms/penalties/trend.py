@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
-from fcojax.factories import factory
+from fcojax.arguments import factory
 from fcojax.transforms.constraints.indicator import largest
 from fcojax.transforms.penalties.l1 import l1_norm
 from fcojax.transforms.penalty import Penalty, times_scale, weight
