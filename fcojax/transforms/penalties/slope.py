@@ -6,6 +6,7 @@ import numpy as np
 
 from fcojax import tree
 from fcojax.arguments import factory
+from fcojax.transforms.blocks import block_numbers
 from fcojax.transforms.constraints.monotone import isotonic, monotone
 from fcojax.transforms.penalty import Penalty, strength, times_scale, weight
 from fcojax.transforms.shapes import flattened
@@ -65,7 +66,10 @@ def slope(weights: Array) -> Penalty:
         fixed = jax.lax.stop_gradient(size)
         lowered = jnp.where(shift > 0, size, fixed) - shift * w
         level = -monotone().prox(-lowered, 0.0, 0.0)
-        moved = jnp.where(level > 0, level, 0) + jnp.where(shift > 0, 0, size - fixed)
+        level = jnp.where(shift > 0, _unpooled(lowered, level), level)
+        # Entries of weight 0 do not shrink: at 0 their derivative is 1.
+        kept = (level > 0) | ((level == 0) & (w == 0) & (shift > 0))
+        moved = jnp.where(kept, level, 0) + jnp.where(shift > 0, 0, size - fixed)
         return unravel(sign * jnp.zeros_like(flat).at[order].set(moved))
 
     def scale_max(gradient):
@@ -83,3 +87,15 @@ def slope(weights: Array) -> Penalty:
         return tree.euclidean_norm(jnp.where(size == 0, jnp.maximum(rest, 0), rest))
 
     return Penalty(value, prox, scale_max, subdiff_distance=subdiff_distance)
+
+
+def _unpooled(values: Array, levels: Array) -> Array:
+    """Return the levels with every block of equal values replaced by these values.
+
+    Magnitudes that tie under equal weights are such a block. The derivative does not average over
+    it: each magnitude moves freely.
+    """
+    blocks = block_numbers(jnp.concatenate([jnp.ones(1, bool), levels[1:] != levels[:-1]]))
+    apart = jnp.abs(values - levels)
+    furthest = jax.ops.segment_max(apart, blocks, levels.size, indices_are_sorted=True)[blocks]
+    return jnp.where(furthest == 0, values, levels)

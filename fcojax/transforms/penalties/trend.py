@@ -114,27 +114,35 @@ def _denoised(flat: Array, differences: _Differences, bound: Array) -> Array:
     bound = jnp.minimum(
         bound, 1 + 2 * tree.max_abs(jax.lax.stop_gradient(_free(flat, differences)))
     )
-    fixed, level = jax.lax.stop_gradient(flat), jax.lax.stop_gradient(bound)
+    fixed = jax.lax.stop_gradient(flat)
     # With a bound of 0 the dual is 0 for every v: the derivative in v is the identity.
     inner = jnp.where(bound > 0, flat, fixed)
-    dual = _dual(inner, bound, differences, _sides(fixed, level, differences))
-    return unit * (inner - dual @ differences.matrix + jnp.where(bound > 0, 0, flat - fixed))
+    side = _sides(differences.matrix @ fixed, jax.lax.stop_gradient(bound), differences)
+    moved = inner - (bound * side) @ differences.matrix
+    # The second solution removes what the first leaves of the differences, for x and not for u.
+    for _ in range(2):
+        dual = _released(differences.matrix @ moved, side, differences)
+        moved = moved - dual @ differences.matrix
+    return unit * (moved + jnp.where(bound > 0, 0, flat - fixed))
 
 
-def _dual(flat: Array, bound: Array, differences: _Differences, side: Array) -> Array:
-    """Return u with active entries at bounds of the signs ``side``, and Dx = 0 for the rest."""
+def _released(target: Array, side: Array, differences: _Differences) -> Array:
+    """Return u, zero at active bounds, such that D D^T u is ``target`` at the other entries."""
     free = side == 0
-    matrix, gram = differences
+    gram = differences.gram
     gram = jnp.where(free[:, None] & free[None], gram, jnp.diag((~free).astype(gram.dtype)))
-    target = matrix @ (flat - (bound * side) @ matrix)
-    return bound * side + linalg.solve(gram, jnp.where(free, target, 0))
+    return linalg.solve(gram, jnp.where(free, target, 0))
 
 
-def _sides(flat: Array, bound: Array, differences: _Differences) -> Array:
-    """Return 1 or -1 where a bound of u is active, else 0."""
+def _sides(target: Array, bound: Array, differences: _Differences) -> Array:
+    """Return 1 or -1 where a bound of u is active, else 0; ``target`` is Dv."""
     matrix, gram = differences
-    target = matrix @ flat
-    epsilon = jnp.finfo(flat.dtype).eps
+    epsilon = jnp.finfo(target.dtype).eps
+    # With a bound of 0 the sides are those of the least bounds above it: every difference but 0 is
+    # then far beyond its bound, and D D^T u is at most the largest row sum of |D D^T|.
+    far = 1 + 2 * jnp.max(jnp.sum(jnp.abs(gram), axis=1))
+    target = jnp.where(bound > 0, target, far * jnp.sign(target))
+    bound = jnp.where(bound > 0, bound, 1)
     most = 100 + 10 * target.size
 
     def sides(dual):
@@ -149,12 +157,14 @@ def _sides(flat: Array, bound: Array, differences: _Differences) -> Array:
         rest = jnp.max(jnp.where(side == 0, jnp.abs(gradient), 0))
         # A step that reaches the solution leaves a gradient of rounding errors.
         room = epsilon ** (2 / 3) * jnp.max(jnp.abs(target)) + 64 * epsilon * jnp.max(jnp.abs(dual))
-        way = _dual(flat, bound, differences, side) - dual
-        lengths = jnp.asarray(_LENGTHS, flat.dtype)
+        active = bound * side
+        way = active + _released(target - gram @ active, side, differences) - dual
+        lengths = jnp.asarray(_LENGTHS, target.dtype)
         moves = jnp.clip(dual[None] + lengths[:, None] * way[None], -bound, bound) - dual[None]
         gains = moves @ gradient + 0.5 * jnp.sum((moves @ matrix) ** 2, axis=1)
         return dual + moves[jnp.argmin(gains)], turn + 1, rest > room
 
-    start = jnp.clip(_free(flat, differences), -bound, bound), jnp.asarray(0), jnp.asarray(True)
+    start = jnp.clip(linalg.solve(gram, target), -bound, bound)
+    start = start, jnp.asarray(0), jnp.asarray(True)
     state = jax.lax.while_loop(lambda state: state[2] & (state[1] < most), step, start)
     return sides(state[0])[1]
