@@ -60,7 +60,8 @@ def ours(rounds: int, linear: bool, quick: bool) -> dict:
     if linear:
 
         def apply(params, x):
-            return x.reshape(len(x), -1) @ params["dense"]["kernel"] + params["dense"]["bias"]
+            layer = params["dense"]
+            return x.reshape(len(x), -1) @ layer["kernel"] + layer["bias"][None]
 
     def loss(params, rows):
         scores = jax.nn.log_softmax(apply(params, rows["x"]))

@@ -82,7 +82,7 @@ def test_images_of_the_binary_version_are_planes_of_three_colours(tmp_path):
 def test_the_cifar_setting_runs_at_a_small_size():
     small = ["--clients=4", "--cohort=2", "--test=40", "--rounds=4", "--eval_every=2"]
     *curve, last = json_lines("benchmarks.cifar10", *small)
-    assert [row["round"] for row in curve] == [2, 4] and last["data"].startswith("drawn images")
+    assert [row["round"] for row in curve] == [2, 4] and last["data"].startswith("random images")
     assert last["parameters"] == 1_626_442 and last["cohort"] == 2 and last["ms_per_round"] > 0
 
 

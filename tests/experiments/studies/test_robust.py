@@ -35,7 +35,7 @@ def of_whole_gradients(loss):
     def client_update(hparams, message, client, local, key):
         result = base.client_update(hparams, message, client, local, key)
         whole = tree.add(result.upload.change, client)
-        return result._replace(upload=result.upload._replace(slope=whole))
+        return result._replace(upload=result.upload._replace(change=whole))
 
     def server_update(hparams, server, mean, fraction, key):
         change = mean._replace(change=tree.sub(mean.change, server.control))
