@@ -173,8 +173,9 @@ class Local:
             clients; ``work`` bounds it. By default the client takes ``self.num_steps``.
 
         Returns:
-          The last carry. With ``emit`` also its outputs, with a leading axis as long as the most
-          steps that ``work`` allows, and zeros after the client's last step.
+          The last carry. With ``emit`` also its outputs, stacked along a leading axis whose length
+          is the largest number of steps that ``work`` allows, with zeros after the client's last
+          step.
         """
         max_steps = self.work.max_steps(self.max_size)
         taken = self.num_steps.astype(jnp.int32)

@@ -34,7 +34,7 @@ def product(hparams_type: type, **values: Sequence[float]) -> PyTree:
 
 
 def zipped(hparams_type: type, **values: Sequence[float]) -> PyTree:
-    """Return the grid of the first values of all fields, the second values of all fields, ....
+    """Return the grid whose point i has the i-th value of every field.
 
     Args:
       hparams_type: a type of hyperparameters.

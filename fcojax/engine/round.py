@@ -45,7 +45,7 @@ def one_round(
     dropped. A server step is skipped if its result is not finite or no client counts.
 
     Args:
-      context: what is constant in this round.
+      context: the constants of this round.
       server: the server's state.
       rows: the clients' states.
 
@@ -66,7 +66,7 @@ def one_round(
 
     one_client = client_function(context, message, slots.first_client)
     first = slots.row_indices[0], jax.tree.map(lambda leaf: leaf[0], rows)
-    # Shapes alone; nothing of this client is computed for them.
+    # Only shapes are read, so this client is not computed.
     shapes, _ = jax.eval_shape(one_client, *first)
     tally, rows = run_clients(context, one_client, shapes, slots, rows)
     # Only this and the weights in `_total_weights` cross devices. With a sum it is one mean upload:
@@ -99,7 +99,7 @@ def server_step(
     """Return the server's new state, and 1 if its step is refused because it is not finite.
 
     Args:
-      algorithm: the algorithm.
+      algorithm: its ``server_update`` computes the step.
       hparams: the hyperparameters of the round.
       server: the server's state.
       found: the result of the round.

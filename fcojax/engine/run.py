@@ -58,8 +58,9 @@ def run(
     """Run an algorithm; a pure function, so it can be vmapped, jitted and differentiated.
 
     Args:
-      algorithm: the algorithm.
-      hparams: its hyperparameters: a named tuple of numbers, or of ``fcojax.schedule`` of them.
+      algorithm: an ``Algorithm``, which a factory such as ``fed_avg(loss)`` returns.
+      hparams: its hyperparameters: a named tuple of numbers, or of schedules made by
+        ``fcojax.schedule``.
       params: the start point.
       data: the clients.
       key: PRNG key, the only source of randomness. Two runs with the same key use the same cohorts
@@ -73,8 +74,9 @@ def run(
         ``eval_every`` rounds.
       context: arrays that ``observe`` needs, such as a validation set.
       progress: ``(rounds, history)``, called on the host after every ``eval_every`` rounds with the
-        number of rounds so far and their entry of the history; a program of these rounds then
-        replaces the program of the whole run, with the same result. Not inside ``jit`` or ``vmap``.
+        number of rounds so far and the new entry of the history. The run then calls one program per
+        evaluation instead of one program for all rounds, with the same result. It cannot be used
+        inside ``jit`` or ``vmap``.
 
     Returns:
       The model after the last round, and the history as ``fcojax.advance`` returns it.

@@ -102,7 +102,7 @@ def solve(
     sweep that are solved are frozen; once half of the points are, only the others continue.
 
     Args:
-      algorithm: the algorithm.
+      algorithm: an ``Algorithm``, which a factory such as ``fed_avg(loss)`` returns.
       hparams: its hyperparameters; for a sweep a grid of them, with a leading axis of points.
       params: the start point.
       data: the clients.

@@ -64,15 +64,15 @@ def require_run(
 def require_parts(
     algorithm: Algorithm, plan: Plan, hparams: PyTree, data: ClientData, sweeping: bool = False
 ) -> None:
-    """Check as ``require_run`` does, without a key."""
+    """Raise ``ValueError`` as ``require_run`` does; callers without a key use this."""
     require_algorithm(algorithm)
     checked_value("data", data, ClientData)
     _require_cohort(algorithm, plan, data)
-    # They compress by themselves, or are exact only with the mean as sent.
+    # These algorithms compress by themselves, or are exact only with the plain mean.
     if algorithm.codecs == "none" and (plan.codec is not None or plan.aggregator is not MEAN):
         raise ValueError(
-            "the plan has a codec or an aggregator, but this algorithm needs the mean of uploads "
-            "as they were sent; pass neither, or another algorithm, such as fed_avg."
+            "the plan has a codec or an aggregator, but this algorithm needs the plain mean of "
+            "the uploads; pass neither, or another algorithm, such as fed_avg."
         )
     _require_work(plan, data)
     require_type(algorithm, hparams)
@@ -142,7 +142,7 @@ def _is_number(leaf: Any) -> bool:
 
 
 def require_init(init: Callable) -> Callable:
-    """Return a function that makes a start point from a key alone."""
+    """Return ``init``; raise ``ValueError`` unless it takes one argument, a key."""
     if not _accepts(init, 1):
         raise ValueError(
             f"params is {shown(init)}; pass a start point, or a function (key) -> params."

@@ -85,7 +85,7 @@ def from_trace(
 
     Args:
       trace: a matrix of truth values or of zeros and ones, [rounds, clients]; or for each round a
-        list of the available clients; or a file of either: ``.npy`` or ``.csv`` for a matrix,
+        list of the available clients; or a file with either: ``.npy`` or ``.csv`` for a matrix,
         ``.json`` for lists.
       cohort_size: number of available clients that take part; ``None`` for all of them.
 
