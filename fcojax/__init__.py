@@ -129,7 +129,7 @@ __all__ = [
 ]
 
 
-# Imported on first use: packages that build on the core, and functions of theirs.
+# Imported on first use: packages that build on the core, and some of their functions.
 _PACKAGES = (
     "attacks",
     "check",

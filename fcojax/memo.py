@@ -91,14 +91,14 @@ def jit_per(
 ) -> Callable[[Callable], Any]:
     """Return ``jax.jit`` with static first arguments, for the last few values of these.
 
-    At most twice as many programs are kept as values: data of another shape is another program.
+    At most twice as many programs are kept as values: data of another shape needs another program.
     Fewer are kept if the process runs out of memory mappings. A program that was dropped is
-    compiled again when it is next needed. ``trace``, ``lower`` and
-    ``eval_shape`` work as those of ``jax.jit``.
+    compiled again when it is next needed. ``trace``, ``lower`` and ``eval_shape`` work as the
+    methods of a function from ``jax.jit``.
 
     Args:
       num_static: number of leading arguments that are static.
-      kept: for how many values programs are kept; fewer if a program is large.
+      kept: number of values whose programs are kept; fewer if memory mappings run out.
       **options: options of ``jax.jit``; argument numbers count from the first that is not static.
 
     Example:

@@ -31,7 +31,7 @@ _THRESHOLDS = np.linspace(0.005, 0.995, 100)
 
 
 class Audit(NamedTuple):
-    """What an audit found; see ``audit``.
+    """The result of ``audit``.
 
     Attributes:
       lower: epsilon is at least this, with the given confidence.
@@ -69,13 +69,13 @@ def audit(
     """Return a lower bound of epsilon, from runs with one client and without it.
 
     The client sends the same large vector in every round in place of its own uploads, as privacy
-    must not depend on what is sent. Its neighbour is that of ``privacy.law``: the population in
-    which it never takes part, or the one in which it sends the opposite vector. An attacker sees
-    the server's state and the model after every round. A bound above ``promised`` shows an error in
-    the aggregator or its accounting; one below it proves nothing.
+    must not depend on its uploads. The neighbour follows ``privacy.law``: the population in which
+    it never takes part, or the one in which it sends the opposite vector. An attacker sees the
+    server's state and the model after every round. A bound above ``promised`` shows an error in the
+    aggregator or its accounting; a bound below it proves nothing.
 
     Args:
-      algorithm: the algorithm.
+      algorithm: the algorithm of the audited runs.
       hparams: its hyperparameters; or a grid of several points, all of which are released.
       params: the start point.
       data: the clients; a small population suffices.
@@ -176,11 +176,11 @@ def _with_fixed_upload(algorithm: Algorithm, client: int, key: Key, sign: float)
 
 
 class _Seen(NamedTuple):
-    """What an attacker sees of each run.
+    """The values of each run that an attacker sees.
 
     Attributes:
       states: the server's state after each round, of shape [runs, points, rounds, entries].
-      models: the same of the model.
+      models: the model after each round, of the same shape.
       history: entries of the history that are released, [runs, points * rounds] each.
     """
 

@@ -1,4 +1,4 @@
-"""Robust means in place of the weighted mean, which a few bad clients cannot move far.
+"""Robust means of uploads, which a few bad clients cannot move far.
 
 ``averaged`` makes an aggregator of a rule, for ``fcojax.Plan``.
 """

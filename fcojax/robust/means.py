@@ -102,8 +102,8 @@ def geometric_median(steps: Count = 3, smoothing: Positive = 1e-6) -> Rule:
 
     .. math:: z \leftarrow \sum_i b_i x_i / \sum_i b_i, \quad b_i = w_i / \max(\nu, |x_i - z|)
 
-    from the mean. Where all points lie within :math:`\nu` of the mean it is the mean, so choose
-    :math:`\nu` well below the distances between uploads.
+    starting at the mean. If all points lie within :math:`\nu` of the mean, the result is the mean,
+    so choose :math:`\nu` well below the distances between uploads.
 
     Args:
       steps: passes over the uploads, after the one for the mean.
@@ -137,7 +137,7 @@ def krum(share: Any) -> Rule:
     If several points have the same sum, it is their mean.
 
     Args:
-      share: weight that is not among the neighbours; below 1/2.
+      share: share of the weight that does not count as neighbours; below 1/2.
 
     Example:
       >>> points = jnp.array([[0.0], [1.0], [1.5], [90.0]])
@@ -146,8 +146,8 @@ def krum(share: Any) -> Rule:
 
     References:
       Blanchard, El Mhamdi, Guerraoui and Stainer, "Machine learning with adversaries: Byzantine
-      tolerant gradient descent", NeurIPS 2017. Of n equal weights they sum over
-      n - f - 2 neighbours, here it is n - f - 1, as a weight is not a number of neighbours.
+      tolerant gradient descent", NeurIPS 2017. With n equal weights the paper sums over n - f - 2
+      neighbours; here a share of the weight is cut off, which leaves n - f - 1.
     """
     _require_minority(share)
 
@@ -165,7 +165,8 @@ def multi_krum(share: Any) -> Rule:
     """Return the mean of the points with the best scores of ``krum``.
 
     Args:
-      share: part of the weight that is not among the neighbours, nor in the mean; below 1/2.
+      share: share of the weight that is left out, both of the neighbours and of the mean; below
+        1/2.
 
     Example:
       >>> points = jnp.array([[0.0], [1.0], [2.0], [90.0]])
@@ -193,7 +194,7 @@ def centred_clipping(radius: Any, steps: Count = 1) -> Rule:
 
     .. math:: v \leftarrow v + \sum_i w_i (x_i - v) \min(1, \tau / |x_i - v|)
 
-    In a run the centre is the result of the round before, and with one step a round is one sum.
+    With one step the centre is the result of the previous round, and a round is one sum.
 
     Args:
       radius: :math:`\tau`; infinity for the mean.
@@ -228,7 +229,7 @@ def centred_clipping(radius: Any, steps: Count = 1) -> Rule:
 
 
 def clip(vector: Any, radius: Any) -> tuple[Any, Array]:
-    """Return a vector, or a list of arrays, scaled down to a norm; and whether it was longer.
+    """Return a vector or a list of arrays, scaled down to a norm if longer, and whether it was.
 
     Args:
       vector: finite arrays, whose norm may overflow.

@@ -1,4 +1,4 @@
-r"""Penalties: a convex function that is not smooth, and its prox.
+r"""Penalties: a function that need not be smooth, and its prox.
 
 A penalty is two pure functions. Its strength is an argument and not a field, so that it is traced
 and can be swept; a factory fixes only functions and shapes. A negative Python or numpy number is
@@ -25,8 +25,8 @@ class Penalty(NamedTuple):
         ``1 + scale`` times the square root of the machine epsilon.
       prox: ``(v, step, scale) -> argmin_x step * psi(x; scale) + |x - v|^2 / 2``. An indicator
         projects at every step, zero included. The derivative of the prox is exact wherever it
-        exists, also at zeros and ties. At a kink it is one-sided: that of the side on which an
-        entry stays zero, or a constraint is inactive.
+        exists, also at zeros and ties. At a kink it is the one-sided derivative of the side on
+        which an entry stays zero, or a constraint is inactive.
       scale_max: ``(gradient at zero) -> the least scale at which zero minimises f + psi``, or
         ``None`` if there is no such number. For a psi that is zero on a subspace, pass the gradient
         at the minimiser of f there; at that scale this point minimises f + psi.
@@ -38,7 +38,7 @@ class Penalty(NamedTuple):
       subdiff_distance: ``(x, v, scale) -> the Euclidean distance of v from the subdifferential of
         psi at x`` (for a set, from its normal cone), or ``None`` if not implemented. If v is minus
         a gradient of f, it is zero exactly where x minimises f + psi. Zeros, ties and active
-        bounds of x have to be exact, as those of a prox are.
+        bounds of x have to be exact, as in the result of a prox.
       diagonal_prox: for a psi that is no sum over entries, the prox with a step t_i for each entry:
         ``(v, steps, scale)`` with steps like ``v``, or ``None`` if it has no known form.
 

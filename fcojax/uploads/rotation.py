@@ -89,7 +89,8 @@ def eden(bits: Literal[1, 2, 3, 4] = 2, scale: Scale = "unbiased") -> Compressor
     and 0.0096 for one to four bits. With the scale of least error,
     :math:`\langle Q, R x \rangle / |Q|_2^2`, it is contractive, with :math:`a = 0.364` times
     the squared ratio of the smallest to the largest level for every x, and 1 minus 0.36, 0.12,
-    0.035 and 0.0095 in high dimension. For less than a bit use ``compose(rand_k(share), eden(1))``.
+    0.035 and 0.0095 in high dimension. For less than one bit an entry use ``compose(rand_k(share),
+    eden(1))``.
 
     Args:
       bits: b, bits of each entry.

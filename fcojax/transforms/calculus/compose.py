@@ -124,7 +124,7 @@ def scaled(penalty: Penalty, factor: Positive) -> Penalty:
     .. math:: \mathrm{prox}_{t c \psi}(v) = \mathrm{prox}_{(tc) \psi}(v)
 
     This sets the relative strength of penalties on parts of a model that share one swept ``scale``.
-    An indicator is unchanged. ``scale_max`` is that of the gradient divided by c.
+    An indicator is unchanged. ``scale_max`` is the one of psi, for the gradient divided by c.
 
     Args:
       penalty: psi.

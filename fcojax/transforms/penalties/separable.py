@@ -111,8 +111,8 @@ def elastic_net(l1_fraction: Fraction) -> Penalty:
     .. math:: \mathrm{prox}(v) = \mathrm{soft}(v, t \lambda r) / (1 + 2 t \lambda (1 - r))
 
     For separate strengths :math:`\lambda_1, \lambda_2` pass :math:`\lambda = \lambda_1 +
-    \lambda_2` and :math:`r = \lambda_1 / \lambda`. ``scale_max`` is the largest entry of the
-    gradient over r, and ``None`` for r = 0.
+    \lambda_2` and :math:`r = \lambda_1 / \lambda`. ``scale_max`` is the largest absolute entry of
+    the gradient at zero over r; it is ``None`` for r = 0.
 
     Args:
       l1_fraction: r, from 0 to 1.
