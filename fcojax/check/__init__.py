@@ -1,4 +1,4 @@
-"""Laws that every algorithm obeys, checked on any: ``fcojax check my_module:my_algorithm``."""
+"""Laws that every algorithm obeys; ``fcojax check my_module:my_algorithm`` checks them."""
 
 from fcojax.check.compressors import compressor_laws
 from fcojax.check.facts import Facts, facts

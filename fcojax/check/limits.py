@@ -112,7 +112,8 @@ def _stable_hparams(subject: Subject, task: Task):
 
 @validated
 def limits(subject: Subject, *, num_rounds: Count = 6000) -> dict[str, Finding]:
-    """Return findings about the limit with everyone, half of the clients, and 30 % lost uploads.
+    """Return findings about the limit with all clients, with half of them, and with 30 % of uploads
+    lost.
 
     Args:
       subject: the algorithm, as ``subject_of`` makes it.

@@ -272,7 +272,7 @@ def _inverses(given: _Piece) -> float | None:
 
 
 def _cohort(given: _Piece) -> float:
-    """Members are distinct clients, as many places as size says, also when it is compiled."""
+    """Members are distinct clients, and there are size(M) places, compiled or not."""
     sampler, key, size = given.piece, jax.random.key(0), given.piece.size(_CLIENTS)
     sizes, draw = jnp.arange(1, _CLIENTS + 1), jax.jit(sampler.draw, static_argnums=2)
     for index in range(20):
@@ -291,7 +291,7 @@ def _cohort(given: _Piece) -> float:
 
 
 def _mean_size(given: _Piece) -> float:
-    """mean_size is how many take part on average, by which sums with noise are divided."""
+    """mean_size is the mean number of participants, by which noisy sums are divided."""
     sampler, sizes = given.piece, jnp.arange(1, _CLIENTS + 1)
 
     def present(index):
@@ -318,7 +318,7 @@ def _encoded(codec: Codec, payload: list, residual: PyTree) -> tuple[Any, Any]:
 
 
 def _form(given: _Piece) -> float:
-    """What is decoded has the form of the upload, and residuals keep theirs, compiled or not."""
+    """Decoded uploads and residuals keep their form, compiled or not."""
     codec = given.piece
     for dtype in (jnp.float32, jnp.float64):
         payload = [leaf.astype(dtype) for leaf in jax.tree.leaves(given.points[0])]

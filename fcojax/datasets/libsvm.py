@@ -36,7 +36,7 @@ def libsvm(
       sparse: whether ``x`` is ``SparseRows``; a dense array of more than 2 GiB is refused.
       num_features: number of columns of ``x``; pass it for a test file, whose last features may not
         occur.
-      classes: labels of the file in the order of the classes 0, 1, ...; by default those that
+      classes: labels of the file in the order of the classes 0, 1, ...; by default the labels that
         occur, sorted, so that -1 and +1 become 0 and 1.
       regression: whether targets are kept as numbers, not converted to classes.
 

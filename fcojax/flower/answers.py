@@ -79,7 +79,7 @@ def read(reply: Any, like: PyTree = ()) -> tuple[dict[str, np.ndarray], dict[str
 
 
 def filled(like: PyTree, arrays: dict[str, np.ndarray]) -> PyTree:
-    """Return a pytree of the form of another one with the arrays of an answer in it.
+    """Return a pytree with the structure of ``like`` and the arrays of an answer.
 
     Args:
       like: a pytree of arrays, or of their shapes.
@@ -136,7 +136,7 @@ class Judge:
 
         Args:
           kind: the kind of the messages.
-          most: how many.
+          most: the number of messages.
         """
         return sorted(
             site for (site, of), times in self._missed.items() if of == kind and times >= most

@@ -23,7 +23,7 @@ _DTYPES = {
 
 
 class Site(NamedTuple):
-    """What a site says of itself before the first round.
+    """The facts that a site states about itself before the first round.
 
     Attributes:
       name: its name.
@@ -41,7 +41,7 @@ def invitation(federation: Federation, run: str) -> bytes:
     """Return the message that asks sites to introduce themselves.
 
     Args:
-      federation: what is agreed on.
+      federation: the ``Federation`` that the server and all sites build from the same code.
       run: a name of the run.
 
     Example:
@@ -60,10 +60,10 @@ def invitation(federation: Federation, run: str) -> bytes:
 def admitted(federation: Federation, reply: Any) -> Site:
     """Return the site that introduced itself; raise ``ValueError`` for one of another federation.
 
-    What it says of its name and the number of its rows is believed.
+    The name and the number of rows that it states are not verified.
 
     Args:
-      federation: what is agreed on.
+      federation: the ``Federation`` that the server and all sites build from the same code.
       reply: its answer to ``invitation``.
 
     Example:
@@ -140,7 +140,7 @@ def _admitted(federation: Federation, name: str, facts: dict[str, str]) -> Site:
 
 
 def _is_column(value: Any) -> bool:
-    """Whether a part of the columns stands for one, as a list of its dtype and its lengths."""
+    """Whether a part of the columns describes one column: a list of its dtype and its lengths."""
     return isinstance(value, list) and bool(value) and isinstance(value[0], str)
 
 

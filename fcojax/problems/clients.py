@@ -134,7 +134,7 @@ class ClientData:
     def rows_of(self, members: Sequence[int] | np.ndarray) -> tuple[PyTree, np.ndarray]:
         """Return the examples of some clients, and how many each has.
 
-        Runs on the host and reads no other rows, also if the population is on disk.
+        Runs on the host and reads no other rows, even if the population is on disk.
 
         Args:
           members: indices of the clients; their rows are returned in this order.
@@ -222,8 +222,8 @@ def from_rows(
 ) -> ClientData:
     """Build a population from flat arrays in which client m owns the next ``sizes[m]`` rows.
 
-    The arrays are copied to the device once and may be deleted after it. On a CPU, an array aligned
-    to 64 bytes is used without a copy: do not write to it.
+    The arrays are copied to the device once and may be deleted afterwards. On a CPU, an array
+    aligned to 64 bytes is used without a copy: do not write to it.
 
     Args:
       examples: a pytree of arrays with a common leading axis, one row per example.

@@ -237,7 +237,7 @@ def _after(now: SearchProgress, goal: Range, first, floor, tolerance) -> SearchP
     denser = tree.where(too_dense, here, now.denser)
 
     def moved(end, away):
-        """Move an end away if its model, solved more precisely, was on the other side."""
+        """Return an end at another strength, at which it is not solved yet."""
         return end._replace(log_strength=away, precision=jnp.full_like(end.precision, jnp.inf))
 
     # The bracket may be wrong at an end whose model was solved loosely.

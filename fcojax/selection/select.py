@@ -58,9 +58,9 @@ class Selection(NamedTuple):
       by: the name of the score.
       scores: [draws and folds, strengths], the mean held-out loss; one row for a criterion.
       mean: [strengths], the mean of the scores over draws and folds.
-      standard_error: [strengths], of ``mean`` over the folds of one draw, because another draw
-        evaluates the same clients again; over the draws if each has one fold, and NaN if there is
-        one fold in all.
+      standard_error: [strengths], the standard error of ``mean`` over the folds of one draw,
+        because another draw evaluates the same clients again. If each draw has one fold, it is over
+        the draws; with one fold in all it is NaN.
       best: index of the strength with the least mean score, the strongest of equal ones.
       chosen: index of the chosen strength.
       model: the model of the path at the chosen strength.
@@ -143,7 +143,7 @@ class Selection(NamedTuple):
         """Draw the scores over the strength with matplotlib; return the axes.
 
         Args:
-          axes: to draw in; ``None`` for those of a new figure.
+          axes: axes to draw in; ``None`` for a new figure.
         """
         return draw_scores(self, axes)
 
@@ -151,8 +151,8 @@ class Selection(NamedTuple):
         """Draw the parameters over the strength, and the choice; return the axes.
 
         Args:
-          axes: to draw in; ``None`` for those of a new figure.
-          names: names of the features, for a legend of those with a nonzero parameter.
+          axes: axes to draw in; ``None`` for a new figure.
+          names: names of the features, for a legend of the features with a nonzero parameter.
         """
         return draw_path(self.path, axes, self.chosen, names)
 
@@ -178,7 +178,7 @@ def select(
 ) -> Selection:
     """Choose the strength of a penalty, and count the traffic of the choice.
 
-    The path on all data and those on all folds run as one program, where weights select the clients
+    The paths on all data and on all folds run as one program, in which weights select the clients
     and examples of a fold. The models of a fold are scored by their mean held-out loss.
 
     Args:
@@ -305,7 +305,7 @@ def selection_of(
       path: the models.
       name: the name of the scores.
       scores: [folds or 1, strengths].
-      one_standard_error: whether the sparsest model within one standard error is chosen.
+      one_standard_error: whether the strongest penalty within one standard error is chosen.
       num_draws: draws of the folds.
       fold_outcome: the outcomes of the folds' solves.
 
@@ -423,7 +423,7 @@ def _one_client_at_a_time(plan: Plan, data: ClientData) -> Plan:
 def _search(
     setups, relative, hparams, params, data, key, folds, grid, tolerance
 ) -> tuple[SolvedPath, FoldResults | None]:
-    """Compute the path on all data, and those of all folds with the scores of their models."""
+    """Compute the paths on all data and on all folds, and the scores of the folds' models."""
     setup, fold_setup = setups
     solver = solver_of(setup, hparams, data)
     found = solve_path(solver, TRACED, params, key, grid, relative, tolerance)
@@ -477,7 +477,7 @@ def standard_error(scores: np.ndarray, num_draws: int) -> np.ndarray:
 def choice(
     mean: np.ndarray, error: np.ndarray, strengths: np.ndarray, one_standard_error: bool
 ) -> tuple[int, int]:
-    """Return the index of the least mean score, and of the strongest within an error of it."""
+    """Return the index of the least mean score, and of the strongest within one standard error."""
     if not np.isfinite(mean).any():
         raise ValueError("no strength has a finite score; pass a smaller rate or fewer strengths.")
 

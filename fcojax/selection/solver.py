@@ -131,7 +131,7 @@ class Solver(NamedTuple):
 
 
 class Loops(NamedTuple):
-    """``scan`` and ``while_loop``, with the arguments of ``jax.lax``'s."""
+    """``scan`` and ``while_loop``, with the arguments of the functions in ``jax.lax``."""
 
     scan: Callable
     while_loop: Callable
@@ -226,7 +226,7 @@ def solve_path(
       grid: the strengths, or their ratios to the first one.
       relative: whether they are ratios.
       tolerance: largest violation, in units of ``unit``.
-      unit: ``None`` for the first strength, or the largest of those that are given.
+      unit: ``None`` for the first strength, or for the largest one of a given list.
 
     Example:
       >>> from fcojax.transforms import l1

@@ -1,6 +1,7 @@
 r"""Federated learning on manifolds: the quantity that is bounded, and the floor of averaging.
 
-For the mean loss F over a submanifold M. These functions run on the device and are pure.
+The loss is the clients' mean loss F on a submanifold M. These functions run on the device and are
+pure.
 
 Zhang, Hu, So and Johansson, "Nonconvex federated learning on compact smooth submanifolds with
 heterogeneous data", NeurIPS 2024.
@@ -68,9 +69,9 @@ def stationarity_bound(
     .. math:: \frac{1}{R} \sum_r E |G(x_r)|^2
               \le \frac{a\,(F(x_1) - F^*)}{\tilde\eta R} + \frac{b\,\sigma^2}{M K B}
 
-    over the first R rounds of ``fed_manifold`` with everyone, for rates small enough. With
-    :math:`\eta_g = \sqrt{M}` the first term is the published
-    :math:`O(1 / (\sqrt{M} K R \eta))`.
+    over the first R rounds of ``fed_manifold`` with full participation, for small enough rates.
+    With :math:`\eta_g = \sqrt{M}` the first term is the published :math:`O(1 / (\sqrt{M} K R
+    \eta))`.
 
     Args:
       gap: :math:`F(x_1) - F^*` at the start.
