@@ -4,7 +4,7 @@
                                   [--rounds=500] [--repeats=5] [--quick]
 
 Both run in this process, in turn, after one run each that compiles: the launcher with its rows,
-verdicts, checkpoints and models, the sweep with the same observer at the same rounds. Times are
+verdicts, checkpoints and models, and the sweep with the same observer at the same rounds. Times are
 processor times over all cores. It prints one JSON line.
 """
 

@@ -16,7 +16,7 @@ from experiments.report.summary import Criterion
 
 # A line every 60 s, or every 10 % if 5 s have passed.
 _SOON, _LATE = 5.0, 60.0
-_MOST_ROWS = 25  # of a table of a study
+_MOST_ROWS = 25  # shown of a study's table
 
 
 class Progress:

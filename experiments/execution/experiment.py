@@ -29,7 +29,7 @@ from fcojax.extend import on_disk
 from fcojax.problems import Problem
 from fcojax.transforms import Penalty
 
-_SECONDS_BETWEEN_WRITES = 1.0  # of a study's rows
+_SECONDS_BETWEEN_WRITES = 1.0  # for the rows of a study
 
 
 def run_study(

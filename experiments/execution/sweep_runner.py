@@ -31,7 +31,7 @@ from fcojax.problems import ClientData, Problem
 from fcojax.transforms import Penalty
 from fcojax.types import PyTree
 
-# Each multiplies one end of the grid by the ratio of its last two values.
+# Each extension multiplies one end of the grid by the ratio of its last two values.
 _MAX_EXTENSIONS = 6
 # Clients on disk are evaluated on a sample of at most this many after each block.
 _SAMPLED = 1000
@@ -43,7 +43,7 @@ class SweepRunner:
 
     Attributes:
       settings: the settings of the sweep.
-      problem: the problem.
+      problem: loss, data and measures.
       penalty: psi.
       workdir: the folder of the run.
       rows: the rows so far.
@@ -258,7 +258,7 @@ class _JobRun:
     def _model(self, best: tuple[float, ...]) -> PyTree:
         """Return the best point's model, of its first seed.
 
-        A job all of whose points diverged has none, which is an empty tree.
+        If all points diverged there is no model, and the tree is empty.
         """
         point = self.names.index(best)
         if self.recorder.is_over(point, self.settings.num_rounds):
@@ -274,7 +274,7 @@ class _JobRun:
 
 
 def _save_model(path: pathlib.Path, model: PyTree) -> None:
-    """Write a model as an npz file, which appears when it is complete."""
+    """Write a model as an npz file; the file appears only when it is complete."""
     arrays = {
         jax.tree_util.keystr(place, simple=True, separator=".") or "params": leaf
         for place, leaf in jax.tree_util.tree_flatten_with_path(model)[0]

@@ -111,7 +111,7 @@ def _newest_first(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _without_key(leaf: Any) -> Any:
-    """Return a leaf as numbers; the data of a key."""
+    """Return a leaf as numbers; a key is returned as its data."""
     is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
     return jax.random.key_data(leaf) if is_key else leaf
 

@@ -40,7 +40,9 @@ class RowStore:
         self.path = path
         self.writes = True
         self.rows: dict[str, list[Row]] = {}
-        self._hashes: dict[int, int] = {}  # of rows that are here, by id: each is hashed once
+        self._hashes: dict[
+            int, int
+        ] = {}  # the hash of each row in memory, by id, so that each is hashed once
         self._sound = True
         if path.is_file():
             for line in path.read_bytes().splitlines(keepends=True):
@@ -89,7 +91,7 @@ class RowStore:
             self._sound = True
 
     def fingerprint(self, rows: Iterable[Row]) -> str:
-        """Return the fingerprint of some of these rows, which no longer change."""
+        """Return the fingerprint of some of these rows, which must not change any more."""
         known = self._hashes
         found = [known.get(id(row)) or known.setdefault(id(row), _hash(row)) for row in rows]
         return _text(found)

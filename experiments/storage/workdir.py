@@ -76,7 +76,7 @@ class Workdir:
             raise UserError(f"{path} is a file; pass a folder as --workdir.")
 
     def look(self, ours: dict[str, Any]) -> dict[str, Any]:
-        """Return the summary so far of this run, empty if there is none.
+        """Return the summary of this run so far; it is empty for a new run.
 
         It is ``finished`` only if its rows and models are unchanged.
 
@@ -122,7 +122,7 @@ class Workdir:
     def refuse_other_data(self, fingerprint: str) -> None:
         """Store a hash of a private run's clients; refuse to continue with others.
 
-        Both would have the same noise, and the difference of two releases would have none.
+        Both would add the same noise, so the difference of two releases would have none.
         """
         known = self._known() or {}
         if known.setdefault("data", fingerprint) != fingerprint:
@@ -136,8 +136,8 @@ class Workdir:
     def claimed(self, ours: dict[str, Any], resumes: bool) -> Iterator[None]:
         """Hold the folder within the ``with`` block.
 
-        A command that fails before its first row, or whose rows cannot be resumed, does not change
-        the folder or leave a new one.
+        A command that fails before its first row, or whose rows cannot be resumed, neither changes
+        the folder nor leaves a new one.
         """
         made = [path for path in (self.path, *self.path.parents) if not path.exists()]
         try:
@@ -186,7 +186,7 @@ class Workdir:
         tidy.write_json(self.path / "summary.json", sealed(summary))
 
     def _refuse_other_kinds(self) -> None:
-        """Refuse a run that has a folder in place of a file, or vice versa."""
+        """Refuse a run in which a folder stands in place of a file, or vice versa."""
         if not os.path.lexists(self.path / "config.json"):
             return
         for name in (*_FILES, *_FOLDERS):
@@ -233,7 +233,7 @@ class Workdir:
         self._is_told = True
 
     def _note_resumption(self, ours: dict[str, Any]) -> None:
-        """Record that the run is resumed, and report differences from the last time."""
+        """Record that the run is resumed, and report what differs from the last time."""
         known = self._known() or {}
         last = known | (known.get("resumed") or [{}])[-1]
         found = remarks(last, ours)
@@ -257,7 +257,7 @@ class Workdir:
         return False
 
     def _clear(self) -> None:
-        """Remove the files of a run; the config last, because it identifies a run."""
+        """Remove the files of a run, the config last, because it identifies the run."""
         for name in _FOLDERS:
             if (self.path / name).is_dir():
                 shutil.rmtree(self.path / name)

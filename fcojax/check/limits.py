@@ -112,8 +112,7 @@ def _stable_hparams(subject: Subject, task: Task):
 
 @validated
 def limits(subject: Subject, *, num_rounds: Count = 6000) -> dict[str, Finding]:
-    """Return findings about the limit with all clients, with half of them, and with 30 % of uploads
-    lost.
+    """Return findings on the limit with all clients, with half of them, and with 30 % lost uploads.
 
     Args:
       subject: the algorithm, as ``subject_of`` makes it.

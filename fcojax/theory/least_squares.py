@@ -207,12 +207,12 @@ class RoundMap(NamedTuple):
 
     @property
     def matrix(self) -> Matrix:
-        """M."""
+        """The matrix M of the round map."""
         return (self.axes * (1 - self.decrements)) @ self.axes.T
 
     @property
     def offset(self) -> Vector:
-        """C."""
+        """The offset C of the round map."""
         return self.axes @ (self.decrements * (self.axes.T @ self.fixed_point))
 
     @property
