@@ -182,10 +182,12 @@ def sentence(found: dict) -> str:
 
     linear, network = _MODELS
     fedjax, torch, flower = ratios(linear)
+    of_cnn = ratios(network)
     return (
-        f"- **Fast**: a round of {linear} takes FedJAX {fedjax}, a PyTorch loop {torch} and Flower "
-        f"{flower} times as long; a round of a CNN {', '.join(ratios(network))} times. Clients, "
-        "steps and losses are the same (`python -m benchmarks.bar_figure`)."
+        f"- **Fast**: for a round of {linear} FedJAX takes {fedjax}, a PyTorch loop {torch} and "
+        f"Flower {flower} times as long as fcojax; for a round of a CNN they take {of_cnn[0]}, "
+        f"{of_cnn[1]} and {of_cnn[2]} times as long. Clients, steps and losses are the same "
+        "(`python -m benchmarks.bar_figure`)."
     )
 
 

@@ -303,7 +303,9 @@ def _look() -> Look:
     given = flags.FLAGS
     pairs = [pair.partition("=") for pair in given.labels]
     if not all(label and name for label, _, name in pairs):
-        raise UserError("--labels is not understood; pass as in --labels=fed_avg=Ours,fed_mid=Old.")
+        raise UserError(
+            "--labels cannot be read; write it as in --labels=fed_avg=Ours,fed_mid=Old."
+        )
     size = re.fullmatch(r"([\d.]+)x([\d.]+)", given.size or "1x1")
     if size is None or not all(0 < _number(side) <= 50 for side in size.groups()):
         raise UserError(f"--size is {given.size}; pass width and height in inches, as in 7x3.")

@@ -1,4 +1,4 @@
-"""Completion of ratings by a matrix of low nuclear norm, with groups of users as clients."""
+"""Ratings completed by a matrix of low nuclear norm, with groups of users as clients."""
 
 from experiments.report.plots import Panel
 from experiments.studies.matrix_completion import claims, problem

@@ -100,7 +100,7 @@ def _single_file(path: pathlib.Path) -> pathlib.Path:
     suffixes = (*_WITH_COLUMNS, ".npz", ".svm", ".libsvm", "")
     found = sorted(file for file in path.glob("*") if file.suffix in suffixes and file.is_file())
     if len(found) != 1:
-        what = f"has {len(found)} files" if path.is_dir() else "is no file and no folder"
+        what = f"has {len(found)} files" if path.is_dir() else "is neither a file nor a folder"
         raise ValueError(
             f"data_dir is {str(path)!r}, which {what}; pass the path of one npz, CSV, Parquet, "
             "Excel or LIBSVM file."

@@ -157,7 +157,7 @@ def task(config: Config) -> Task:
 def _survival(table: Table, present: np.ndarray, config: Config) -> dict[str, np.ndarray]:
     """Return times and events; raise ``ValueError`` unless times are above 0 and events 0 or 1."""
     if table.event is None:
-        raise ValueError("loss is cox, of survival times; pass --config.data_dir=FILE with some.")
+        raise ValueError("loss cox needs survival times; pass --config.data_dir=FILE.")
     time, event = table.y[present], table.event[present]
     if not (time > 0).all():
         raise ValueError(f"{config.time} is {time.min():g} in a row; pass times above 0.")
@@ -394,7 +394,7 @@ def _synthetic(config: Config) -> Table:
     of_files = ("features", "names", "missing", "drop")
     if given := [key for key in of_files if "".join(config[key])]:
         raise ValueError(
-            f"{given[0]} is of a file, and there is none; pass --config.data_dir=FILE."
+            f"{given[0]} applies to a file, and there is none; pass --config.data_dir=FILE."
         )
     rng = np.random.default_rng(config.data_seed)
     sizes = np.asarray(config.sizes)
