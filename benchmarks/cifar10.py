@@ -43,7 +43,7 @@ def read(folder: pathlib.Path, names: tuple[str, ...]) -> Images:
     records = np.concatenate([np.fromfile(folder / name, np.uint8) for name in names])
     if not records.size or records.size % 3073:
         raise ValueError(
-            f"{folder} has files of {records.size} bytes, which are no records of 3,073; pass the "
+            f"{folder} has files of {records.size} bytes, which are not records of 3,073; pass the "
             "folder of the binary version of CIFAR-10."
         )
     records = records.reshape(-1, 3073)

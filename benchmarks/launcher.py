@@ -37,7 +37,7 @@ def runner_of(path: str, label: str, num_rounds: int, quick: bool) -> tuple[Swee
         file.quick(config)
     config.update(algorithms=(label,), num_rounds=num_rounds, criterion_rounds=config.eval_every)
     experiment = file.experiment
-    assert isinstance(experiment, Sweep), f"{path} is no sweep"
+    assert isinstance(experiment, Sweep), f"{path} is not a sweep"
     settings = resolve(config, experiment)
     problem, penalty = experiment.problem(config), experiment.penalty(config)
     (job,) = build(experiment, config, settings, problem, penalty)

@@ -120,7 +120,7 @@ def load(path: str | os.PathLike) -> list[dict[str, Any]]:
                 "the run, which goes on from its last checkpoint."
             ) from error
         if not isinstance(row, dict):
-            raise ValueError(f"line {number} of {file} is no row, it is {shown(row)}.")
+            raise ValueError(f"line {number} of {file} is not a row but {shown(row)}.")
         rows.append(row)
     return rows
 

@@ -84,7 +84,7 @@ def loads(data: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
       >>> import fcojax
       >>> fcojax.safetensors.loads(b"PK")
       Traceback (most recent call last):
-      ValueError: these 2 bytes are no safetensors file: the header is cut off.
+      ValueError: these 2 bytes are not safetensors: the header is cut off.
     """
     size = int.from_bytes(data[:8], "little")
     try:
@@ -95,7 +95,7 @@ def loads(data: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
         body = memoryview(data)[8 + size :]
         arrays = {name: _array(body, **entry) for name, entry in header.items()}
     except _UNREADABLE as error:
-        raise ValueError(f"these {len(data)} bytes are no safetensors file: {error}.") from error
+        raise ValueError(f"these {len(data)} bytes are not safetensors: {error}.") from error
     return arrays, metadata
 
 
@@ -175,7 +175,7 @@ def load(path: str | os.PathLike, like: PyTree = None) -> PyTree:
 
 def _array(body: memoryview, dtype: str, shape: list[int], data_offsets: list[int]) -> np.ndarray:
     if dtype not in _DTYPES:
-        raise ValueError(f"the dtype {shown(dtype)} is none of {_listed()}")
+        raise ValueError(f"the dtype {shown(dtype)} is not among {_listed()}")
     if len(shape) > _MOST_AXES:  # before the product of a million lengths
         raise ValueError(f"an array has {len(shape)} axes")
     begin, end = data_offsets

@@ -194,7 +194,9 @@ class Workdir:
             if os.path.lexists(path) and not (
                 path.is_dir() if needed == "folder" else path.is_file()
             ):
-                raise UserError(f"{path} is no {needed}, which has to be there; remove it.")
+                raise UserError(
+                    f"{path} is not a {needed}; remove it, because the run needs a {needed} there."
+                )
 
     def _known(self) -> dict[str, Any] | None:
         """Return the provenance of the folder's run; ``None`` if there is none."""

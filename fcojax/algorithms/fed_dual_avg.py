@@ -119,7 +119,7 @@ def fed_dual_avg_osp(loss: Loss, mirror: Mirror) -> Algorithm:
 
     Its dual sequence is FedAvg's sequence of models for any penalty, while the weight of the
     penalty grows with the rounds. With l1 the model therefore tends to zero: the result depends on
-    the number of rounds, and the minimiser is no fixed point.
+    the number of rounds, and the minimiser is not a fixed point.
 
     With ``entropic_simplex`` all gradients are taken on the simplex of sum 1 for every
     ``penalty_scale``: use ``fed_dual_avg`` for another sum.

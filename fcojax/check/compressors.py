@@ -102,7 +102,7 @@ def _form(compressor: Compressor, size: int) -> Finding:
         zeros = jnp.zeros(size, dtype)
         encoded = compressor.encode(None, zeros, jax.random.key(0))
         if not all(hasattr(leaf, "dtype") for leaf in jax.tree.leaves(encoded)):
-            return Finding(False, "encode returns parts that are no arrays")
+            return Finding(False, "encode returns parts that are not arrays")
         found = _once(compressor, zeros, jax.random.key(0))
         if jnp.shape(found) != zeros.shape or jnp.result_type(found) != dtype:
             kind = f"{jnp.result_type(found)}{list(jnp.shape(found))}"

@@ -71,7 +71,7 @@ def libsvm(
         if row.size < y.size:
             first = int(np.setdiff1d(np.arange(y.size), row)[0])
             raise ValueError(
-                f"label {y[first]:g} in row {first} of {found} is none of the classes "
+                f"label {y[first]:g} in row {first} of {found} is not among the classes "
                 f"{known.tolist()}; pass all labels that occur."
             )
         examples["y"] = label[np.argsort(row)].astype(np.int32)

@@ -130,7 +130,7 @@ def _ends(name: str, given: Any) -> list:
 
 
 def _as_number(value: Any) -> float:
-    """Return the value as a Python float, or NaN if it is no single number."""
+    """Return the value as a Python float, or NaN if it is not a single number."""
     try:
         alone = np.ndim(value) == 0 and not isinstance(value, str | bytes)
         return float(value) if alone else float("nan")

@@ -192,7 +192,7 @@ def warn_if_nonfinite(history: dict[str, Array], grid: PyTree = None) -> None:
     if any(isinstance(count, Tracer) or not count.is_fully_addressable for count in counts):
         return
     participants, dropped, refused = map(np.asarray, counts)
-    # An empty cohort is no failure: coin flips may leave everybody out.
+    # An empty cohort is not a failure: coin flips may leave everybody out.
     failed = ((participants > 0) & (dropped >= participants)) | (refused > 0)
     if failed.any():
         first = int(np.asarray(history["round"])[failed].min())

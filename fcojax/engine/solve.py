@@ -279,7 +279,7 @@ def has_failed(counts: dict, violation: Scalar, first_violation: Scalar) -> Arra
       first_violation: the violation at the start.
     """
     taking_part, dropped = jnp.asarray(counts["participants"]), jnp.asarray(counts["dropped"])
-    # Cohorts of coin flips may all be empty between two evaluations, which is no failure.
+    # Cohorts of coin flips may all be empty between two evaluations, which is not a failure.
     none_finite = (taking_part > 0) & (dropped >= taking_part)
     blown_up = jnp.asarray(violation) > _BLOW_UP * first_violation
     return none_finite | (jnp.asarray(counts["refused"]) > 0) | blown_up

@@ -80,7 +80,7 @@ def require_parts(
 
 
 def require_algorithm(algorithm: Any) -> None:
-    """Raise ``ValueError`` if this is no ``Algorithm``, such as a factory that was not called."""
+    """Raise ``ValueError`` unless this is an ``Algorithm``; a factory may not have been called."""
     checked_value("algorithm", algorithm, Algorithm)
 
 

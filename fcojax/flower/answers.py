@@ -61,7 +61,7 @@ def read(reply: Any, like: PyTree = ()) -> tuple[dict[str, np.ndarray], dict[str
     Example:
       >>> read(b"PK")
       Traceback (most recent call last):
-      fcojax.flower.answers.BadAnswer: these 2 bytes are no safetensors file: the header is cut off.
+      fcojax.flower.answers.BadAnswer: these 2 bytes are not safetensors: the header is cut off.
     """
     if not isinstance(reply, bytes):
         raise BadAnswer(f"it is of type {plain(type(reply).__name__)}, not bytes.")

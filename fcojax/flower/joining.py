@@ -120,7 +120,7 @@ def _admitted(federation: Federation, name: str, facts: dict[str, str]) -> Site:
             f"the number of its rows is '{plain(size)}'; pass a number from 1 to {MOST_ROWS}."
         )
     if not re.fullmatch("[a-z]+ [0-9a-f]{64}", program):
-        raise BadAnswer(f"its program is '{plain(program)}', which is no hash.")
+        raise BadAnswer(f"its program is '{plain(program)}', which is not a hash.")
     columns = jax.tree.map(functools.partial(_column, int(size)), shapes, is_leaf=_is_column)
     if not jax.tree.leaves(columns):
         raise BadAnswer("its rows have no columns.")
@@ -147,7 +147,7 @@ def _is_column(value: Any) -> bool:
 def _column(size: int, column: Any) -> jax.ShapeDtypeStruct:
     """Return the shape of a column of so many rows."""
     if not _is_column(column) or column[0] not in _DTYPES:
-        raise BadAnswer(f"a column is {plain(column)}, which is no dtype with a shape.")
+        raise BadAnswer(f"a column is {plain(column)}, which is not a dtype with a shape.")
     shape = column[1:]
     lengths = all(type(length) is int and 0 < length <= MOST_ROWS for length in shape)
     if not lengths or len(shape) > _MOST_AXES:

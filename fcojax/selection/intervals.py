@@ -137,7 +137,7 @@ def intervals(
     """
     if isinstance(problem.loss, WholeBatchLoss | RandomLoss):
         raise ValueError(
-            f"the loss is a {type(problem.loss).__name__}, which is no sum over rows; pass a "
+            f"the loss is a {type(problem.loss).__name__}, which is not a sum over rows; pass a "
             "problem with one loss for each row."
         )
     model = jax.tree.map(jnp.asarray, model)

@@ -268,7 +268,7 @@ def _after(now: SearchProgress, goal: Range, first, floor, tolerance) -> SearchP
     next_precision = jnp.where(
         is_hit | is_narrow, tolerance, _precision(between, sparser, denser, tolerance)
     )
-    # Stop then: every later solve would start from a model that is no solution.
+    # Stop then: every later solve would start from a model that is not a solution.
     failed = now.fit.outcome.diverged | (precision <= tolerance) & ~now.fit.outcome.solved
     done = failed | jnp.where(is_hit, precision <= tolerance, is_narrow & ~loose & ~(also & exists))
     return now._replace(

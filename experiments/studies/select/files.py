@@ -132,7 +132,7 @@ def _of_npz(path: pathlib.Path, config: Config) -> Table:
     if names.shape != (x.shape[1],):
         raise ValueError(
             f"{labels['names']} in {path} has shape {names.shape} but {feature} has {x.shape[1]} "
-            "columns; pass one name a column."
+            "columns; pass one name per column."
         )
     if site is not None:
         kinds = "iuf" if "sites" in found else "iufUS"
@@ -155,12 +155,12 @@ def _check_array(
     if not isinstance(array, SparseRows) and array.dtype.kind not in kinds:
         raise ValueError(f"{name} in {path} is an array of {array.dtype}; write numbers.")
     if len(array.shape) != ndim or 0 in array.shape:
-        needed = "[rows, features]" if ndim == 2 else "[rows], one number an example"
+        needed = "[rows, features]" if ndim == 2 else "[rows], one number per example"
         raise ValueError(f"{name} in {path} has shape {array.shape}; pass {needed}.")
     if rows not in (None, array.shape[0]):
         raise ValueError(
             f"{name} in {path} has {array.shape[0]} rows but the features have {rows}; pass arrays "
-            "with one row an example."
+            "with one row per example."
         )
 
 
@@ -312,7 +312,7 @@ def _of_lines(
 ) -> Table:
     """Return the table from lines of cells; the first line is the header."""
     if len(lines) < 2:
-        raise ValueError(f"{path} has no rows; pass a file with a header and one row an example.")
+        raise ValueError(f"{path} has no rows; pass a file with a header and one row per example.")
     header = lines[0]
     if len(header) == 1:
         raise ValueError(f"{path} has one column, {header[0]!r}; separate cells by commas.")

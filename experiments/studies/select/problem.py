@@ -326,7 +326,7 @@ def groups(text: str) -> dict[str, list[str]]:
         content = Path(text).read_text("utf-8-sig")
         lines = unicodedata.normalize("NFC", content).splitlines()
     if lines is None:  # raised here, because the command would print an OSError as the cause
-        what = "cannot be read as text" if os.path.exists(text) else "is no file"
+        what = "cannot be read as text" if os.path.exists(text) else "is not a file"
         raise ValueError(
             f"groups is {text!r}, which {what}; pass a CSV file of columns and groups, or "
             "patterns, as in lab=lab_*|crp,vitals=bp_?."

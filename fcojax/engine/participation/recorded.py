@@ -128,7 +128,7 @@ def _read(path: pathlib.Path) -> np.ndarray | list:
         ".json": lambda: json.loads(path.read_text("utf-8")),
     }
     if path.suffix not in readers or not path.is_file():
-        raise ValueError(f"{path} is no .npy, .csv or .json file; pass a trace in one of them.")
+        raise ValueError(f"{path} is not a .npy, .csv or .json file; pass one of these.")
     try:
         return readers[path.suffix]()
     except Exception as error:  # numpy reads the header of an array as Python
