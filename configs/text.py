@@ -4,9 +4,9 @@
 
 ``DIR`` holds text files, one for each client, such as the lines of each role of a play. A file is
 cut into sequences of `length` characters, of which every fifth is for validation. Without ``DIR``
-every client has a text drawn from a Markov chain of its own, half of which all clients share.
-FedDualAvg and FedMiD-OSP have an l1 norm on the kernel of the dense layer; FedAvg has no penalty.
-There are no claims.
+every client has a text drawn from its own Markov chain; half of each chain is common to all
+clients. FedDualAvg and FedMiD-OSP have an l1 norm on the kernel of the dense layer; FedAvg has no
+penalty. There are no claims.
 """
 
 from experiments.config.keys import sweep_config

@@ -33,7 +33,7 @@ class Command(NamedTuple):
     """A command.
 
     Attributes:
-      arguments: its arguments, for the usage.
+      arguments: the command's arguments, as the usage message shows them.
       summary: what it does.
       module: the module that runs, ``None`` for a list of the configs.
     """

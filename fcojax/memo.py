@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 _MAX_RESULTS = 256  # per factory; programs of an evicted one are compiled again
 
-_MAX_PROGRAMS = 32  # per function: a program takes a few megabytes, mapped memory included
+_MAX_PROGRAMS = 32  # per function: a program takes a few megabytes, including mapped memory
 # On a CPU a large program takes a thousand memory mappings. Linux gives a process 65,530 by
 # default, and beyond them LLVM crashes.
 _MAX_MAPPINGS = 30_000
@@ -160,7 +160,7 @@ def _jitted(function: Callable, static: tuple, options: dict[str, Any]) -> tuple
 
 
 def _num_mappings() -> int:
-    """Return the number of memory mappings of this process, 0 where the system does not say."""
+    """Return the number of memory mappings of this process; 0 if the system does not report it."""
     try:
         return pathlib.Path("/proc/self/maps").read_bytes().count(b"\n")
     except OSError:

@@ -44,7 +44,7 @@ class _Composite(NamedTuple):
     gradient: Callable[[Params], Params]
     value_and_gradient: Callable[[Params], tuple[Array, Params]]
     prox: Callable[[Params, Array], Params]  # (v, L) -> prox_{psi / L}(v)
-    floor: Params  # the least size of a parameter in the unit of the residual
+    floor: Params  # the smallest size of a parameter in the unit of the residual
 
 
 class _Iterate(NamedTuple):

@@ -51,7 +51,7 @@ def dumps(params: PyTree, metadata: dict[str, str] | None = None) -> bytes:
     """
     arrays = {name: np.asarray(leaf) for name, leaf in _named(params).items()}
     header: dict[str, Any] = {} if metadata is None else {_METADATA: metadata}
-    # The widest first, so that every array is aligned to its numbers.
+    # Arrays of the widest numbers come first, so that every array is aligned.
     ordered = sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
     end = 0
     for name, array in ordered:

@@ -139,7 +139,7 @@ def relation(entry: dict[str, Any]) -> str:
 
 def _claim(entry: dict[str, Any]) -> dict[str, Any]:
     holds = entry["holds"]
-    reason = entry.get("open", NEEDS_THE_FULL_RUN)  # runs before 0.3 do not say
+    reason = entry.get("open", NEEDS_THE_FULL_RUN)  # runs before 0.3 have no such entry
     interval = entry.get("interval")
     shown = "-" if not interval or None in interval else f"{interval[0]:.4g} to {interval[1]:.4g}"
     return {

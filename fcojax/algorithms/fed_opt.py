@@ -71,9 +71,9 @@ def fed_opt(
     ``client_lr`` and ``server_lr``, which is FedAvg.
 
     The model is the point that the server's optimiser updates; if the optimiser also keeps an
-    average, as ``optax.contrib.schedule_free`` does, the average is in ``state.server.state``. An
-    optimiser of the clients that draws noise is refused, since all clients would draw the same from
-    its seed, and so is one that needs the loss, as a line search does.
+    average, as ``optax.contrib.schedule_free`` does, the average is in ``state.server.state``. A
+    client optimiser that draws noise is refused, because all clients would draw the same noise from
+    its seed. One that needs the loss, such as a line search, is refused as well.
 
     It takes no penalty: a Euclidean prox after a step with a rate per entry does not converge to
     the minimiser. ``fed_mid`` and ``fed_dual_avg`` take one, ``fed_da`` in an adaptive metric.

@@ -68,8 +68,8 @@ def prox_skip(
       loss: one loss per example.
       penalty: psi, applied on the server; by default none, as in Scaffnew.
       steps: ``"all"`` takes the K steps of the engine's ``work``, with :math:`p = 1 / K`;
-        ``"geometric"`` draws K for each round, the same for all clients and at most that of
-        ``work``, except in the first round, which takes the mean.
+        ``"geometric"`` draws one K per round for all clients, at most the K of ``work``; the first
+        round takes the mean.
 
     Example:
       >>> import fcojax, numpy as np

@@ -116,7 +116,7 @@ def _narrow(function: Callable, *points: PyTree) -> float:
 
 
 def _prox(given: _Piece) -> float:
-    """Prox(v) has the least step * psi(x) + |x - v|^2 / 2."""
+    """No point has a smaller step * psi(x) + |x - v|^2 / 2 than prox(v)."""
     psi, points = given.piece, given.points
     worst = -np.inf
     for step, scale in _NUMBERS:
@@ -197,7 +197,7 @@ def _inverse(given: _Piece) -> float:
 
 
 def _mirror_step(given: _Piece) -> float:
-    """to_primal(z) has the least h(x) + step * psi(x) - <z, x>."""
+    """No point has a smaller h(x) + step * psi(x) - <z, x> than to_primal(z)."""
     mirror, worst = given.piece, -np.inf
     for step, scale in _NUMBERS:
         inside = [mirror.to_primal(z, step, scale) for z in given.points]

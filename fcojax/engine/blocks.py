@@ -393,7 +393,7 @@ def _trace(placed: Placed) -> jax.stages.Traced:
 
 
 def _with_sizes(placed: Placed, plan: Plan, num_rounds: int) -> Placed:
-    """Choose how many points and clients run side by side, unless the plan says so."""
+    """Choose how many points and clients run side by side, unless the plan sets these numbers."""
     algorithm, grid, data = placed.algorithm, placed.grid, placed.data
     params, points = _params(placed.init), num_points(placed.grid)
     size, num_seeds = runs_at_once(algorithm, grid, params, data, plan, placed.num_seeds)

@@ -190,7 +190,7 @@ def _require_equal_public_parts(algorithm, plan, hparams, states, data) -> None:
         result = _update_of(algorithm, plan, hparams, server, client, data, index)
         return split(result.upload)[1]
 
-    # Everything that can differ between two clients, the index included: a plan may give each
+    # Everything that can differ between two clients, including the index: a plan may give each
     # client its own number of steps.
     seen = client, data, jnp.zeros((), jnp.int32)
     if any(depend_on_first(public, seen, hparams, server)):

@@ -64,7 +64,7 @@ def zipped(hparams_type: type, **values: Sequence[float]) -> PyTree:
 
 @validated
 def log_spaced(low: Positive, high: Positive, num: Count) -> list[float]:
-    """Return values from ``low`` to ``high``, both included, with equal ratios between them.
+    """Return values from ``low`` to ``high``, including both, with equal ratios between them.
 
     Args:
       low: the first value.

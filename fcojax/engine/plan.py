@@ -1,4 +1,4 @@
-"""Plans, which say how rounds are run, and programs, the static part of a compiled computation."""
+"""Plans, which describe how rounds run, and programs, the static part of a compiled computation."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

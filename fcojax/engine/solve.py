@@ -43,7 +43,7 @@ class Outcome(NamedTuple):
         model and sends a gradient.
       solved: whether the violation reached the tolerance.
       diverged: whether it became non-finite or grew without bound, or a whole round was non-finite.
-      bytes_down: bytes sent to each client, the certificate included.
+      bytes_down: bytes sent to each client, including the certificate.
       bytes_up: bytes sent by each client.
       spent: whether a budget allowed no further round.
     """
@@ -138,7 +138,7 @@ def solve(
     require_schedules(hparams, max_rounds, sweeping=sweeping)
     hparams, params = as_arrays(hparams), as_params(params)
     limit, requested = limit_of(plan, hparams, data, key), max_rounds
-    # No warning here: the outcome says `spent`.
+    # No warning is needed: the outcome has the status `spent`.
     max_rounds = within(limit, requested, warns=False)
     program = Program(algorithm, plan, certificate, 1, eval_every)
     if sweeping:
@@ -323,7 +323,7 @@ def _violation(measures: dict[str, Array], ndim: int) -> Array:
             f'the certificate returned {shown(violation)} at "{VIOLATION}"; return one number '
             "there, as fcojax.kkt does."
         )
-    # A certificate may return an integer; cast to its dtype a tolerance of 1e-6 would be 0.
+    # A certificate may return an integer; a tolerance of 1e-6, cast to its dtype, would be 0.
     dtype = jnp.result_type(violation)
     return jnp.asarray(violation, dtype if jnp.issubdtype(dtype, jnp.inexact) else float)
 

@@ -349,7 +349,7 @@ def require_schedules(
 def require_state(state: Any) -> None:
     """Raise ``ValueError`` unless this is the state of a run, with no array deleted."""
     checked_value("state", state, State)
-    # JAX's own error says that an array was deleted, and not which argument it belongs to.
+    # JAX's own error says that an array was deleted, but not which argument it belongs to.
     arrays = [leaf for leaf in jax.tree.leaves(state) if isinstance(leaf, jax.Array)]
     if any(not isinstance(leaf, Tracer) and leaf.is_deleted() for leaf in arrays):
         raise ValueError(

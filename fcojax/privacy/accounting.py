@@ -256,7 +256,7 @@ def noise_for(
     num_runs: Count = 1,
     by: Accountant = "rdp",
 ) -> float:
-    """Return the least noise multiplier whose epsilon is within a target.
+    """Return the smallest noise multiplier whose epsilon is within a target.
 
     Args:
       target: the largest epsilon.

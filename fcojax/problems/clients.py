@@ -107,7 +107,7 @@ class ClientData:
 
     @property
     def clients_per_shard(self) -> int:
-        """Number of clients that one device owns or has loaded, padding included."""
+        """Number of clients that one device owns or has loaded, including padding."""
         if self.held is not None:
             return self.held.members.shape[0]
         return -(-self.num_clients // self.num_shards)

@@ -117,7 +117,7 @@ def dirichlet(
       labels: one number or string per example.
       num_clients: number of clients.
       alpha: concentration of the Dirichlet distribution; 1e9 for equal shares.
-      min_size: least number of examples per client.
+      min_size: smallest number of examples of a client.
       max_draws: number of draws before giving up.
       seed: seed of the partition.
 

@@ -91,7 +91,7 @@ def weighted_median(values: Array, weights: Array) -> Array:
 
 
 def medians(values: Array, weights: Array) -> tuple[Array, Array]:
-    """Return the least and the largest weighted median along the first axis.
+    """Return the smallest and the largest weighted median along the first axis.
 
     Args:
       values: as for ``weighted_median``.
@@ -131,7 +131,7 @@ def nearest(points: Array, weights: Array, mass: Any) -> tuple[Array, Array]:
     Args:
       points: of shape [n, d].
       weights: of shape [n].
-      mass: share of the weight that is nearest to each point, the point itself included.
+      mass: share of the weight that is nearest to each point, including the point itself.
 
     Returns:
       Two arrays of shape [n, n], a row for each point.

@@ -87,7 +87,8 @@ def mean_around_median(share: Any) -> Rule:
 
     def mean(hparams, points, weights):
         lower, upper = medians(points, weights)
-        # Twice the distance from the midpoint; so written, it is exactly equal for both medians.
+        # This is twice the distance from the midpoint; in this form it is exactly equal for both
+        # medians.
         far = jnp.abs((points - lower[None]) + (points - upper[None]))
         far = jnp.where(weights[:, None] > 0, far, jnp.inf)
         far, weights, points = ordered(far, weights, points)
@@ -98,7 +99,7 @@ def mean_around_median(share: Any) -> Rule:
 
 @factory
 def geometric_median(steps: Count = 3, smoothing: Positive = 1e-6) -> Rule:
-    r"""Return the point with the least weighted sum of distances, by Weiszfeld's iteration.
+    r"""Return the point with the smallest weighted sum of distances, by Weiszfeld's iteration.
 
     .. math:: z \leftarrow \sum_i b_i x_i / \sum_i b_i, \quad b_i = w_i / \max(\nu, |x_i - z|)
 
@@ -132,7 +133,7 @@ def geometric_median(steps: Count = 3, smoothing: Positive = 1e-6) -> Rule:
 
 @factory
 def krum(share: Any) -> Rule:
-    """Return the point with the least sum of squared distances to its nearest neighbours.
+    """Return the point with the smallest sum of squared distances to its nearest neighbours.
 
     If several points have the same sum, it is their mean.
 

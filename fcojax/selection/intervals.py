@@ -201,7 +201,7 @@ def moments_of(loss: Loss, model: Params, examples: PyTree, weights: Array) -> M
 def debiased(
     loss: Loss, model: Params, examples: PyTree, weights: Array, kept: Array, nodewise=None
 ) -> tuple[Array, Array, Array]:
-    """Return the estimates, their covariance, and the Hessian's least eigenvalue over the largest.
+    """Return the estimates, their covariance, and the ratio of the Hessian's extreme eigenvalues.
 
     Args:
       loss: one loss per row.
@@ -218,7 +218,7 @@ def debiased(
     both = kept[:, None] & kept[None, :]
 
     def inverse_of(moments):
-        """Return the inverse Hessian, and the least eigenvalue over the largest."""
+        """Return the inverse Hessian, and its smallest eigenvalue over the largest."""
         largest = jnp.max(jnp.diagonal(moments.hessian))
         hessian = jnp.where(both, moments.hessian, largest * jnp.eye(flat.size, dtype=flat.dtype))
         if nodewise is not None:

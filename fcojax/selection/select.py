@@ -61,7 +61,7 @@ class Selection(NamedTuple):
       standard_error: [strengths], the standard error of ``mean`` over the folds of one draw,
         because another draw evaluates the same clients again. If each draw has one fold, it is over
         the draws; with one fold in all it is NaN.
-      best: index of the strength with the least mean score, the strongest of equal ones.
+      best: index of the strength with the lowest mean score; of equal ones, the strongest.
       chosen: index of the chosen strength.
       model: the model of the path at the chosen strength.
       refit: the model without the penalty on the support of ``model``, or ``None``.
@@ -189,7 +189,8 @@ def select(
         rows, ``hold_out(share)`` has one fold; ``selection.bic()``, ``aic()`` and ``ebic()`` are
         criteria; ``selection.nonzeros(5)`` chooses a model with that sparsity, whatever its score.
       one_standard_error: whether to choose the strongest penalty whose mean score is within one
-        standard error of the least; otherwise the least. Ties go to the strongest penalty.
+        standard error of the lowest; otherwise the penalty with the lowest score. Ties go to the
+        strongest penalty.
       num_draws: how often the folds are drawn, if they are random.
       refit: whether to fit the chosen support again without the penalty, which makes sense for
         penalties that set entries to zero.
@@ -406,7 +407,7 @@ def draw_folds(split: Split, data: ClientData, key: Key, num_draws: Count) -> Fo
 
 
 def _as_sets(folds: Folds) -> set[bytes]:
-    """Return the held-out parts of the folds without their order."""
+    """Return the set of held-out parts of the folds, to compare divisions."""
     parts = [np.asarray(leaf) > 0 for leaf in folds.held if leaf is not None]
     return {np.concatenate(fold).tobytes() for fold in zip(*parts, strict=True)}
 
@@ -477,7 +478,7 @@ def standard_error(scores: np.ndarray, num_draws: int) -> np.ndarray:
 def choice(
     mean: np.ndarray, error: np.ndarray, strengths: np.ndarray, one_standard_error: bool
 ) -> tuple[int, int]:
-    """Return the index of the least mean score, and of the strongest within one standard error."""
+    """Return the index of the lowest score, and of the strongest one within a standard error."""
     if not np.isfinite(mean).any():
         raise ValueError("no strength has a finite score; pass a smaller rate or fewer strengths.")
 
@@ -485,7 +486,7 @@ def choice(
         return int(np.argmax(np.where(which, strengths, -np.inf)))
 
     best = strongest(mean == np.nanmin(mean))
-    # With one fold there is no standard error, and the least score decides.
+    # With one fold there is no standard error, and the lowest score decides.
     margin = error[best] if one_standard_error and np.isfinite(error[best]) else 0.0
     return best, strongest(mean <= mean[best] + margin)
 

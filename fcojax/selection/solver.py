@@ -157,7 +157,7 @@ ON_HOST = Loops(_scan, _while_loop)
 
 
 class Null(NamedTuple):
-    """The model at a strength beyond all others, and the least strength at which it is optimal."""
+    """The model at a strength above all others, and the smallest strength where it is optimal."""
 
     model: Params
     outcome: Outcome
@@ -214,7 +214,7 @@ def solve_path(
 ) -> SolvedPath:
     """Compute the first strength from the null model, then the path.
 
-    The null model gives the least strength at which it is optimal, the first one of a relative
+    The null model gives the smallest strength at which it is optimal, the first one of a relative
     grid. A penalty without ``scale_max`` has no such strength: then the path starts at ``params``,
     and the grid must not be relative.
 

@@ -82,8 +82,8 @@ def gap_from_discrepancy(
       client_lr: eta, at most 1/(4L).
       num_steps: K.
       num_rounds: R.
-      discrepancy: the mean over clients and the points at which gradients are taken of the squared
-        dual distance to the mean dual.
+      discrepancy: the squared dual distance to the mean dual, averaged over clients and over the
+        points at which gradients are taken.
     """
     _check_rate(constants, client_lr)
     start = constants.distance / (client_lr * num_steps * num_rounds)

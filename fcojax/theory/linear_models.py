@@ -65,7 +65,7 @@ class Constants(NamedTuple):
       smoothness: beta, an upper bound.
       optimum: the minimiser x* of f.
       minimum: f* = f(x*).
-      client_minima: f_k*, the least value of each f_k.
+      client_minima: f_k*, the minimum of each f_k.
       heterogeneity: :math:`\Gamma = f^* - \sum_k p_k f_k^* \ge 0`, zero if and only if the clients
         of positive weight share a minimiser.
     """

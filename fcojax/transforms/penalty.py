@@ -24,10 +24,10 @@ class Penalty(NamedTuple):
         a ball. An indicator is 0 inside its set and infinite outside, with a tolerance of
         ``1 + scale`` times the square root of the machine epsilon.
       prox: ``(v, step, scale) -> argmin_x step * psi(x; scale) + |x - v|^2 / 2``. An indicator
-        projects at every step, zero included. The derivative of the prox is exact wherever it
+        projects for every step, including zero. The derivative of the prox is exact wherever it
         exists, also at zeros and ties. At a kink it is the one-sided derivative of the side on
         which an entry stays zero, or a constraint is inactive.
-      scale_max: ``(gradient at zero) -> the least scale at which zero minimises f + psi``, or
+      scale_max: ``(gradient at zero) -> the smallest scale at which zero minimises f + psi``, or
         ``None`` if there is no such number. For a psi that is zero on a subspace, pass the gradient
         at the minimiser of f there; at that scale this point minimises f + psi.
       convex: whether psi is convex.

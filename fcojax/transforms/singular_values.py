@@ -44,7 +44,7 @@ def require_matrix(name: str, array: Array, *, square: bool = False, least: int 
       name: the name of the transform.
       array: the array that it was applied to.
       square: whether it has to be square.
-      least: the least number of rows and of columns.
+      least: the smallest allowed number of rows and of columns.
     """
     shape = array.shape
     if len(shape) != 2 or min(shape) < least or square and shape[0] != shape[1]:

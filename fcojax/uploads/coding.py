@@ -49,7 +49,7 @@ class Facts(NamedTuple):
       variance: w with :math:`E |C(x) - x|^2 \le w |x|^2`; ``None`` if it is biased.
       contraction: a with :math:`E |C(x) - x|^2 \le (1 - a) |x|^2`; ``None`` if it is not
         contractive.
-      num_bytes: bytes of an encoded payload, indices included.
+      num_bytes: bytes of an encoded payload, including indices.
       whole_bytes: bytes of the payload without compression.
 
     Example:

@@ -25,7 +25,7 @@ class Method(NamedTuple):
       claimed: whether the source makes this claim; otherwise it is our expectation.
       one_step: whether clients take one local step instead of K.
       half: whether half of the clients take part in a round, instead of all.
-      fixed: hyperparameters that are not tuned, computed from L and the least curvature.
+      fixed: hyperparameters that are not tuned, computed from L and the smallest curvature.
     """
 
     text: str

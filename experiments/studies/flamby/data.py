@@ -32,7 +32,7 @@ class Silos(NamedTuple):
 
     Attributes:
       train: the train rows of each silo, as a dictionary of arrays.
-      test: the test rows of each silo, likewise.
+      test: the test rows of each silo, in the same form.
       features: names of the columns of ``x``.
       build: ``ClientData -> Problem``.
     """

@@ -52,7 +52,7 @@ def c_index(rows: Fields, risk: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def accuracy(rows: Fields, logit: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return the share of rows that a threshold of 1/2 classifies correctly, likewise."""
+    """Return the share of rows that a threshold of 1/2 classifies correctly, [draws]."""
     return counts @ ((logit > 0) == rows["y"]) / counts.sum(axis=1)
 
 

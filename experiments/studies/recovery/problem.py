@@ -1,6 +1,6 @@
 """Three problems, and the methods that need more than a loss and a mirror.
 
-The problems are a lasso and a matrix with half the squared error, and digits.
+The lasso and the matrix have half the squared error as their loss; the third problem is digits.
 """
 
 from collections.abc import Sequence

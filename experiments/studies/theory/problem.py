@@ -119,7 +119,9 @@ def ball_task(config: Config) -> Task:
 
 
 def simplex_task(config: Config, mirror: Mirror, distance: Callable = _half_square) -> Task:
-    """Return clients on the simplex, likewise, with a sparse optimum and a start at the centre."""
+    """Return clients with bounded noise on the simplex; the optimum is sparse, the start
+    central.
+    """
 
     def to_simplex(v, step):
         largest = -np.sort(-v)

@@ -89,8 +89,8 @@ def special_polar(y: Array, method: Method | None = None) -> Array:
 
     .. math:: U\, \mathrm{diag}(1, \ldots, 1, \det(U V^T))\, V^T \quad\text{for } y = U S V^T
 
-    If the polar factor of y is a reflection and the least singular value is not simple, there are
-    several nearest rotations and one of them is returned.
+    If the polar factor of y is a reflection and the smallest singular value is not simple, there
+    are several nearest rotations, and one of them is returned.
 
     Args:
       y: a real square matrix.

@@ -45,7 +45,7 @@ def weighted_l1(weights: FiniteTree) -> Penalty:
     """
     least = min((float(np.min(w, initial=0.0)) for w in jax.tree.leaves(weights)), default=0.0)
     if not least >= 0:
-        raise ValueError(f"the least weight is {least}; pass weights of at least 0.")
+        raise ValueError(f"the smallest weight is {least}; pass weights of at least 0.")
 
     def value(x, scale):
         require_same_shapes(x, weights, "the weights of weighted_l1")

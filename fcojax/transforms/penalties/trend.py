@@ -45,7 +45,7 @@ def trend_filter(degree: Count = 1, axis: Axis = -1) -> Penalty:
 
     The prox is exact but for rounding errors, which grow with the length to the power 2 k + 2; use
     float64 beyond twenty entries. It solves a dense system of that size a few times. Polynomials
-    have value 0, so ``scale_max`` is the least scale at which the minimiser is a polynomial,
+    have value 0, so ``scale_max`` is the smallest scale at which the minimiser is a polynomial,
     computed from the gradient at the best polynomial.
 
     Args:
