@@ -119,9 +119,7 @@ def ball_task(config: Config) -> Task:
 
 
 def simplex_task(config: Config, mirror: Mirror, distance: Callable = _half_square) -> Task:
-    """Return clients with bounded noise on the simplex; the optimum is sparse, the start
-    central.
-    """
+    """Return clients on the simplex, with bounded noise and a sparse optimum."""
 
     def to_simplex(v, step):
         largest = -np.sort(-v)
