@@ -1,4 +1,4 @@
-"""Models as safetensors: arrays by name in a file without code, which every framework reads.
+"""Models as safetensors: named arrays in a file without code, which other frameworks read.
 
 A file is the length of a header, the header as JSON, and the numbers. The name of an array is the
 path to it in its pytree, as in ``layers.0.kernel``.
@@ -120,8 +120,8 @@ def filled(like: PyTree, arrays: dict[str, np.ndarray]) -> PyTree:
     for name in sorted(expected | found):
         if expected.get(name) != found.get(name):
             raise ValueError(
-                f"the arrays are of another model: {name} is {found.get(name, 'missing')} and not "
-                f"{expected.get(name, 'among those expected')}."
+                f"the arrays belong to another model: {name} is {found.get(name, 'missing')} and "
+                f"not {expected.get(name, 'among those expected')}."
             )
     return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in wanted])
 

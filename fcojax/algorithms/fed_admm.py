@@ -43,7 +43,7 @@ def fed_admm(
     Args:
       loss: one loss per example.
       penalty: psi, applied on the server; none by default.
-      solver: of the local problems; ``gd()`` by default.
+      solver: the solver of the local problems; ``gd()`` by default.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np

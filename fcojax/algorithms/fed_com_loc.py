@@ -57,7 +57,7 @@ def fed_com_loc(
 
     Args:
       loss: one loss per example.
-      compressor: such as ``fcojax.uploads.top_k(0.1)``; ``None`` for none.
+      compressor: C, such as ``fcojax.uploads.top_k(0.1)``; ``None`` compresses nothing.
       compresses: where C is applied.
 
     Example:
@@ -120,7 +120,7 @@ def fed_com_loc(
     def client_update(hparams, message, client, local, key):
         if not local.all_steps_equal:
             raise ValueError(
-                "clients take different numbers of steps, but fed_com_loc needs the same of all; "
+                "clients take different numbers of steps, but fed_com_loc needs equal numbers; "
                 "pass local_steps(K)."
             )
         delta = hparams.client_lr * local.num_steps.astype(jnp.asarray(hparams.client_lr).dtype)

@@ -52,7 +52,7 @@ def fed_dual_avg(loss: Loss, mirror: Mirror, *, client_prox: bool = True) -> Alg
 
     and the model is :math:`P_{T_r}(z_r)`. Gradients are taken at primal points and summed in the
     dual, where averaging keeps the sparsity that averaging models destroys. T is never reset, so
-    the penalty keeps its weight against the sum of all gradients. With a schedule of
+    the penalty keeps its weight relative to the sum of all gradients. With a schedule of
     ``penalty_scale`` the current strength applies to all of T.
 
     Both sums grow with the number of rounds while their increments do not. Clients therefore sum

@@ -70,7 +70,7 @@ def fed_dyn(
                          + \tfrac{1}{2 \eta} |x - x_0|^2, \qquad
               \lambda_i \leftarrow \lambda_i + (x_i - x_0) / \eta.
 
-    The server, with weights p_i that sum to one over all clients,
+    The server computes, with weights p_i that sum to one over all clients,
 
     .. math:: h \leftarrow h + \tfrac{1}{\eta} \sum_{i \in P} p_i (x_i - x_0), \qquad
               x_0 \leftarrow \mathrm{prox}_{\eta \psi}\Big(

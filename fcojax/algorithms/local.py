@@ -214,7 +214,7 @@ class Local:
         return carry if emit is None else (carry, emitted)
 
     def _near(self, num_steps: int) -> "Local":
-        """The same client with a copy of its own rows, if that makes the gathers cheaper."""
+        """Return the same client, with a copy of its own rows if that makes the gathers cheaper."""
         num_rows = jax.tree.leaves(self.rows)[0].shape[0]
         bytes_own = tree.num_bytes(self.rows) * self.max_size // num_rows
         # A copy pays only if all of its rows are read.

@@ -99,8 +99,8 @@ def prox_skip(
     def client_update(hparams, message, client, local, key):
         if not geometric and not local.all_steps_equal:
             raise ValueError(
-                "clients take different numbers of steps, but prox_skip needs the same of all; "
-                "pass local_steps(K), or steps='geometric'."
+                "clients take different numbers of steps, but prox_skip needs equal numbers; pass "
+                "local_steps(K), or steps='geometric'."
             )
         num_steps = local.num_steps.astype(jnp.asarray(hparams.client_lr).dtype)
         # The client keeps b_i = w - delta h_i and not h_i, so it needs no prox.

@@ -128,7 +128,7 @@ def tamuna(
     def client_update(hparams, message, client, local, key):
         if not local.all_steps_equal:
             raise ValueError(
-                "clients take different numbers of steps, but tamuna needs the same of all; pass "
+                "clients take different numbers of steps, but tamuna needs equal numbers; pass "
                 "local_steps(K)."
             )
         num_steps = local.num_steps.astype(jnp.asarray(hparams.client_lr).dtype)

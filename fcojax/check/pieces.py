@@ -105,7 +105,7 @@ def _gap(found: PyTree, expected: PyTree) -> float:
 
 
 def _narrow(function: Callable, *points: PyTree) -> float:
-    """Return how far a compiled function of float32 is from float32, beyond its rounding."""
+    """Return by how much a compiled function's float32 results are wrong, beyond rounding."""
     found = jax.jit(function)(*jax.tree.map(jnp.float32, points))
     if any(leaf.dtype != jnp.float32 for leaf in jax.tree.leaves(found)):
         return np.inf

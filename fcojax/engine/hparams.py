@@ -36,8 +36,8 @@ def schedule(values: Any, num_rounds: Count | None = None) -> Schedule:
     """
     if callable(values) != (num_rounds is not None):
         raise ValueError(
-            f"values is {shown(values)} and num_rounds is {num_rounds}; pass a function with "
-            "num_rounds, or an array alone, which has a length."
+            f"values is {shown(values)} and num_rounds is {num_rounds}; pass a function and "
+            f"num_rounds, or only an array."
         )
     if num_rounds is not None:
         values = _tabulated(values, num_rounds)

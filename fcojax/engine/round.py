@@ -40,9 +40,9 @@ def one_round(
 ) -> tuple[PyTree, Rows, PyTree, dict[str, Array]]:
     """Compute one round.
 
-    Runs on one device, or inside ``shard_map`` on each device of the ``clients`` axis with that
-    device's part of the data and of the rows. A client whose upload or new state is not finite is
-    dropped. A server step is skipped if its result is not finite or no client counts.
+    This runs on one device, or inside ``shard_map`` on each device of the ``clients`` axis, with
+    that device's part of the data and of the rows. A client whose upload or new state is not finite
+    is dropped. A server step is skipped if its result is not finite or no client counts.
 
     Args:
       context: the constants of this round.

@@ -181,8 +181,8 @@ def join_histories(histories: list[PyTree], axis: int) -> PyTree:
 def warn_if_nonfinite(history: dict[str, Array], grid: PyTree = None) -> None:
     """Warn once if between two evaluations no upload, or no server step, was finite.
 
-    Does nothing while tracing, or where a part of the history is in other processes. Waits for the
-    run.
+    It waits for the run. It does nothing while tracing, or if a part of the history is in other
+    processes.
 
     Args:
       history: history of a run or a sweep.

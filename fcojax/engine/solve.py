@@ -116,7 +116,7 @@ def solve(
         privacy budget may allow fewer, after which the certificate is evaluated once more.
 
     Returns:
-      The model, and the outcome; in a sweep with leading axes [points, seeds].
+      The model, and the outcome, with leading axes [points, seeds] in a sweep.
 
     Example:
       >>> import jax, jax.numpy as jnp, numpy as np, fcojax

@@ -79,7 +79,7 @@ def start(
       plan: how rounds are run: a ``Plan``, or a ``Work`` if everyone takes part.
 
     Returns:
-      The state; in a sweep with leading axes [points, seeds].
+      The state, with leading axes [points, seeds] in a sweep.
 
     Example:
       >>> import jax, jax.numpy as jnp, numpy as np, fcojax
@@ -139,7 +139,7 @@ def advance(
       counts since the last evaluation, which are ``participants``, uploads ``dropped`` because they
       were not finite, uploads ``lost``, server steps ``refused`` because they were not finite,
       ``bytes_down`` and ``bytes_up`` of all clients together, and ``left_out`` by an aggregator
-      that leaves clients out; and ``round``. In a sweep with leading axes [points, seeds].
+      that leaves clients out; and ``round``. In a sweep all have leading axes [points, seeds].
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -181,7 +181,7 @@ def look(
       context: arrays that ``observe`` needs.
 
     Returns:
-      What ``observe`` returned; in a sweep with leading axes [points, seeds].
+      What ``observe`` returned, with leading axes [points, seeds] in a sweep.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -207,7 +207,7 @@ def read_model(algorithm: Algorithm, hparams: PyTree, state: State) -> Params:
       state: the state to read.
 
     Returns:
-      The parameters; in a sweep with leading axes [points, seeds].
+      The parameters, with leading axes [points, seeds] in a sweep.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np

@@ -18,8 +18,8 @@ from fcojax.types import PyTree
 Value = TypeVar("Value")
 
 LOG = logging.getLogger("fcojax.flower")
-# The most bytes of facts and names in an answer. Introductions need some kilobytes; the worst JSON
-# of 4 MiB takes 0.1 GB and 0.4 s to read.
+# The largest number of bytes of facts and names in an answer. Introductions need a few kilobytes;
+# the worst JSON of 4 MiB takes 0.1 GB and 0.4 s to read.
 _TEXT = 2**22
 _NAME = 1_000  # more of them for each array, whose name and place are among the facts
 _MOST_LETTERS = 300  # of a text from a site, in a log or an error
@@ -68,7 +68,7 @@ def read(reply: Any, like: PyTree = ()) -> tuple[dict[str, np.ndarray], dict[str
     leaves = jax.tree.leaves(like)
     most = _TEXT + sum(_NAME + leaf.size * leaf.dtype.itemsize for leaf in leaves)
     if len(reply) > most:
-        raise BadAnswer(f"it has {len(reply)} bytes, and {most} are the most that it can need.")
+        raise BadAnswer(f"it has {len(reply)} bytes, but it needs at most {most}.")
     try:
         arrays, facts = safetensors.loads(reply)
     except ValueError as error:

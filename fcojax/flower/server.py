@@ -132,7 +132,7 @@ class Server:
             largest = self.sites[int(np.argmax(sizes))]
             raise ValueError(
                 f"the sites have {sizes.sum()} rows in all, {largest.num_examples} of them site "
-                f"{largest.name}, and {MOST_ROWS} are the most."
+                f"{largest.name}, and at most {MOST_ROWS} are allowed."
             )
         self.judge = judge or Judge()
         self._federation, self._run = federation, run

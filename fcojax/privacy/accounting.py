@@ -177,7 +177,7 @@ def total_epsilon(
     """Return the epsilon of everything that was released about the same clients.
 
     Args:
-      ledger: the runs, tuning included. All are accounted for the same neighbours: a
+      ledger: the runs, including tuning. All are accounted for the same neighbours: a
         ``uniform_cohort`` cannot be combined with ``coin_flips`` or ``everyone``.
       num_clients: size of the population, which is public.
       delta: failure probability of (epsilon, delta)-privacy.
@@ -197,7 +197,7 @@ def total_epsilon(
     if len({accounted.relation for accounted in laws}) > 1:
         raise ValueError(
             "the ledger has runs that are accounted for the replacement of a client, and others "
-            "for one client more or less; pass each kind alone."
+            "for one client more or less; pass each kind separately."
         )
     _warn_of(delta, num_clients)
     accountant = _accountant(laws[0], by)

@@ -134,7 +134,7 @@ class ClientData:
     def rows_of(self, members: Sequence[int] | np.ndarray) -> tuple[PyTree, np.ndarray]:
         """Return the examples of some clients, and how many each has.
 
-        Runs on the host and reads no other rows, even if the population is on disk.
+        This runs on the host and reads no other rows, even if the population is on disk.
 
         Args:
           members: indices of the clients; their rows are returned in this order.

@@ -131,8 +131,8 @@ def dirichlet(
     labels = _checked(labels)
     if labels.dtype.kind == "f" and (fractions := labels[labels % 1 != 0]).size:
         raise ValueError(
-            f"labels contains {fractions[0]:g}, a number to predict and no label; pass labels, of "
-            "which each has many examples, or intervals: np.digitize(targets, edges)."
+            f"labels contains {fractions[0]:g}, which is a number to predict, not a label; pass "
+            f"labels that have many examples each, or intervals: np.digitize(targets, edges)."
         )
     _check_enough(labels.size, num_clients, min_size)
     rng = _rng(seed)

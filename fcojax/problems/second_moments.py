@@ -170,7 +170,8 @@ def second_moment(data: ClientData, left: str = "x", right: str | None = None) -
 
     .. math:: \sum_m p_m \tfrac{1}{n_m} \sum_i a_{m,i} b_{m,i}^T \Big/ \sum_m p_m
 
-    Computed in float64 on the host. A field with one number per row counts as vectors of length 1.
+    It is computed in float64 on the host. A field with one number per row counts as vectors of
+    length 1.
 
     Example:
       >>> from fcojax.problems.clients import from_clients

@@ -1,4 +1,4 @@
-"""Steps before a robust mean, which make uploads of honest clients more alike."""
+"""Steps before a robust mean, which make uploads of honest clients more similar."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
 """Robust means of weighted points, and the aggregator that uses one in place of the mean.
 
-A rule does not depend on clients or rounds. ``averaged`` makes an aggregator of it, for
+A rule does not depend on clients or rounds. ``averaged`` makes an aggregator from it, for
 ``fcojax.Plan``.
 """
 

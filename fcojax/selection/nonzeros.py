@@ -56,8 +56,8 @@ def nonzeros(
 ) -> Nonzeros:
     """Return a target: a number of nonzero entries or groups, or a rank.
 
-    Parameters without penalty, such as a bias, do not count. Per row or column the mean must be at
-    most ``count`` and above ``count`` minus one half.
+    Unpenalised parameters, such as a bias, do not count. Per row or column the mean must be at most
+    ``count`` and above ``count`` minus one half.
 
     Args:
       count: the number to reach.

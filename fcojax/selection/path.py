@@ -113,10 +113,10 @@ def path(
 ) -> Path:
     """Fit a model for each strength of a penalty, from the strongest on, as one program.
 
-    No data leave a client. The clients fit the parameters without penalty (a bias), and one
-    exchange of their gradients at that model gives the first strength: the least one at which all
-    penalised parameters are zero. The grid descends from there geometrically; each solve starts at
-    the model of the strength before and stops once it is solved.
+    No data leave a client. The clients fit the unpenalised parameters (a bias), and one exchange of
+    their gradients at that model gives the first strength: the smallest one at which all penalised
+    parameters are zero. The grid descends from there geometrically; each solve starts at the model
+    of the strength before and stops once it is solved.
 
     With ``nonzeros`` it searches for a strength whose model has that sparsity and returns it alone,
     or, if no strength has such a model, its two neighbours, the sparser first.

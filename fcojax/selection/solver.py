@@ -181,7 +181,7 @@ class SolvedPath(NamedTuple):
 
 
 def null_model(solver: Solver, params: Params, key: Key, tolerance: Any) -> Null:
-    """Solve for the parameters without penalty.
+    """Solve for the unpenalised parameters.
 
     Args:
       solver: a solver whose penalty has a ``scale_max``.

@@ -224,7 +224,7 @@ def quadratic_constants(
 
     Args:
       hessian: Q.
-      linear: the c_m, one row a client.
+      linear: the c_m, one row per client.
       noise: the noise of a client's gradients, [clients, draws, dim], each draw equally likely and
         their mean zero; the largest variance of a client is used.
       start: w_0.

@@ -113,7 +113,7 @@ class LinearModel(NamedTuple):
         return np.stack(losses, axis=-1) + self.ridge / 2 * np.sum(points**2, axis=-1)
 
     def objective(self, point: np.ndarray) -> np.ndarray:
-        """F at one point for all clients, or at many with the coordinates last."""
+        """Return f at one point for all clients, or at several, with the coordinates last."""
         return self.values(self._for_each_client(point)) @ self.weights
 
     def gradients(self, points: np.ndarray) -> np.ndarray:

@@ -107,10 +107,10 @@ def drift_floor(
     .. math:: \tfrac{\eta (K - 1)}{2} \Bigl| \sum_m p_m\, \mathrm{Hess} F_m(x)
               [\mathrm{grad} F_m(x)] \Bigr|
 
-    at a stationary point x of F, full batches, everyone in every round, a server rate of one. The
-    sum of a client's K steps is :math:`-\eta K (\mathrm{grad} F_m - \tfrac{\eta (K - 1)}{2}
-    \mathrm{Hess} F_m[\mathrm{grad} F_m])`, and the mean of these has to vanish. It is zero for
-    K = 1 and if all clients are stationary at x.
+    at a stationary point x of F, with full batches, full participation and a server rate of one.
+    The sum of a client's K steps is :math:`-\eta K (\mathrm{grad} F_m - \tfrac{\eta (K - 1)}{2}
+    \mathrm{Hess} F_m[\mathrm{grad} F_m])`, and the mean of these has to vanish. It is zero for K =
+    1 and if all clients are stationary at x.
 
     The gradient of one client costs a pass over the population's rows, so all cost M passes.
 

@@ -33,7 +33,7 @@ def power(rank: Count, num_iterations: Count = 1) -> Compressor:
     others. Vectors, and matrices that have fewer entries than P and Q, are sent uncompressed.
     PowerSGD averages first P and then Q over the workers, in two exchanges, and starts from the Q
     of the last round. Here each client compresses its own matrix, in one exchange, from a random
-    start; more iterations make up for it.
+    start; more iterations compensate for this.
 
     Args:
       rank: r.

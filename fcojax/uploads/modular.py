@@ -110,7 +110,7 @@ def modular_sum(step: Positive | Callable[[Any], Any], bits: Bits) -> Uploads:
     .. math:: q_i = \lfloor u_i / s + \mathrm{uniform}(0, 1) \rfloor, \qquad
               g = \frac{s}{n} \sum_i q_i, \qquad -2^{b-1} \le \sum_i q_i < 2^{b-1}.
 
-    Each q is unbiased, with an error of at most :math:`s^2 / 4` an entry. Only the sum is needed,
+    Each q is unbiased, with an error of at most :math:`s^2 / 4` per entry. Only the sum is needed,
     modulo :math:`2^b`, so a secure aggregation can hide the summands, which may be beyond the range
     themselves. A sum that would wrap is refused: the round changes nothing and is counted in
     ``history["refused"]``, because a server that sees only the remainder would take a wrong step.

@@ -1,7 +1,7 @@
-r"""DRIVE and EDEN: a random rotation, then one or a few bits an entry and one scale.
+r"""DRIVE and EDEN: a random rotation, then one or a few bits per entry and one scale.
 
 The papers rotate by a Hadamard transform, which pads to a power of two; the Hartley transform here
-has every size, and entries at most a factor of sqrt 2 above theirs.
+exists for every size, and its entries are larger by at most a factor of sqrt 2.
 """
 
 import functools
@@ -90,7 +90,7 @@ def eden(bits: Literal[1, 2, 3, 4] = 2, scale: Scale = "unbiased") -> Compressor
     for one to four bits. With the scale of least error, :math:`\langle Q, R x \rangle / |Q|_2^2`,
     it is contractive, with :math:`a = 0.364` times the squared ratio of the smallest to the largest
     level for every x, and 1 minus 0.36, 0.12, 0.035 and 0.0095 in high dimension. For less than one
-    bit an entry use ``compose(rand_k(share), eden(1))``.
+    bit per entry use ``compose(rand_k(share), eden(1))``.
 
     Args:
       bits: b, bits of each entry.
@@ -148,7 +148,7 @@ def normal_levels(bits: int) -> tuple[float, ...]:
     Each level is the mean of the variable between the midpoints to its neighbours.
 
     Args:
-      bits: bits of a level, its sign among them.
+      bits: bits of a level, including its sign.
 
     Example:
       >>> [round(level, 4) for level in normal_levels(2)]

@@ -20,9 +20,7 @@ Result = TypeVar("Result")
 
 _MAX_SCHULZ = 120  # steps, two for each bit of a condition number
 _REFINEMENTS = 3  # of a solution by a computed inverse
-_ROUNDING = (
-    2000.0  # largest residual, in units of the precision, also where it is emulated by float32
-)
+_ROUNDING = 2000.0  # largest residual, in units of the precision, even if float32 emulates it
 
 
 def unbatched(factorise: Callable[[Array], Result]) -> Callable[[Array], Result]:

@@ -81,7 +81,7 @@ def sized(
         # One device computes its part of the points with all seeds, or all points with its part of
         # the seeds.
         all_points, all_seeds = with_repeats(data, num_points, num_seeds)
-        parts = shards if all_points % shards == 0 else 1  # of the points; else of the seeds
+        parts = shards if all_points % shards == 0 else 1  # otherwise the seeds are divided
         seeds = all_seeds * parts // shards
         fit = points_that_fit(
             all_points // parts, seeds * tree.num_bytes((server, memory)), seeds * rows

@@ -84,8 +84,8 @@ def per_leaf(penalty: Penalty) -> Penalty:
     r"""Apply a penalty to every leaf separately, :math:`\sum_l \psi(x_l; \lambda)`.
 
     Most penalties are functions of all leaves jointly: ``l1_ball`` is one ball for the whole model.
-    With ``per_leaf`` each layer has a ball of its own, with the same ``scale``. A separable penalty
-    is unchanged. ``scale_max`` is the largest over the leaves.
+    With ``per_leaf`` each layer has its own ball, with the same ``scale``. A separable penalty is
+    unchanged. ``scale_max`` is the largest over the leaves.
 
     Args:
       penalty: psi.
