@@ -1,4 +1,4 @@
-r"""A sparse model from a user's file: path, validation, coefficients by name, ledger.
+r"""A sparse model from a user's file: path, validation scores, named coefficients and traffic.
 
     fcojax run select --workdir=runs/select
 

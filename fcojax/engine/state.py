@@ -34,9 +34,7 @@ SHARED = Axes(points=None, seeds=None)
 
 
 def is_sweep(key: Key) -> bool:
-    """Return whether a key is a vector with a key per seed; raise ``ValueError`` unless it is a
-    key.
-    """
+    """Return whether this is a vector of keys, one per seed; raise ``ValueError`` if not a key."""
     dtype = getattr(key, "dtype", jnp.dtype(bool))
     if not jnp.issubdtype(dtype, jax.dtypes.prng_key) or key.ndim > 1:
         old = dtype == jnp.uint32 and getattr(key, "shape", ())[-1:] in ((2,), (4,))

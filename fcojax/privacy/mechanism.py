@@ -210,8 +210,8 @@ def modular_gaussian(
 
     Clients clip to C minus the largest norm that rounding can add, so that their uploads are within
     C, and round at random to a grid, as ``uploads.modular_sum`` does. The noise is added to the
-    sum, and a round is refused if the noisy sum would wrap. The server sees no single upload, and
-    ``history`` has no ``"clipped"``.
+    sum, and a round is refused if the noisy sum would wrap. The server does not see single uploads,
+    and ``history`` has no ``"clipped"``.
 
     Args:
       clip: as for ``gaussian``; a number or a function of the hyperparameters.

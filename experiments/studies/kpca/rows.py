@@ -168,7 +168,7 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
 
 
 def _ends(rows: list[Row], part: str, field: str, name: str, end: Callable) -> list[Row]:
-    """Return a measure of each curve of a part, by split and by one column."""
+    """Return a measure of each curve of a part, by split and by the values of a column."""
     return [
         {"split": split, field: value, name: end(curve)}
         for (split, value), curve in curves(rows, part, "split", field).items()
