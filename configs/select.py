@@ -57,9 +57,7 @@ def get_config():
     config.time = "time"  # for loss cox: the column of survival times, in place of target
     config.event = "event"  # for loss cox: the column with 1 for an event and 0 if censored
     config.l1_fraction = 1.0  # share of l1 in the elastic net; 1 is the lasso
-    config.groups = (
-        ""  # columns selected together: a CSV file of columns and groups, or lab=lab_*|crp,...
-    )
+    config.groups = ""  # columns selected together: a CSV file, or lab=lab_*|crp,vitals=bp_?
     config.group_fraction = 1.0  # share of the groups' penalty; the rest is l1; must be 1 for trend
     config.group_penalty = "norm"  # penalty on the columns of a group: norm, slope, fused or trend
     config.by = "site"  # selection rule: site, sites, examples, aic, bic or ebic; see above
