@@ -11,10 +11,7 @@ from experiments.report.rows import Row, by_seed, hparams_of
 from fcojax.problems import identified
 
 SUPPORT = "support"  # a column with one number for each support, whose magnitude has no meaning
-PATTERNS = (
-    SUPPORT,
-    "rank",
-)  # columns for which the summary gives the round from which they are final
+PATTERNS = (SUPPORT, "rank")  # the summary gives the round from which these are final
 
 
 class Criterion(NamedTuple):

@@ -40,9 +40,7 @@ class RowStore:
         self.path = path
         self.writes = True
         self.rows: dict[str, list[Row]] = {}
-        self._hashes: dict[
-            int, int
-        ] = {}  # the hash of each row in memory, by id, so that each is hashed once
+        self._hashes: dict[int, int] = {}  # of rows in memory, by id, each computed once
         self._sound = True
         if path.is_file():
             for line in path.read_bytes().splitlines(keepends=True):

@@ -83,9 +83,8 @@ def points(config: Config, task: Task, name: str, factors: Sequence[float]) -> A
     """Return the grid of a method, with step sizes as multiples of the safe one."""
     method, safe = METHODS[name], 1 / task.smoothness
     if method.tuned == "pull":
-        radius = float(
-            np.abs(task.optimum).sum()
-        )  # the radius of the ball on whose boundary the optimum lies
+        # The optimum lies on the boundary of the ball with this radius.
+        radius = float(np.abs(task.optimum).sum())
         pulls = [factor * task.least_curvature for factor in factors]
         return fcojax.grid.product(method.hparams, pull_scale=pulls, penalty_scale=[radius])
     if method.tuned == "round" and not method.one_step:
