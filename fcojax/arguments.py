@@ -150,8 +150,8 @@ def numbers_of(annotation: Any) -> Numbers | None:
 
 
 def checked_array(name: str, value: Any) -> np.ndarray:
-    """Return an array on the host; raise ``ValueError`` for what has no such form."""
-    with contextlib.suppress(TypeError, ValueError):  # of ragged lists, and of keys of JAX
+    """Return the value as an array on the host; raise ``ValueError`` if it cannot be one."""
+    with contextlib.suppress(TypeError, ValueError):  # ragged lists, JAX keys
         if not isinstance(value, np.ma.MaskedArray):
             return np.asarray(value)
     raise ValueError(f"{name} is {shown(value)}; pass an array without a mask, or a list.")
@@ -232,7 +232,7 @@ def _check_of_extra(wanted: Numbers | Arrays, single: bool = True) -> _Check:
 
 
 def _allows(annotation: Any, value: Any) -> bool:
-    """Whether a value fits an annotation; one that is not judged allows everything."""
+    """Whether a value fits an annotation; an annotation that is not checked allows everything."""
     checks = map(_check_of, _kinds(annotation))
     return any(check is None or check.fits(value) for check in checks)
 

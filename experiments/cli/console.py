@@ -22,9 +22,9 @@ _MOST_ROWS = 25  # shown of a study's table
 class Progress:
     """What an experiment reports while it runs: a line now and then.
 
-    The end is estimated from the labels before and the share of the present one. A label begins
-    with compilation, in which its share stands still: its speed is that of the rounds since, and
-    its own time of compilation is expected of the labels that follow.
+    The end is estimated from the labels before and the share of the present one. A label makes no
+    progress while it compiles: its speed is measured over the rounds since then, and the labels
+    that follow are expected to compile for as long.
 
     Attributes:
       labels: the labels that are to come.
@@ -43,12 +43,13 @@ class Progress:
         self._last, self._told = (clock(), 0.0), False
 
     def share(self, label: str, done: float, what: str = "") -> None:
-        """Report which share of a label's work is done, and what it is at where no round ends."""
+        """Report the share of a label's work that is done, and its activity if no round ended."""
         left, now = self.seconds_left(label, done), self._clock()
         if left and not what and done < 1:
             what = f"about {_duration(left)} left"
         when, share = self._last
-        first = label and what and not self._told  # else nothing is said while it compiles
+        # Otherwise nothing would be printed while it compiles.
+        first = label and what and not self._told
         due = now - when >= _SOON and int(10 * done) > int(10 * share)
         if first or due or now - when >= _LATE:
             self._line(label, done, what)
@@ -81,7 +82,7 @@ class Progress:
 
 
 def printed(text: str) -> None:
-    """Print and flush; raise ``UserError`` if that fails, except where the reader has gone."""
+    """Print and flush; raise ``UserError`` if that fails, unless the reader closed the pipe."""
     try:
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()

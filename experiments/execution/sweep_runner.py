@@ -49,7 +49,7 @@ class SweepRunner:
       rows: the rows so far.
       optima: the optimal objective for each strength of the penalty, where it was computed.
       progress: reports the progress of the run.
-      watch: knows whether a signal has asked to stop.
+      watch: tells whether a signal has asked the run to stop.
       checkpoint_every: seconds between two checkpoints: long enough that saving is a small share of
         the time, short enough to lose little by a crash.
     """

@@ -62,7 +62,7 @@ class RowStore:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self.path}")
             if not self._sound:
                 self._rewrite()
-            # If the disk is full, some of these lines may be in the file but none in memory.
+            # If the disk is full, the file may have some of these lines although memory has none.
             self._sound = False
             with open(self.path, "a", encoding="utf-8") as file:
                 file.writelines(tidy.line(row) for row in rows)
