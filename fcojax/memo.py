@@ -1,8 +1,9 @@
-"""Bounded caches of what factories return, and of compiled programs.
+"""Bounded caches of the results of factories, and of compiled programs.
 
 Algorithms and penalties are tuples of closures, and JAX caches compiled programs by the identity of
-a closure: without ``memoised`` an algorithm that is built twice would be compiled twice. And it
-keeps programs for static arguments as long as the process lives; ``jit_per`` keeps the last few.
+a closure: without ``memoised`` an algorithm that is built twice would be compiled twice. JAX also
+keeps the programs for all static arguments as long as the process lives; ``jit_per`` keeps only the
+last few.
 """
 
 import collections
@@ -62,7 +63,7 @@ def memoised(factory: Callable[Arguments, Result]) -> Callable[Arguments, Result
 
 
 def _call_key(signature: inspect.Signature, args: tuple, kwargs: dict) -> Hashable:
-    """A key that is equal for equal calls; raises ``TypeError`` if an argument has none."""
+    """Return a key that is equal for equal calls; raise ``TypeError`` if an argument has no key."""
     bound = signature.bind(*args, **kwargs)
     bound.apply_defaults()
     key = _key(tuple(bound.arguments.items()))
@@ -71,7 +72,7 @@ def _call_key(signature: inspect.Signature, args: tuple, kwargs: dict) -> Hashab
 
 
 def _key(argument: object) -> Hashable:
-    """A key that is equal for equal arguments of the same type."""
+    """Return a key that is equal for equal arguments of the same type."""
     if isinstance(argument, Tracer):
         raise TypeError("a traced array has no contents")
     if isinstance(argument, np.ndarray | jax.Array):

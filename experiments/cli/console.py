@@ -22,7 +22,7 @@ _MOST_ROWS = 25  # shown of a study's table
 class Progress:
     """What an experiment reports while it runs: a line now and then.
 
-    The end is estimated from the labels before and the share of the present one. A label makes no
+    The end is estimated from the finished labels and the progress of this one. A label makes no
     progress while it compiles: its speed is measured over the rounds since then, and the labels
     that follow are expected to compile for as long.
 
@@ -36,7 +36,7 @@ class Progress:
         write: Callable[[str], None] = lambda line: None,
         clock: Callable[[], float] = time.monotonic,
     ):
-        """Begin; ``say`` takes sentences for the user, and ``write`` lines on the progress."""
+        """Begin; ``say`` prints messages for the user, ``write`` lines on the progress."""
         self.say, self._write, self._clock = say, write, clock
         self.labels: list[str] = []
         self._label, self._began, self._first = "", clock(), (clock(), 0.0)
@@ -62,7 +62,7 @@ class Progress:
         self._line(label, 1.0, told + (f"; about {_duration(left)} left" if left else ""))
 
     def seconds_left(self, label: str, done: float) -> float | None:
-        """Return the seconds until all labels are done, or ``None`` while nobody can know."""
+        """Return the seconds until all labels are done; ``None`` while they cannot be estimated."""
         now = self._clock()
         if label != self._label:
             self._label, self._began, self._first, self._last = label, now, (now, 0.0), (now, 0.0)
@@ -103,7 +103,7 @@ def _mute() -> None:
 def results(
     summary: dict[str, Any], workdir: pathlib.Path, shown: Sequence[str] = ()
 ) -> Iterator[str]:
-    r"""Yield the best points, the entries of the summary that are ``shown``, the verdict, the page.
+    r"""Yield the best points, the entries of the summary in ``shown``, the verdict and the page.
 
     Example:
       >>> [*results({"size": {"rows": 3}, "verdict": "It is small."}, pathlib.Path("w"), ["size"])]

@@ -72,7 +72,7 @@ def in_batches(rows: Iterator[Row], seconds: float) -> Iterator[list[Row]]:
 
 
 class Prepared(NamedTuple):
-    """A sweep whose mistakes have been refused.
+    """A sweep that has been checked.
 
     Attributes:
       sweep: the experiment.
@@ -104,7 +104,9 @@ def prepared(sweep: Sweep, config: ConfigDict) -> Prepared:
         _ = epsilon and epsilon(0, 1)
     measure, known = settings.criterion.measure, columns(problem, sweep)
     if measure not in known:
-        raise UserError(f"criterion is {measure!r}, which is no measure; {suggest(measure, known)}")
+        raise UserError(
+            f"criterion is {measure!r}, which is not a measure; {suggest(measure, known)}"
+        )
     data = described(problem, config, settings.seeds)
     return Prepared(sweep, settings, problem, penalty, jobs, data, stopped)
 

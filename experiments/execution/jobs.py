@@ -1,4 +1,4 @@
-"""The jobs of a sweep: an algorithm and its grid, checked before any of them runs."""
+"""The jobs of a sweep: each has an algorithm and its grid; all are checked before any runs."""
 
 import functools
 from typing import NamedTuple

@@ -92,7 +92,7 @@ class SweepRunner:
     def place(self, job: Job) -> Placed:
         """Place a job on the devices, in parts that fit into their memory."""
         keys = jax.vmap(jax.random.key)(jnp.asarray(self.settings.seeds))
-        # The difference of two releases with the same noise would have no noise.
+        # The difference of two releases with equal noise would have no noise.
         if job.plan.aggregator.noisy:
             keys = jax.vmap(jax.random.fold_in, (0, None))(keys, zlib.crc32(job.label.encode()))
         train, validation = self.problem.train, self.problem.validation
@@ -235,8 +235,8 @@ class _JobRun:
     def _newest(self, part: np.ndarray, points: np.ndarray, goal: int) -> Checkpoint | None:
         """Return the newest checkpoint of a part that agrees with the rows.
 
-        It is of round ``goal`` or later, or has at least those of ``points`` that have not
-        diverged.
+        It belongs to round ``goal`` or a later one, or contains at least the ``points`` that have
+        not diverged.
         """
 
         def refused(number: int, notes: dict[str, Any]) -> str | None:
@@ -256,7 +256,7 @@ class _JobRun:
         return self.folder / f"{part[0]}-{part[-1]}"
 
     def _model(self, best: tuple[float, ...]) -> PyTree:
-        """Return the best point's model, of its first seed.
+        """Return the best point's model for the first seed.
 
         If all points diverged there is no model, and the tree is empty.
         """

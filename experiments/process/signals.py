@@ -124,8 +124,10 @@ def _end_the_slow(reader: socket.socket, writer: socket.socket, ours: set[int]) 
 
 
 def _report_all_but_stopped(unraisable: Any) -> None:
-    """Be silent about a ``Stopped`` that Python ignores, as in the callback of a weak reference."""
-    if not isinstance(unraisable.exc_value, Stopped):  # else the process ends after its patience
+    """Do not report a ``Stopped`` that Python ignores, as in the callback of a weak reference."""
+    if not isinstance(
+        unraisable.exc_value, Stopped
+    ):  # otherwise the process ends after ``_PATIENCE``
         sys.__unraisablehook__(unraisable)
 
 

@@ -78,7 +78,7 @@ class Workdir:
     def look(self, ours: dict[str, Any]) -> dict[str, Any]:
         """Return the summary of this run so far; it is empty for a new run.
 
-        It is ``finished`` only if its rows and models are unchanged.
+        It has the entry ``finished`` only if its rows and models are unchanged.
 
         Raises:
           UserError: if the folder holds something else.
@@ -89,8 +89,8 @@ class Workdir:
             found = list(self.path.iterdir()) if self.path.is_dir() else []
             if any(not path.name.startswith("lock") for path in found):
                 raise UserError(
-                    f"{self.path} is not an empty folder and no run of ours; pass another "
-                    "--workdir."
+                    f"{self.path} is neither an empty folder nor a run of fcojax; pass another "
+                    f"--workdir."
                 )
             return {}
         if self.overwrite:
@@ -229,7 +229,7 @@ class Workdir:
         return {}
 
     def _tell(self, what: str) -> None:
-        """Say once what has changed."""
+        """Report a change once."""
         if not self._is_told:
             self._say(what)
         self._is_told = True
@@ -272,9 +272,9 @@ class Workdir:
 def held(path: pathlib.Path, say: Callable[[str], None]) -> Iterator[None]:
     """Hold a lock within the ``with`` block; raise ``UserError`` if another process holds it.
 
-    The lock is a lease in a file that names its process and machine. The lease of an ended process
-    of this machine is taken over at once. That of another machine is taken over if it was not
-    refreshed for some time, by the clock of the waiting process.
+    The lock is a lease in a file that names its process and machine. The lease of a process on this
+    machine that has ended is taken over at once. The lease of a process on another machine is taken
+    over if it was not refreshed for some time, by the clock of the waiting process.
 
     Args:
       path: the lock's file, which is removed afterwards.
