@@ -121,7 +121,7 @@ class Judge:
         return found
 
     def name(self, site: str, what: str) -> None:
-        """Log a fault of a site, only the first one.
+        """Log the first fault of a site, and ignore later ones.
 
         Args:
           site: the site's name.

@@ -109,7 +109,7 @@ def _admitted(federation: Federation, name: str, facts: dict[str, str]) -> Site:
     except (KeyError, RecursionError, ValueError) as error:
         raise BadAnswer(f"its introduction cannot be read: {plain(error)}.") from None
     if not isinstance(theirs, dict):
-        raise BadAnswer("its introduction has no description by name.")
+        raise BadAnswer("its introduction has no table of facts.")
     wrong = difference(federation.description, theirs, "at the server")
     if wrong is not None:
         raise ValueError(

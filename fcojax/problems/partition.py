@@ -48,7 +48,7 @@ class Partition(NamedTuple):
         for leaf in jax.tree.leaves(examples):
             if np.shape(leaf)[:1] != self.order.shape:
                 raise ValueError(
-                    f"the partition is of {self.order.size} examples but a field has shape "
+                    f"the partition has {self.order.size} examples but a field has shape "
                     f"{np.shape(leaf)}; pass the examples that were partitioned."
                 )
         ordered = jax.tree.map(lambda leaf: memory.taken(leaf, self.order), examples)
@@ -152,8 +152,8 @@ def dirichlet(
             clients = np.tile(np.arange(num_clients), counts.size)
             return _gathered(order, np.repeat(clients, sizes.reshape(-1)), num_clients)
     raise ValueError(
-        f"none of {max_draws} draws gave each of {num_clients} clients {min_size} examples, "
-        f"the best gave all at least {most}; raise alpha or max_draws, or lower min_size."
+        f"none of {max_draws} draws gave each of {num_clients} clients {min_size} examples; the "
+        f"best draw gave all at least {most}; raise alpha or max_draws, or lower min_size."
     )
 
 

@@ -292,8 +292,8 @@ def marina(compressor: Compressor, probability: Share | Callable[[Any], Any] = 0
 
     Args:
       compressor: an unbiased compressor.
-      probability: p; the paper takes the bytes of a compressed upload over those of a whole one; or
-        ``hparams -> p``, to sweep it.
+      probability: p; the paper takes the ratio of the bytes of a compressed upload and a whole
+        one. A function ``hparams -> p`` can be swept.
 
     Example:
       >>> from fcojax import uploads
