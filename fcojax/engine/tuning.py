@@ -95,7 +95,7 @@ def fastest_chunk_size(
         program = Program(algorithm, sized, rounds_per_evaluation=_NUM_ROUNDS)
         return advance_compiled.lower(program, grid, data, state, None)
 
-    # Lowered and not compiled: if the file has the result, that is all the work.
+    # The program is lowered but not compiled: if the file has the result, no more is needed.
     lowered = {size: lower(size) for size in candidates}
     file = None if remember is None else pathlib.Path(remember)
     known = {} if file is None else _read(file)

@@ -55,7 +55,7 @@ class SecondMoments(NamedTuple):
 
 @memoised
 def summary(*, bias: bool = False, ridge: float = 0.0) -> Callable[[ClientData], ClientData]:
-    """Return the ``summary`` of a problem of least squares on the fields ``x`` and ``y``.
+    """Return the ``summary`` of a least-squares problem on the fields ``x`` and ``y``.
 
     Its one client has ``SecondMoments`` as its example, on which losses evaluate ``rows.loss``.
 

@@ -152,7 +152,7 @@ class Selection(NamedTuple):
 
         Args:
           axes: axes to draw in; ``None`` for a new figure.
-          names: names of the features, for a legend of the features with a nonzero parameter.
+          names: names of the features; the legend lists the features with a nonzero parameter.
         """
         return draw_path(self.path, axes, self.chosen, names)
 
