@@ -50,7 +50,7 @@ REFUSED = {
     ),
     "a divergence of unlike points": (
         lambda: transforms.divergence(transforms.euclidean(l1()), jnp.ones(2), jnp.ones(())),
-        r"v is of shape \(\)",
+        r"v has shape \(\)",
     ),
     "a negative label": (lambda: labelled(0, -1), "integers from 0"),
     "a fractional label": (lambda: labelled(0.5), "integers from 0"),
@@ -154,7 +154,7 @@ POINTS = {
 def test_other_shapes_are_refused_while_tracing(case):
     penalty, point = POINTS[case]
     for function in (penalty.value, lambda v, scale: penalty.prox(v, 1.0, scale)):
-        with pytest.raises(ValueError, match="is of shape"):
+        with pytest.raises(ValueError, match="has shape"):
             jax.eval_shape(lambda v, function=function: function(v, 1.0), point)
 
 

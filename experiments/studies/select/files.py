@@ -18,7 +18,8 @@ from fcojax.datasets.reading import Foreign, reading
 from fcojax.problems import SparseRows, sparse_rows
 
 _MOST_ENTRIES = 1 << 25  # dense; four copies in double precision are a gigabyte
-# What other programs write for a missing value, in any case; other texts are refused as no number.
+# What other programs write for a missing value, in upper or lower case; other texts that are not
+# numbers are refused.
 _MISSING = ("", "na", "n/a", "#n/a", "nan", "null", "none", "?", ".")
 # What pandas reads files of other programs with.
 _READERS = {
