@@ -82,7 +82,7 @@ def fed_tcga_brca(folder: pathlib.Path) -> Silos:
 def fed_heart_disease(folder: pathlib.Path) -> Silos:
     """Return heart disease in four hospitals, from UCI's ``processed.*.data``.
 
-    Each hospital centres and scales by its own train rows.
+    The columns of each hospital are centred and scaled by its own train rows.
     """
     tables = [_uci(_find(folder, f"processed.{name}.data")) for name in _HOSPITALS]
     kept = [np.delete(table, _LEFT_OUT, axis=1) for table in tables]
