@@ -22,7 +22,7 @@ def get_config():
     config.data_dir = ""  # with the files of MNIST their first writers are the clients
     config.data_seed, config.seeds, config.num_clients, config.share_of_writers = 0, (0,), 10, 0.05
     config.own = ConfigDict()
-    config.own.concentration = 1.0  # of the Dirichlet draw of a client's labels
+    config.own.concentration = 1.0  # Dirichlet, of a client's labels
     config.own.ridge, config.own.scale, config.own.num_steps = 0.1, 0.005, 5
 
     config.methods = ("fed_dual_avg", "composite_fl", "scaffold")

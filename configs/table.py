@@ -31,7 +31,7 @@ def get_config():
         algorithms=("fed_dual_avg", "fed_mid", "scaffold", "composite_fl"),
         client_lr=(0.003, 0.01, 0.03, 0.1, 0.3),
         server_lr=(0.3, 1.0, 3.0),
-        strength=(0.1,),  # of l1, as a share of the smallest strength that selects nothing
+        strength=(0.1,),  # strength of l1, as a share of the smallest that selects nothing
         num_rounds=100,
         num_steps=10,
         seeds=(0,),

@@ -49,7 +49,7 @@ class _Composite(NamedTuple):
 
 class _Iterate(NamedTuple):
     point: Params
-    subgradient: Params  # of psi at the point
+    subgradient: Params  # a subgradient of psi at the point
     extrapolated: Params  # the extrapolated point, at which gradients are taken
     plain: Array  # whether ``extrapolated`` is the point itself
     momentum: Array

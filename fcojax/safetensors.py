@@ -29,7 +29,7 @@ _CODES = {
 }
 _DTYPES = {code: jnp.dtype(name) for name, code in _CODES.items()}
 _METADATA = "__metadata__"
-_MOST_AXES = 64  # of numpy
+_MOST_AXES = 64  # the limit of numpy
 # JSON that is nested too deeply to be read is a RecursionError.
 _UNREADABLE = AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError
 

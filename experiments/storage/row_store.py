@@ -40,7 +40,7 @@ class RowStore:
         self.path = path
         self.writes = True
         self.rows: dict[str, list[Row]] = {}
-        self._hashes: dict[int, int] = {}  # of each row, by id, so that it is computed once
+        self._hashes: dict[int, int] = {}  # the hash of each row, by its id
         self._sound = True
         if path.is_file():
             for line in path.read_bytes().splitlines(keepends=True):

@@ -29,12 +29,12 @@ from fcojax.check.subject import Finding, Subject
 from fcojax.extend import draw_cohort, take
 from fcojax.types import PyTree
 
-_POINT = (0.4, -0.2, 0.8, 0.4)  # of unit norm, for the sphere
+_POINT = (0.4, -0.2, 0.8, 0.4)  # it has norm 1, for the sphere
 _WORK, _CLIENT_LR = local_steps(2), 0.05
 # A rate close enough to zero also for a server that divides by the size of uploads plus 1e-8, as
 # Adam does; and the largest change of a model that counts as none, see ``difference``.
 _NEAR_ZERO, _UNCHANGED = 1e-12, 1e-3
-_SMALL = 1e-6  # by which duals divide a displacement, whose rounding error is 1e-16
+_SMALL = 1e-6  # duals divide displacements by it; their rounding error is 1e-16
 _ROUNDS, _EXACT = 6, 1e-9  # rounds that are recorded, and the relative error of an equality there
 # A codec that keeps each client's last upload as its residual, and changes no upload.
 _RECORDER = Codec(

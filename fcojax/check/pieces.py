@@ -124,7 +124,7 @@ def _prox(given: _Piece) -> float:
         def objective(x, v, step=step, scale=scale):
             return step * psi.value(x, scale) + 0.5 * tree.norm(tree.sub(x, v)) ** 2
 
-        inside = [psi.prox(x, step, scale) for x in points]  # of a set, if psi is an indicator
+        inside = [psi.prox(x, step, scale) for x in points]  # in the set of an indicator
         for v, best in zip(points, inside, strict=True):
             others = [*points, *inside, tree.zeros_like(v)]
             others += [tree.add_scaled(best, 1e-2, tree.sub(x, best)) for x in [*inside, v]]

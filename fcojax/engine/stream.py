@@ -225,7 +225,7 @@ class Stream:
         if prefetched is not None and prefetched[0] == (name, first):
             found = prefetched[1].result()
         else:
-            if prefetched is not None:  # not the expected block
+            if prefetched is not None:  # it is not the expected block
                 concurrent.futures.wait([prefetched[1]])
             jax.block_until_ready(self._computing)
             found = self._held(self._members(name, key, first))

@@ -182,6 +182,6 @@ def _of_seeds(found: PyTree, num_seeds: int) -> PyTree:
 
 def repeated(values: Array, size: int) -> Array:
     """Return a vector with its last entry repeated up to ``size`` entries."""
-    if len(values) == size:  # which runs and compiles nothing
+    if len(values) == size:  # nothing is run or compiled
         return values
     return values[jnp.minimum(jnp.arange(size, dtype=jnp.int32), len(values) - 1)]

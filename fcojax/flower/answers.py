@@ -22,7 +22,7 @@ LOG = logging.getLogger("fcojax.flower")
 # the worst JSON of 4 MiB takes 0.1 GB and 0.4 s to read.
 _TEXT = 2**22
 _NAME = 1_000  # more of them for each array, whose name and place are among the facts
-_MOST_LETTERS = 300  # of a text from a site, in a log or an error
+_MOST_LETTERS = 300  # of a site's text that are shown in a log or an error
 
 
 class BadAnswer(ValueError):

@@ -162,7 +162,7 @@ def over_grid(
       ...     return fcojax.flower.path(federation, transport, key, strengths=10)
     """
     flower = _flower()
-    names: dict[int, str | None] = {}  # of the site at each node, None if it has none
+    names: dict[int, str | None] = {}  # the site at each node; None if it has none
     told: set[int] = set()
     invitations: list[bytes] = []
 
@@ -208,7 +208,7 @@ def over_grid(
                 if nodes is not None and nodes.get(name) != node:
                     raise BadAnswer(f"it introduces itself as site {name}, which is another node.")
             except BadAnswer as error:
-                names[node] = None  # not to be asked again
+                names[node] = None  # it is not asked again
                 tell(node, f"it is refused: {error}")
             else:
                 found.append(reply)

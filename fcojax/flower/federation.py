@@ -32,7 +32,7 @@ from fcojax.extend import (
 from fcojax.transforms import Penalty
 from fcojax.types import Params, PyTree
 
-VERSION = "1"  # of the messages
+VERSION = "1"  # the version of the messages
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -211,7 +211,7 @@ def program_hash(function: Any, *args: Any) -> str:
 def _contents(cell: Any) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # of a function that is not complete yet
+    except ValueError:  # the function is not complete yet
         return None
 
 

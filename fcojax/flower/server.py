@@ -42,7 +42,7 @@ from fcojax.flower.joining import MOST_ROWS, Site
 from fcojax.flower.site import EncodedUpload, Forms, Keys, decoded_traced, forms
 from fcojax.types import Array, Key, PyTree
 
-PURPOSES = CLIENT, BATCHES, ENCODE  # of the keys of one site in ``Keys``
+PURPOSES = CLIENT, BATCHES, ENCODE  # purposes of a site's ``Keys``
 
 
 class ServerProgress(NamedTuple):

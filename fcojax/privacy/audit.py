@@ -26,7 +26,7 @@ from fcojax.types import Array, Count, CountOrZero, Fraction, Key, Params, PyTre
 
 # Far beyond any clipping norm, so that the client sends as much as it may.
 _LARGE = 1e3
-_MOST_ENTRIES = 10  # of the server's state that are tested one by one
+_MOST_ENTRIES = 10  # entries of the server's state that are tested one by one
 _THRESHOLDS = np.linspace(0.005, 0.995, 100)
 
 
@@ -222,7 +222,7 @@ def _statistics(
     add("the server's last state", lambda seen: seen.states[:, :, -1])
     add("the last model", lambda seen: seen.models[:, :, -1])
     add("the support of the models", lambda seen: (seen.models != 0).astype(float))
-    if present.states.shape[1] > 1:  # without noise if the points share it
+    if present.states.shape[1] > 1:  # the points may share their noise
         add(
             "the steps of the first point less those of the second",
             lambda seen: np.diff(seen.states[:, 0] - seen.states[:, 1], axis=1, prepend=0),
@@ -266,7 +266,7 @@ def _bounded(names, choosing, bounding, delta, level, promised) -> Audit:
 def _bounds(both: tuple, thresholds: np.ndarray, delta: float, level: float) -> np.ndarray:
     """Return a bound for each side, threshold and statistic."""
     runs = len(both[0])
-    least = _least_probabilities(runs, level / 2)  # and as much for the other share
+    least = _least_probabilities(runs, level / 2)  # the other share gets the same level
     most = 1 - least[::-1]
     found, falsely = ((values[None] > thresholds[:, None]).sum(axis=1) for values in both)
     sides = [(found, falsely), (falsely, found)]

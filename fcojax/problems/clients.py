@@ -254,7 +254,7 @@ def from_rows(
             f"client {names[empty[0]]} has {sizes[empty[0]]} examples; every client needs at "
             "least 1, so drop the empty ones."
         )
-    total = sum(sizes.tolist())  # of Python's integers, which do not overflow
+    total = sum(sizes.tolist())  # Python's integers do not overflow
     if total != num_rows:
         raise ValueError(f"the sizes add up to {total} but there are {num_rows} rows; correct one.")
     weights = fields.in_range(fields.checked_weights(weights, sizes), names)

@@ -22,7 +22,7 @@ from fcojax.problems.clients import ClientData
 from fcojax.problems.problem import to_rows
 from fcojax.types import Array, Params
 
-_BLOCKS = 4  # of a symmetric product, along each axis
+_BLOCKS = 4  # blocks of a symmetric product along each axis
 _PIECE = 1024  # rows transposed at a time, so that they stay in the cache
 
 

@@ -22,7 +22,7 @@ FIRST_ITERATIONS, LATER_ITERATIONS = 30, 3
 class Setup(NamedTuple):
     """The static inputs of a compiled path."""
 
-    program: Program  # of one solve; it evaluates the violation
+    program: Program  # the program of one solve, with the violation
     loss: Loss
     penalty: Penalty
     max_rounds: int

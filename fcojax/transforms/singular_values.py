@@ -17,7 +17,7 @@ from fcojax.xla.rules import rules
 
 # A product with at most this many terms is summed in the kernel that computes its factors.
 _SMALL_PRODUCT = 1 << 16
-_ROUNDING = 8  # of differences of values and of their images, in units of the machine epsilon
+_ROUNDING = 8  # error of differences, in units of the machine epsilon
 
 
 def per_matrix(name: str, function: Callable[[Array], Array], x: PyTree) -> PyTree:

@@ -64,7 +64,7 @@ def one_problem(config: Config, design: str, seed: int, device: Any) -> Iterator
         errors = validation.loss(found)
         errors = np.where(np.isfinite(errors), errors, np.inf)
         for k, num_rounds in enumerate(config.num_rounds):
-            chosen = int(errors[:, k].argmin())  # of equal values the one with the smallest rate
+            chosen = int(errors[:, k].argmin())  # ties go to the smallest rate
             model = found[chosen, k]
             row = {
                 "part": "run",

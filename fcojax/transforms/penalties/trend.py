@@ -25,7 +25,7 @@ from fcojax.transforms.penalty import Penalty, times_scale, weight
 from fcojax.types import Array, Axis, Count
 from fcojax.xla import linalg
 
-_LENGTHS = 0.5 ** np.arange(20)  # of a step
+_LENGTHS = 0.5 ** np.arange(20)  # step lengths that are tried
 
 
 class _Differences(NamedTuple):
