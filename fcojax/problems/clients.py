@@ -168,7 +168,7 @@ class ClientData:
         )
 
     def to_device(self) -> "ClientData":
-        """Return the same population with its examples on the device, for several runs on it."""
+        """Return the population with its examples on the device; use it before several runs."""
         examples = jax.tree.map(lambda leaf: memory.copied(memory.in_memory(leaf)), self.examples)
         return dataclasses.replace(self, examples=jax.device_put(examples))
 
