@@ -128,7 +128,7 @@ def test_examples_follow_their_client():
     assert data.sizes.tolist() == [1, 3, 2] and data.examples["y"].tolist() == [4, 0, 5, 2, 3, 1]
     assert np.array_equal(data.examples["x"], images[found.order])
     assert data.weights.tolist() == [1.0, 3.0, 2.0]
-    with pytest.raises(ValueError, match="of 6 examples but a field has shape"):
+    with pytest.raises(ValueError, match="has 6 examples but a field has shape"):
         found.apply({"x": images, "y": np.arange(5)})
 
 
