@@ -499,7 +499,7 @@ class Device(NamedTuple):
     """The description of a device.
 
     Attributes:
-      name: its name.
+      name: the name in the table.
       memory: its memory in bytes.
       launch: seconds from one launch to the next; an assumption.
       bandwidth: bytes per second, as stated by the manufacturer.

@@ -22,7 +22,7 @@ def as_array(value: Any, dtype: Any) -> Array:
 
     Args:
       value: a number or an array.
-      dtype: its dtype.
+      dtype: the dtype of the result.
     """
     if not isinstance(value, bool | int | float | np.ndarray | np.generic):
         return jnp.asarray(value, dtype)

@@ -77,7 +77,7 @@ class Prepared(NamedTuple):
     Attributes:
       sweep: the experiment.
       settings: its settings, with the rounds that a privacy budget allows.
-      problem: the problem.
+      problem: loss, clients and measures.
       penalty: psi.
       jobs: the algorithms with their grids.
       data: the data in one sentence.

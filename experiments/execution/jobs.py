@@ -22,7 +22,7 @@ class Job(NamedTuple):
 
     Attributes:
       label: its name in rows and figures.
-      algorithm: the algorithm.
+      algorithm: built with the loss and the geometry of the sweep.
       grid: its hyperparameters, with a leading axis of points.
       train: its training clients.
       plan: who takes part in a round, and how much each works.

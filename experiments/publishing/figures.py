@@ -46,7 +46,7 @@ def draw(
       workdir: the folder of the run.
       file: its config file.
       config: its numbers.
-      rows: its rows.
+      rows: the rows from which the figures are drawn.
       measures: the measures whose curves are drawn; by default those of the experiment.
       over: the horizontal axis of the curves.
     """

@@ -104,7 +104,7 @@ class Line(NamedTuple):
 
     Attributes:
       label: its name and its own hyperparameters.
-      colour: its colour.
+      colour: its colour, as matplotlib writes it.
       line: its line style, as matplotlib writes it.
       across: the horizontal positions.
       values: the values, axes [seeds, positions]; NaN where they were not finite.

@@ -23,7 +23,7 @@ class Checkpoint(NamedTuple):
     """A state that was saved.
 
     Attributes:
-      round: its round.
+      round: the number of rounds before it.
       notes: the notes that were saved with it.
       leaves: its arrays; ``state_of`` makes the state from them.
     """

@@ -26,7 +26,7 @@ class Site(NamedTuple):
     """The facts that a site states about itself before the first round.
 
     Attributes:
-      name: its name.
+      name: the name in its node config.
       num_examples: number of its rows.
       columns: the shapes and dtypes of its rows.
     """

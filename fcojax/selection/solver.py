@@ -38,7 +38,7 @@ class Start(NamedTuple):
 
     Attributes:
       model: the last model.
-      strength: its strength.
+      strength: the strength of the penalty at that model.
       earlier: the model before the last, and its strength.
       curvature: the curvature and its direction, if a solver searches for its rate.
 
@@ -71,7 +71,7 @@ class Start(NamedTuple):
 
         Args:
           model: the solution.
-          strength: its strength.
+          strength: the strength of the penalty at that model.
           is_sound: whether the solve did not diverge and the model is finite; otherwise the next
             solve starts from the last sound model.
         """
