@@ -4,9 +4,9 @@
 
 W1 to W8, the sweep from 1 to 10,000 points, transforms and precisions, in float32: milliseconds per
 round (for transforms, per call), beside hand-written JAX on the same cohorts and minibatches, and
-as fractions of the peaks measured in the same run. Each section runs in its own process with a time
-limit, so a crash or a hang loses only that section. Rows are printed at once, as JSON lines; at the
-end there is a table, and ``--out`` writes both to files.
+fractions of the peaks that are measured in the same run. Each section runs in its own process with
+a time limit, so a crash or a hang loses only that section. Rows are printed at once, as JSON lines;
+at the end there is a table, and ``--out`` writes both to files.
 """
 
 import argparse

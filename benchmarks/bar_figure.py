@@ -4,19 +4,20 @@
 
 Ten clients of 100 images in 62 classes, all in each round, one epoch in batches of 20, from the
 same start: softmax regression (48,670 parameters) and the EMNIST CNN (1,206,590). The sides are
-fcojax with its default settings, FedJAX, a loop in PyTorch, and Flower's simulation whose clients
-are that loop. The milliseconds are by the clock, after a first round that compiles or starts
-processes. Each side runs in fresh processes, in turn; the figure has medians over ``--repeats``. A
-side whose loss after the last round differs from ours by more than a hundredth ends the program:
-minibatches are drawn by each library itself, so that losses agree no further than that.
+fcojax with its default settings, FedJAX, a loop in PyTorch, and Flower's simulation with that loop
+as its clients. Milliseconds are wall time, after a first round that compiles or starts processes.
+Each side runs in fresh processes, in turn; the figure has medians over ``--repeats``. The program
+fails if the loss of a side after the last round differs from ours by more than a hundredth: each
+library draws its own minibatches, so losses agree no further than that.
 
-FedJAX, Flower and PyTorch are installed from the package index into environments of their own, in
-a temporary folder or in ``--environments``, where they are found again. FedJAX needs an older JAX.
-On Linux the index's PyTorch brings CUDA along, some gigabytes; where pip also finds the wheel for
-CPUs, as with ``PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu``, it takes that.
+FedJAX, Flower and PyTorch are installed from the package index into environments of their own, in a
+temporary folder or in the folder ``--environments``, which later runs reuse. FedJAX needs an older
+JAX. On Linux, PyTorch from the index brings several gigabytes of CUDA along; if pip also finds the
+wheel for CPUs, as with ``PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu``, it installs
+that wheel.
 
-Writes ``round_times.json``, with versions, machine and date, and ``round_times.png``; with
-``--readme`` also the line of the README that begins with "- **Fast**".
+The program writes ``round_times.json``, with versions, machine and date, and ``round_times.png``;
+with ``--readme`` it also writes the line of the README that begins with "- **Fast**".
 """
 
 import argparse
@@ -54,7 +55,7 @@ _TOLERANCE = 0.01
 
 
 def ours(rounds: int, linear: bool, quick: bool) -> dict:
-    """One JSON line of the library, in this process, as a user would write it."""
+    """Measure the library in this process, as a user would call it, and return a JSON line."""
     x, y = emnist_cnn.draw(quick, learnable=True)
     params, apply = emnist_net(emnist_cnn.start(linear))
     if linear:
@@ -86,7 +87,7 @@ def ours(rounds: int, linear: bool, quick: bool) -> dict:
 
 
 def python_of(name: str, folder: pathlib.Path) -> str:
-    """Make an environment unless it is there, and return its Python."""
+    """Make an environment unless it exists, and return its Python."""
     python = folder / name / "bin" / "python"
     if not python.exists():
         print(f"installing {_PACKAGES[name]}", file=sys.stderr)
@@ -97,7 +98,7 @@ def python_of(name: str, folder: pathlib.Path) -> str:
 
 
 def measure(repeats: int, folder: pathlib.Path, quick: bool) -> dict:
-    """Run all sides of both models in turn; check the losses; return medians and what they had."""
+    """Run all sides of both models in turn, check the losses, and return medians and conditions."""
     pythons: dict[str | None, str] = {None: sys.executable}
     pythons |= {name: python_of(name, folder) for name in _PACKAGES}
     results = {model: {side: [] for side in _SIDES} for model in _MODELS}
@@ -142,7 +143,7 @@ def _medians(sides: dict[str, list[dict]]) -> dict:
 
 
 def machine() -> str:
-    """Name the processor, its cores and the load before the run."""
+    """Describe the processor, its cores and the load before the run."""
     info = pathlib.Path("/proc/cpuinfo")
     lines = info.read_text("utf-8").splitlines() if info.exists() else []
     names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
@@ -155,7 +156,7 @@ def _shown(ms: float) -> str:
 
 
 def draw(found: dict, path: pathlib.Path) -> None:
-    """Draw a panel for each model, a bar for each side, from zero."""
+    """Draw a panel for each model, with a bar from zero for each side."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -174,7 +175,7 @@ def draw(found: dict, path: pathlib.Path) -> None:
 
 
 def sentence(found: dict) -> str:
-    """Return the README's line about speed, from what was measured."""
+    """Return the README's line about speed, with the measured ratios."""
 
     def ratios(model):
         sides = found["models"][model]
@@ -182,15 +183,17 @@ def sentence(found: dict) -> str:
 
     linear, network = _MODELS
     fedjax, torch, flower = ratios(linear)
+    of_cnn = ratios(network)
     return (
-        f"- **Fast**: a round of {linear} takes FedJAX {fedjax}, a PyTorch loop {torch} and Flower "
-        f"{flower} times as long; a round of a CNN {', '.join(ratios(network))} times. Clients, "
-        "steps and losses are the same (`python -m benchmarks.bar_figure`)."
+        f"- **Fast**: for a round of {linear} FedJAX takes {fedjax}, a PyTorch loop {torch} and "
+        f"Flower {flower} times as long as fcojax; for a round of a CNN they take {of_cnn[0]}, "
+        f"{of_cnn[1]} and {of_cnn[2]} times as long. Clients, steps and losses are the same "
+        "(`python -m benchmarks.bar_figure`)."
     )
 
 
 def main() -> None:
-    """Measure and draw; or run our side in this process."""
+    """Measure and draw, or run our side in this process."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bar_figure")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--environments", type=pathlib.Path, help="where they are made, and kept")

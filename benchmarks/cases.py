@@ -1,4 +1,4 @@
-"""One measured case: its time or the reason of its failure; and a table of cases."""
+"""Measured cases, each with its time or the reason for its failure, and a table of them."""
 
 import statistics
 import time
@@ -11,7 +11,7 @@ _SECONDS = 4.0  # no further repeat begins after this time
 
 
 def timed(function: Callable, *args) -> tuple[float, float, object]:
-    """Return the median milliseconds of a call, the seconds of the first, and the result."""
+    """Return the median milliseconds of a call, the seconds of the first call, and the result."""
     began = time.perf_counter()
     result = jax.block_until_ready(function(*args))
     first, times = time.perf_counter() - began, []
@@ -36,7 +36,7 @@ def table(rows: list[dict], columns: dict[str, str]) -> str:
     """Return rows as a Markdown table, without columns that no row has.
 
     Args:
-      rows: the rows.
+      rows: the rows, one for each case.
       columns: the heading of each field.
     """
     used = [name for name in columns if any(row.get(name) for row in rows)]

@@ -3,15 +3,16 @@
     python -m benchmarks.cifar10 --data_dir=FOLDER [--rounds=1500] [--eval_every=10]
     python -m benchmarks.cifar10 --clients=4 --cohort=2 --test=40 --rounds=2
 
-FedAvg on 1,000 clients of 50 random images, 50 clients per round, one epoch in batches
-of 10 at a rate of 0.1, their models averaged; two 3 x 3 convolutions, max pooling, two dense layers
-and dropout of 0.25 and 0.5, 1,626,442 parameters from Glorot's uniform draw. Each channel is scaled
+FedAvg runs on 1,000 clients of 50 random images, with 50 clients per round and one epoch in batches
+of 10 at a rate of 0.1. The network has two 3 x 3 convolutions, max pooling, two dense layers,
+dropout of 0.25 and 0.5, and 1,626,442 parameters from Glorot's uniform draw. Each channel is scaled
 to mean 0 and variance 1 on the training images.
 
 ``FOLDER`` has the binary version of the data, ``data_batch_1.bin`` to ``data_batch_5.bin`` and
 ``test_batch.bin``. Without it random images of the same shape are used, and the accuracy has no
-meaning. It prints a JSON line after every ``eval_every`` rounds, and one with the times at the end:
-the first block with compilation, and the median of the others, without evaluations.
+meaning. The program prints a JSON line after every ``eval_every`` rounds, and at the end a line
+with the times of the first block, with compilation, and the median of the others, all without
+evaluations.
 """
 
 import argparse
@@ -36,13 +37,13 @@ def read(folder: pathlib.Path, names: tuple[str, ...]) -> Images:
     """Return images, [rows, 32, 32, 3] from 0 to 255, and labels from files of the binary version.
 
     Args:
-      folder: the folder.
+      folder: has the files in binary version.
       names: the files in it; a record is a byte for the label and three planes of 1,024 bytes.
     """
     records = np.concatenate([np.fromfile(folder / name, np.uint8) for name in names])
     if not records.size or records.size % 3073:
         raise ValueError(
-            f"{folder} has files of {records.size} bytes, which are no records of 3,073; pass the "
+            f"{folder} has files of {records.size} bytes, which are not records of 3,073; pass the "
             "folder of the binary version of CIFAR-10."
         )
     records = records.reshape(-1, 3073)
@@ -80,7 +81,7 @@ def problem_of(training: Images, test: Images, num_clients: int) -> Problem:
 
 
 def run(problem: Problem, cohort_size: int, num_rounds: int, eval_every: int) -> dict:
-    """Run and print; return the last line.
+    """Run the benchmark, print its lines, and return the last one.
 
     Args:
       problem: the result of ``problem_of``.

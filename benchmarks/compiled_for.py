@@ -280,11 +280,11 @@ class Launches(NamedTuple):
 
     Attributes:
       kernels: launches of every kind.
-      bytes: read and written by them.
-      calls: launches that are calls of libraries, by name.
+      bytes: bytes that the launches read and write.
+      calls: launches that call libraries, by name.
       crossing: bytes sent between devices, by operation.
       waits: conditions that depend on data, for which the host may wait.
-      host: transfers from and to the host's memory, and calls of it.
+      host: transfers from and to the host's memory, and calls to the host.
     """
 
     kernels: int
@@ -499,7 +499,7 @@ class Device(NamedTuple):
     """The description of a device.
 
     Attributes:
-      name: its name.
+      name: the name in the table.
       memory: its memory in bytes.
       launch: seconds from one launch to the next; an assumption.
       bandwidth: bytes per second, as stated by the manufacturer.
@@ -513,8 +513,8 @@ class Device(NamedTuple):
     peak: float
 
 
-# A TPU runs its program without launches from the host, and float32 products at full precision as
-# six of its 197 T bfloat16 operations a second.
+# A TPU runs its program without launches from the host. A float32 product at full precision takes
+# six bfloat16 operations, of which it does 197 T per second.
 DEVICES = {
     "cuda": Device("NVIDIA H200", int(1.4e11), 2.5e-6, 4.8e12, 6.7e13),
     "tpu": Device("TPU v5e", int(1.6e10), 0.0, 8.19e11, 1.97e14 / 6),

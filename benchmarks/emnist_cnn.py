@@ -1,4 +1,4 @@
-"""Sizes, data and start of two models of images, in numpy, for sides without the library."""
+"""Sizes, data and start points of two image models, in numpy, for sides without the library."""
 
 import statistics
 import time
@@ -13,7 +13,7 @@ _SHAPES = {
     "dense_1": (12 * 12 * 64, 128),
     "dense_2": (128, NUM_CLASSES),
 }
-_TIMED = 3  # timings inside a process, of which the median counts
+_TIMED = 3  # timings inside a process; their median counts
 
 
 def draw(quick: bool, learnable: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -31,7 +31,7 @@ def draw(quick: bool, learnable: bool = False) -> tuple[np.ndarray, np.ndarray]:
 
 
 def start(linear: bool = False) -> dict[str, dict[str, np.ndarray]]:
-    """Return kernels, Glorot uniform, and biases of zero: 1,206,590 numbers.
+    """Return Glorot uniform kernels and zero biases, 1,206,590 numbers.
 
     The linear model has 48,670 numbers, all zero.
     """
@@ -48,7 +48,7 @@ def start(linear: bool = False) -> dict[str, dict[str, np.ndarray]]:
 
 
 def timings(run: Callable[[int], object], rounds: int) -> tuple[dict, object]:
-    """Time ``run(rounds)``, which waits for its result; return milliseconds per round and it."""
+    """Time ``run(rounds)``, which waits; return milliseconds per round and the result."""
     began = time.perf_counter()
     run(1)
     first = time.perf_counter() - began

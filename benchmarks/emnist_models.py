@@ -21,14 +21,14 @@ _ORDER = ("conv_1", "conv_2", "dense_1", "dense_2")
 
 
 def emnist_net(params: dict) -> Model:
-    """The network of the library."""
+    """Return the network of the library."""
     image = jax.ShapeDtypeStruct((1, 28, 28, 1), jnp.float32)
     functions = networks.functions_of(networks.emnist_net(dropout_rates=(0.0, 0.0)), image, (1, 62))
     return params, lambda params, x: functions.apply(params, x, None)
 
 
 def plain_jax(params: dict) -> Model:
-    """Plain ``jax.lax``."""
+    """Return the network in plain ``jax.lax``."""
     return params, plain_loop.emnist_net
 
 
@@ -43,7 +43,7 @@ class _Linen(nn.Module):
 
 
 def linen(params: dict) -> Model:
-    """Flax Linen."""
+    """Return the network in Flax Linen."""
     names = ("Conv_0", "Conv_1", "Dense_0", "Dense_1")
     own = {name: params[ours] for name, ours in zip(names, _ORDER, strict=True)}
     return {"params": own}, _Linen().apply
@@ -63,13 +63,13 @@ class _Nnx(nnx.Module):
 
 
 def of_nnx(params: dict) -> Model:
-    """Flax NNX."""
+    """Return the network in Flax NNX."""
     graph, _ = nnx.split(nnx.eval_shape(lambda: _Nnx(nnx.Rngs(0))))
     return params, lambda params, x: nnx.merge(graph, params)(x)
 
 
 def haiku(params: dict) -> Model:
-    """Haiku."""
+    """Return the network in Haiku."""
     hk = importlib.import_module("haiku")
 
     def forward(x):
@@ -88,7 +88,7 @@ def haiku(params: dict) -> Model:
 
 
 def equinox(params: dict) -> Model:
-    """Equinox: one example at a time, with axes [channels, height, width]."""
+    """Return the network in Equinox, for one example with axes [channels, height, width]."""
     eqx = importlib.import_module("equinox")
     keys = jax.random.split(jax.random.key(0), 4)
     blank = eqx.nn.Sequential(

@@ -3,15 +3,14 @@
     python -m benchmarks.first_round [--workload=W1,W2,W3] [--algorithm=fed_dual_avg] [--repeats=3]
     python -m benchmarks.first_round --workload=W3 --gigabytes=9 --side=ours
 
-It prints one JSON line per workload. Every side runs in fresh processes, alternating, without a
+It prints one JSON line per workload. The sides run alternately in fresh processes, without a
 compilation cache. The other side is hand-written JAX: ``jax.device_put`` of the arrays, then one
 jitted round (``plain_jax.py``).
 
 Seconds are listed for imports, for moving the population to the devices, and for the first round,
 which traces and compiles; ``processor_s`` is the processor time of the last two, which other work
-on the machine affects less. Megabytes are those of the process, including the user's own arrays:
-its peak, and its memory at the end; ``peak_over_population`` is the ratio to the bytes of the
-arrays.
+on the machine affects less. Megabytes count the whole process, including the user's own arrays, at
+its peak and at the end; ``peak_over_population`` is the peak over the bytes of the arrays.
 """
 
 import functools
@@ -36,7 +35,7 @@ _STATUS = pathlib.Path("/proc/self/status")
 
 
 def measure_ours(workload: Workload, algorithm: str) -> dict:
-    """The library's side in this process: default settings, a device per core."""
+    """Measure the library's side in this process, with default settings and a device per core."""
     clock = _Clock()
     import jax
 
@@ -55,7 +54,7 @@ def measure_ours(workload: Workload, algorithm: str) -> dict:
 
 
 def measure_plain_jax(workload: Workload, algorithm: str) -> dict:
-    """The hand-written JAX side in this process, on JAX's default of one device."""
+    """Measure hand-written JAX in this process, on JAX's default of one device."""
     clock = _Clock()
     import jax
 
@@ -166,7 +165,7 @@ def compare(name: str, algorithm: str, repeats: int) -> dict:
 
 
 def sized(workload: Workload, gigabytes: float) -> Workload:
-    """Return the workload with as many clients as fill this size; unchanged for zero."""
+    """Return the workload with as many clients as fill this size; zero leaves it unchanged."""
     if not gigabytes:
         return workload
     per_client = 4 * workload.num_examples * workload.dim

@@ -4,7 +4,7 @@
                                   [--rounds=500] [--repeats=5] [--quick]
 
 Both run in this process, in turn, after one run each that compiles: the launcher with its rows,
-verdicts, checkpoints and models, the sweep with the same observer at the same rounds. Times are
+verdicts, checkpoints and models, and the sweep with the same observer at the same rounds. Times are
 processor times over all cores. It prints one JSON line.
 """
 
@@ -37,7 +37,7 @@ def runner_of(path: str, label: str, num_rounds: int, quick: bool) -> tuple[Swee
         file.quick(config)
     config.update(algorithms=(label,), num_rounds=num_rounds, criterion_rounds=config.eval_every)
     experiment = file.experiment
-    assert isinstance(experiment, Sweep), f"{path} is no sweep"
+    assert isinstance(experiment, Sweep), f"{path} is not a sweep"
     settings = resolve(config, experiment)
     problem, penalty = experiment.problem(config), experiment.penalty(config)
     (job,) = build(experiment, config, settings, problem, penalty)

@@ -1,4 +1,4 @@
-"""A round of one CNN written in Linen, NNX, Haiku, Equinox and plain JAX, and a round of FedJAX.
+"""A round of one CNN in Linen, NNX, Haiku, Equinox and plain JAX, and a round of FedJAX.
 
     python -m benchmarks.libraries [--sides=linen,haiku] [--fedjax=PYTHON] [--repeats=5] [--quick]
 
@@ -36,7 +36,7 @@ _REFERENCE = "emnist_net"
 
 
 def measure(side: str, rounds: int, devices: int, quick: bool) -> dict:
-    """One side in this process."""
+    """Measure one side in this process."""
     jax.config.update("jax_num_cpu_devices", devices)
     x, y = emnist_cnn.draw(quick)
     make = plain_loop_side if side == "loop" else library_side
@@ -47,7 +47,7 @@ def measure(side: str, rounds: int, devices: int, quick: bool) -> dict:
 
 
 def library_side(side: str, x: np.ndarray, y: np.ndarray):
-    """``fcojax.run`` of a model, as ``rounds -> model``, and its loss."""
+    """Return ``fcojax.run`` of a model, as ``rounds -> model``, and its loss."""
     params, apply = MODELS[side](emnist_cnn.start())
 
     def loss(params, rows):
@@ -72,7 +72,7 @@ def library_side(side: str, x: np.ndarray, y: np.ndarray):
 
 
 def plain_loop_side(_: str, x: np.ndarray, y: np.ndarray):
-    """A jitted step in Python loops, with full participation."""
+    """Return a jitted step in Python loops with full participation, and the model's loss."""
     rng = np.random.default_rng(2)
 
     def run(rounds):

@@ -95,7 +95,7 @@ OPERATIONS = {
 
 
 def measure(name: str, megabytes: int) -> dict:
-    """One operation, in this process."""
+    """Measure one operation in this process."""
     jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
     prepare, operation = OPERATIONS[name]
     jax.block_until_ready(jax.tree.leaves(operation(prepare(0))))

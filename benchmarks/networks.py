@@ -3,8 +3,8 @@
     python -m benchmarks.rounds --workload=W7 [--algorithm=fed_avg] [--repeats=3]
 
 The hand-written side is a jitted gradient step in loops over rounds, clients and steps
-(``plain_loop.py``), on the same cohorts and minibatches. Each side runs in fresh processes,
-alternating; the results are medians and minima of both, and the loss of each side on the first
+(``plain_loop.py``), on the same cohorts and minibatches. The sides run alternately in fresh
+processes; the results are medians and minima of both, and the loss of each side on the first
 thousand examples.
 """
 
@@ -27,12 +27,12 @@ from fcojax import networks
 from fcojax.problems import Problem
 from fcojax.transforms import euclidean, l1, named, on_subtree
 
-_TIMED = 3  # timings inside a process, of which the median counts
+_TIMED = 3  # timings inside a process; their median counts
 _JUDGED = 1000
 
 
 def problem(workload: Workload, data: fcojax.ClientData, dropout_rates=(0.0, 0.0)) -> Problem:
-    """The library's own problem, with its network."""
+    """Return the library's own problem, with its network."""
     classes = workload.num_classes or 0
     if workload.model == "char_gru":
         return networks.language_model(networks.char_gru(), data, num_tokens=classes)
@@ -41,7 +41,7 @@ def problem(workload: Workload, data: fcojax.ClientData, dropout_rates=(0.0, 0.0
 
 
 def measure_ours(workload: Workload, algorithm: str) -> dict:
-    """The library's side in this process: default settings, a CPU device for each core."""
+    """Measure the library in this process, with default settings and a CPU device for each core."""
     jax.config.update("jax_num_cpu_devices", os.cpu_count())
     x, y = draw(workload)
     data = fcojax.from_rows({"x": x, "y": y}, [workload.num_examples] * workload.num_clients)
@@ -57,7 +57,7 @@ def measure_ours(workload: Workload, algorithm: str) -> dict:
 
 
 def ours(workload: Workload, algorithm: str, data: fcojax.ClientData):
-    """``num_rounds -> model`` by the library, with the data on its devices."""
+    """Return ``num_rounds -> model`` by the library, with the data on its devices."""
     task = problem(workload, data)
     factory = getattr(fcojax.algorithms, algorithm)
     hparams = factory.Hparams(client_lr=workload.client_lr)
@@ -87,7 +87,7 @@ def ours(workload: Workload, algorithm: str, data: fcojax.ClientData):
 
 
 def measure_by_hand(workload: Workload, algorithm: str, draws: str) -> dict:
-    """The other side in this process, on JAX's own default of one device."""
+    """Measure the other side in this process, on JAX's default of one device."""
     x, y = draw(workload)
     stored = np.load(draws)
 
@@ -113,13 +113,13 @@ def by_hand(workload: Workload, algorithm: str, x, y, members, indices) -> dict:
 
 
 def judged_loss(workload: Workload, params, x: np.ndarray, y: np.ndarray) -> float:
-    """The loss by plain JAX on a few examples, the same for both sides."""
+    """Return the loss on a few examples in plain JAX, the same for both sides."""
     loss = jax.jit(plain_loop.cross_entropy(plain_loop.MODELS[workload.model]))
     return float(loss(params, {"x": jnp.asarray(x[:_JUDGED]), "y": jnp.asarray(y[:_JUDGED])}))
 
 
 def on_device(name: str) -> Callable[[bool], Iterator[dict]]:
-    """The section of ``benchmarks.accelerator`` for one workload: both sides in one process."""
+    """Return ``benchmarks.accelerator``'s section for one workload: both sides in one process."""
 
     def both(workload: Workload, algorithm: str) -> dict:
         x, y = draw(workload)

@@ -29,7 +29,7 @@ _OPERATIONS_ON_A_CPU = 1e10
 
 
 def in_few_rounds(workload: Workload, num_points: int = 1) -> Workload:
-    """The workload with as many rounds, five at least, as a CPU does in a second or two."""
+    """Return the workload with a second or two of rounds on a CPU, but at least five rounds."""
     if jax.default_backend() != "cpu":
         return workload
     affordable = int(_OPERATIONS_ON_A_CPU / (num_points * needs(workload)[0]))
@@ -105,7 +105,7 @@ class Setting:
         return lambda: whole(grid, self.data, key[None])
 
     def by_hand(self):
-        """``(client_lr, server_lr) -> model`` in plain JAX, on our cohorts and batches."""
+        """Return ``(client_lr, server_lr) -> model`` in plain JAX, on our cohorts and batches."""
         workload = self.workload
         shape = workload.num_clients, workload.num_examples
         data = {
@@ -132,7 +132,7 @@ class Setting:
         return run
 
     def judge(self, params) -> float:
-        """F + psi in numpy, so that the precision of the device has no effect."""
+        """Return F + psi, computed in numpy so that the precision of the device has no effect."""
 
         def loss(scores, labels):
             return by_hand.loss(self.workload.model, scores, labels)
@@ -189,7 +189,7 @@ def peaks(quick: bool) -> Iterator[dict]:
 
 
 def rounds_of(name: str) -> Callable[[bool], Iterator[dict]]:
-    """The section of one workload."""
+    """Return the section of one workload."""
 
     def section(quick):
         yield attempt(name, lambda: Setting(sized(name, quick)).both())
@@ -198,7 +198,7 @@ def rounds_of(name: str) -> Callable[[bool], Iterator[dict]]:
 
 
 def scaling_of(name: str) -> Callable[[bool], Iterator[dict]]:
-    """The section of a workload with several sizes."""
+    """Return the section of a workload with several sizes."""
 
     def section(quick):
         field, values = SCALES[name]
@@ -212,7 +212,7 @@ def scaling_of(name: str) -> Callable[[bool], Iterator[dict]]:
 
 
 def sweep(quick: bool) -> Iterator[dict]:
-    """W4: 1 to 10,000 points; the hand-written side with ``vmap`` up to a hundred."""
+    """Yield W4 with 1 to 10,000 points; the hand-written side uses ``vmap``, up to a hundred."""
     workload = sized("W1", quick)
     workload = workload._replace(num_rounds=min(workload.num_rounds, 100))
     operations, read = needs(workload)
@@ -238,7 +238,7 @@ def sweep(quick: bool) -> Iterator[dict]:
 
 
 def by_precision(quick: bool) -> Iterator[dict]:
-    """The objectives and times of W1 to W4 at each precision of products."""
+    """Yield objectives and times of W1 to W4 at each precision of products."""
     for name in ("W1", "W2", "W3", "W4"):
         workload = sized("W1" if name == "W4" else name, quick)
         setting, at_highest = Setting(workload), None

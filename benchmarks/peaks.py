@@ -23,7 +23,7 @@ _TIMED = 7
 
 
 class Peaks(NamedTuple):
-    """On all cores together."""
+    """The peaks of all cores together."""
 
     gflops: float
     gbytes: float
@@ -48,7 +48,7 @@ def peaks() -> Peaks:
 
 
 def needs(workload: Workload) -> tuple[float, float]:
-    """Return operations and bytes of a round: forward and gradient products, and rows of each step.
+    """Return operations of a round's forward and gradient products, and bytes of its steps' rows.
 
     Rows that remain in cache between steps are read once.
     """
@@ -67,7 +67,7 @@ def floor_ms(workload: Workload, known: Peaks) -> float:
 
 
 def shares(workload: Workload, milliseconds: float, known: Peaks, num_points: int = 1) -> dict:
-    """Return the shares of both peaks for a round whose ``num_points`` read the data once."""
+    """Return the shares of both peaks in a round; a grid's points share one pass over the data."""
     operations, read = needs(workload)
     seconds = 1e-3 * milliseconds
     return {

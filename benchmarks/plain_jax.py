@@ -1,7 +1,7 @@
 """The same algorithms in hand-written JAX: one jitted scan over rounds, clients side by side.
 
-It is a program for one algorithm and clients of equal size. Cohorts and minibatches are arguments,
-so the times do not include drawing them.
+The program runs one algorithm on clients of equal size. Cohorts and minibatches are arguments, so
+the times do not include drawing them.
 """
 
 import functools

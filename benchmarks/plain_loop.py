@@ -16,7 +16,7 @@ Params = dict
 
 
 def emnist_net(params: Params, x: jax.Array) -> jax.Array:
-    """Logits of the network with two convolutions of 3 x 3, in the order of a batch's images."""
+    """Return the logits of the network with two 3 x 3 convolutions, for a batch of images."""
     x = x.reshape(-1, 28, 28, 1)
     for name in ("conv_1", "conv_2"):
         layer = params[name]
@@ -30,7 +30,7 @@ def emnist_net(params: Params, x: jax.Array) -> jax.Array:
 
 
 def char_gru(params: Params, tokens: jax.Array) -> jax.Array:
-    """Logits of the next character at every time, by one layer of gated recurrent units."""
+    """Return the logits of the next character at every time, from a gated recurrent layer."""
     layer = params["layer_1"]
     drives = _dense(layer["input"], params["embedding"]["embedding"][tokens])
 
@@ -69,7 +69,7 @@ def run(
     members: np.ndarray,
     indices: np.ndarray,
 ) -> Params:
-    """All rounds of FedAvg, or of FedDualAvg with an l1 penalty on kernels, at a server rate of 1.
+    """Run FedAvg, or FedDualAvg with an l1 penalty on kernels, at a server rate of 1.
 
     Args:
       algorithm: ``fed_avg`` or ``fed_dual_avg``.

@@ -35,7 +35,7 @@ def nearest_frame(v):
 
 
 VECTORS, MATRICES = ((1_000_000,), (64, 1_000)), ((256, 256), (64, 32, 32))
-# Ours, a plain version or None, the rank of one point, and the shapes with batches in front.
+# Our transform, a plain version or None, the rank of one point, and the shapes of batches.
 TRANSFORMS = {
     "l1": (lambda v: transforms.l1().prox(v, 1.0, 0.7), soft, 1, VECTORS),
     "simplex": (lambda v: transforms.simplex().prox(v, 1.0, 1.0), simplex_by_sorting, 1, VECTORS),

@@ -2,10 +2,10 @@
 
     python -m benchmarks.rounds --workload=W1 [--algorithm=fed_dual_avg] [--repeats=5]
 
-It prints one JSON line. W5 and W6 have no other side, see ``benchmarks.scaling``; the other side of
-W7 and W8 is plain JAX, see ``benchmarks.networks``. Each side runs in ``--repeats`` fresh
-processes, alternating, on the same cohorts and minibatches; the results are medians and minima of
-both, and the objective of each side.
+The program prints one JSON line. W5 and W6 have no other side, see ``benchmarks.scaling``; the
+other side of W7 and W8 is plain JAX, see ``benchmarks.networks``. The sides run alternately in
+``--repeats`` fresh processes each, on the same cohorts and minibatches; the results are medians and
+minima of both, and the objective of each side.
 """
 
 import json
@@ -25,11 +25,11 @@ from benchmarks.processes import in_fresh_process
 from benchmarks.workloads import NETWORKS, WORKLOADS, Workload, draw, objective
 
 FLAGS = flags.FLAGS
-_TIMED = 5  # timings inside a process, of which the median counts
+_TIMED = 5  # timings inside a process; their median counts
 
 
 def measure_numpy(workload: Workload, algorithm: str, draws: str) -> dict:
-    """The numpy side, in a process that does not import JAX."""
+    """Measure the numpy side, in a process that does not import JAX."""
     x, y = draw(workload)
     stored = np.load(draws)
     members = stored["members"] if workload.cohort_size else None
@@ -46,7 +46,7 @@ def measure_numpy(workload: Workload, algorithm: str, draws: str) -> dict:
 
 
 def measure_ours(workload: Workload, algorithm: str, key_seed: int) -> dict:
-    """The library's side, with default settings."""
+    """Measure the library's side, with default settings."""
     import jax
 
     from benchmarks.settings import ours
@@ -86,7 +86,7 @@ def _objective(workload, algorithm, params, x, y) -> float:
 
 
 def measure_network(side: str) -> dict:
-    """One side of W7 or W8."""
+    """Measure one side of W7 or W8."""
     from benchmarks import networks
 
     workload = WORKLOADS[FLAGS.workload]

@@ -20,7 +20,7 @@ from benchmarks.processes import in_fresh_process
 from benchmarks.workloads import SCALES, WORKLOADS, draw
 
 FLAGS = flags.FLAGS
-_SECONDS = 2.0  # of timing per size, with at least three runs
+_SECONDS = 2.0  # timed for each size, in at least three runs
 _STATUS = pathlib.Path("/proc/self/status")
 
 

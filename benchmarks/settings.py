@@ -61,7 +61,7 @@ def plan(workload: Workload):
 
 
 def losses(model: str):
-    """Return the loss of a linear model, one number per example."""
+    """Return the loss of a linear model, which gives one number per example."""
 
     def scores(params, rows):
         return rows["x"] @ params["kernel"] + params["bias"]
@@ -82,7 +82,7 @@ def losses(model: str):
 
 
 def drawn(workload: Workload, key_seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the cohorts and the minibatches that a run with this key draws, for every round."""
+    """Return the cohorts and minibatches that a run with this key draws in every round."""
     names = np.zeros((workload.num_clients * workload.num_examples, 1), np.float32)
     data = fcojax.from_rows(names, [workload.num_examples] * workload.num_clients)
     chosen = fcojax.Plan(*plan(workload))

@@ -1,4 +1,4 @@
-"""A population on disk beside the same one in memory.
+"""Rounds with the population on disk, compared with the same population in memory.
 
     python -m benchmarks.streaming [--workload=W3] [--rounds=400]
 

@@ -2,9 +2,9 @@
 
     python -m benchmarks.sweep [--algorithm=fed_dual_avg] [--repeats=3]
 
-It prints one JSON line. Each repeat is a fresh process per side, alternating; in its process the
-library runs grids of 1, 25 and 100 points in turn, on the cohorts and minibatches that the numpy
-side reads for its points.
+It prints one JSON line. Each repeat is a fresh process per side, alternating. In its process the
+library runs grids of 1, 25 and 100 points in turn; the numpy side reads the same cohorts and
+minibatches for its points.
 """
 
 import json
@@ -26,7 +26,7 @@ from benchmarks.workloads import WORKLOADS, Workload, draw
 FLAGS = flags.FLAGS
 GRIDS = {"W4": (1, 5, 10), "toy": (1, 2)}  # rates of each kind; the number of points is the square
 _NUM_ROUNDS = 100
-_TIMED = 5  # timings inside a process, of which the median counts
+_TIMED = 5  # timings inside a process; their median counts
 _POINTS_BY_HAND = 3  # points of the middle grid that numpy runs in a process
 
 
@@ -37,7 +37,7 @@ def base(name: str) -> Workload:
 
 
 def rates(num: int) -> list[tuple[float, float]]:
-    """``num`` x ``num`` pairs of client and server rate at which W1 converges."""
+    """Return ``num`` x ``num`` pairs of client and server rate at which W1 converges."""
     client_lrs = np.geomspace(3e-3, 2e-2, num) if num > 1 else [0.01]
     server_lrs = np.geomspace(0.3, 1.0, num) if num > 1 else [1.0]
     return [(float(c), float(s)) for c in client_lrs for s in server_lrs]

@@ -2,8 +2,8 @@
 
     PYTHON -m benchmarks.torch_side [--flower] [--linear] [--rounds=2] [--quick]
 
-Flower's clients are the loop's local steps, and its server is its own FedAvg, in its simulation:
-one process per core, each with one thread of PyTorch, which is its best setting here.
+Flower runs its own FedAvg in its simulation, and its clients take the loop's local steps. The
+simulation has one process per core, each with one thread of PyTorch, its fastest setting here.
 """
 
 import argparse
@@ -31,7 +31,7 @@ class _Flat(nn.Module):
 
 
 def model_of(linear: bool) -> nn.Module:
-    """Return the start, with the parameters of ``emnist_cnn.start``."""
+    """Return the model with the parameters of ``emnist_cnn.start``."""
     params = emnist_cnn.start(linear)
     if linear:
         layers = [nn.Flatten(), nn.Linear(784, emnist_cnn.NUM_CLASSES)]
@@ -75,7 +75,7 @@ def loss_of(model: nn.Module, quick: bool) -> float:
 
 
 def loop(rounds: int, linear: bool, quick: bool) -> dict:
-    """Clients one after the other in one process, averaged."""
+    """Run the clients one after the other in one process, and average them."""
     if linear:  # its steps are shorter than waking a second thread
         torch.set_num_threads(1)
     rows, model = clients(quick), model_of(linear)
@@ -98,7 +98,7 @@ def loop(rounds: int, linear: bool, quick: bool) -> dict:
 
 
 def flower(rounds: int, linear: bool, quick: bool) -> dict:
-    """Flower's simulation; milliseconds a round without the first, in which its actors start."""
+    """Run Flower's simulation; time all rounds but the first, in which its actors start."""
     os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
     # Ray's workers start elsewhere, and find this file by their path.
     os.environ["PYTHONPATH"] = os.getcwd()

@@ -2,9 +2,9 @@
 
     python -m benchmarks.transforms [--only simplex] [--repeats 11] [--quick]
 
-It prints one JSON line per case and size. Ours and theirs alternate, so that both run under the
-same conditions, and medians are compared. ``difference`` compares both results, so that a faster
-result is not a less accurate one. A new transform is a new row of ``CASES``.
+It prints one JSON line per case and size. The two versions alternate, so that both run under the
+same conditions, and medians are compared. ``difference`` compares both results, to show that speed
+is not bought with accuracy. For a new transform, add a row to ``CASES``.
 """
 
 import argparse
@@ -32,7 +32,7 @@ class Case(NamedTuple):
     """One transform in two versions.
 
     Attributes:
-      ours: jittable, from the arrays that ``draw`` returns to an array.
+      ours: a jittable function of the arrays that ``draw`` returns.
       theirs: the plain version, on numpy arrays; with None only our time is reported.
       shapes: the arguments of ``draw``.
       draw: ``(numpy generator, shape) -> arrays``.
@@ -51,7 +51,7 @@ class Case(NamedTuple):
 
 
 def per_row(function: Callable, rank: int = 1) -> Callable:
-    """``function`` on each of the leading entries of a batch, and on anything else directly."""
+    """Return ``function``, mapped over the leading axis if there are more axes than ``rank``."""
 
     def apply(x):
         if jnp.ndim(x) == rank:
@@ -131,7 +131,7 @@ def nearest_frame(v):
 
 
 def near_a_frame(generator, shape):
-    """Points of the Stiefel manifold and a perturbation of norm 0.05."""
+    """Draw points of the Stiefel manifold, perturbed by norm 0.05."""
     noise = generator.normal(size=shape)
     noise *= 0.05 / np.linalg.norm(noise, 2, axis=(-2, -1), keepdims=True)
     return (np.linalg.qr(generator.normal(size=shape))[0] + noise,)

@@ -1,4 +1,4 @@
-"""The reference workloads, as arrays for both sides.
+"""The reference workloads, whose arrays both sides use.
 
 W1: least squares + l1, 64 clients of 128 x 1024, ten per round, ten steps of batch 10.
 W2: binary logistic + l1, 59 clients of 18 x 39,912, all of them, five full-batch steps.
@@ -113,7 +113,7 @@ def objective(
     y: np.ndarray,
     penalised: bool,
 ) -> float:
-    """Return F + psi of a model on all data, in blocks and in numpy, the same for both sides."""
+    """Return F + psi of a model on all data, computed in numpy in blocks, for both sides alike."""
     total = 0.0
     for first in range(0, len(x), 8192):
         rows = slice(first, first + 8192)

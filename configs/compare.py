@@ -1,4 +1,4 @@
-"""Every algorithm that takes a penalty, on one heterogeneous lasso, against proximal gradient.
+"""Every algorithm that takes a penalty, on a heterogeneous lasso, beside proximal gradient.
 
     fcojax run compare --workdir=runs/compare
 
@@ -11,7 +11,7 @@ in how similar the clients' Hessians are.
 
 ProxGD is centralised: an exchange is one step, with the traffic that a server needs to sum the
 clients' gradients. It equals FedMiD-OSP with one local step. MimeSVRG has two exchanges per round.
-FedPD with a server prox is FedADMM. Biased methods always prefer the smallest step of their grid,
+FedPD with a server prox is FedADMM. Biased methods always prefer the smallest step of their grid
 and never reach the tolerance. FedFW minimises over the l1 ball with the optimum on its boundary.
 FedSplit, which takes no penalty, and FeDualEx, for saddle points, are not compared.
 """
@@ -44,9 +44,9 @@ def get_config():
     config.limit_rounds = 6000
     config.limit_prox_step = 1.0
     config.tolerance = 1e-6
-    config.step_factors = tuple(2.0 ** (k / 2) for k in range(-2, 11))  # of 1 / (K L)
+    config.step_factors = tuple(2.0 ** (k / 2) for k in range(-2, 11))  # in units of 1 / (K L)
     config.server_lr = (1.0, 2.0)
-    config.prox_factors = tuple(2.0 ** (k / 2) for k in range(-2, 15))  # of 1 / L
+    config.prox_factors = tuple(2.0 ** (k / 2) for k in range(-2, 15))  # in units of 1 / L
     return config
 
 

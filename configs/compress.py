@@ -7,8 +7,8 @@ with exact gradients. Every pair of a method and a codec runs with the same step
 1 / (K L), and is shown at the one that needs the fewest bytes to a relative distance of 1e-6.
 FedDualAvg takes one local step, because with several it converges to another point even without
 compression; composite FL and SCAFFOLD take ten. The uploads of FedDualAvg do not vanish at the
-solution, so its feedback is EF21; those of the other two vanish, so theirs is EF14. Bytes are those
-of the encoded uploads of all clients.
+solution, so its feedback is EF21; the uploads of the other two vanish, so their feedback is EF14.
+Bytes count the encoded uploads of all clients.
 """
 
 from ml_collections import ConfigDict
@@ -38,8 +38,8 @@ def get_config():
         "top_k:0.1",
         "top_k:0.1+natural",
     )
-    config.alone = ("top_k:0.1",)  # these also without feedback
-    config.step_factors = tuple(2.0 ** (k / 2) for k in range(-2, 10))  # of 1 / (K L)
+    config.alone = ("top_k:0.1",)  # codecs that also run without feedback
+    config.step_factors = tuple(2.0 ** (k / 2) for k in range(-2, 10))  # units of 1 / (K L)
     config.num_rounds, config.eval_every = 1000, 2
     config.tolerances = (1e-3, 1e-6)
     return config

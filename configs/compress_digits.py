@@ -1,12 +1,12 @@
-"""Bytes to a solution: softmax regression on digits by three composite methods, eight codecs.
+"""Bytes to a solution: softmax regression on digits, by three composite methods and eight codecs.
 
     fcojax run compress_digits --workdir=runs/compress_digits
 
 The data are scikit-learn's 1,797 digits of 8 x 8 pixels, divided over ten clients with different
-labels; every fifth digit is kept for testing. A ridge makes the solution unique, an l1 norm of the
-kernel makes it sparse. As in ``configs/compress.py`` every pair of a method and a codec runs with
-the same step sizes, multiples of 1 / (K L) with a bound L on the curvature of any client, in double
-precision and with exact gradients. The run takes about four minutes.
+labels; every fifth digit is kept for testing. A ridge term makes the solution unique, and an l1
+norm of the kernel makes it sparse. As in ``configs/compress.py`` every pair of a method and a codec
+runs with the same step sizes, multiples of 1 / (K L) with a bound L on the curvature of any client,
+in double precision and with exact gradients. The run takes about four minutes.
 """
 
 from ml_collections import ConfigDict
@@ -22,7 +22,7 @@ def get_config():
     config.data_dir = ""  # with the files of MNIST their first writers are the clients
     config.data_seed, config.seeds, config.num_clients, config.share_of_writers = 0, (0,), 10, 0.05
     config.own = ConfigDict()
-    config.own.concentration = 1.0  # of the labels of a client
+    config.own.concentration = 1.0  # Dirichlet, of a client's labels
     config.own.ridge, config.own.scale, config.own.num_steps = 0.1, 0.005, 5
 
     config.methods = ("fed_dual_avg", "composite_fl", "scaffold")
@@ -36,8 +36,8 @@ def get_config():
         "top_k:0.1",
         "top_k:0.1+natural",
     )
-    config.alone = ("top_k:0.1",)  # these also without feedback
-    config.step_factors = tuple(2.0**k for k in range(7))  # of 1 / (K L)
+    config.alone = ("top_k:0.1",)  # codecs that also run without feedback
+    config.step_factors = tuple(2.0**k for k in range(7))  # in units of 1 / (K L)
     config.num_rounds, config.eval_every = 400, 4
     config.tolerances = (1e-3, 1e-6)
     return config

@@ -24,7 +24,7 @@ def get_config():
     config.data_dir, config.share_of_writers = "", 0.02
     config.data_seed, config.seeds, config.num_clients = 0, (0, 1, 2), 10
     config.own = ConfigDict()
-    config.own.concentration = 1.0  # of the labels of a client, without DIR
+    config.own.concentration = 1.0  # of the drawn labels, without DIR
     config.own.filters, config.own.num_hidden = (4, 8), 32
     config.own.scale, config.own.num_steps, config.own.batch_size = 1e-4, 4, 10
 

@@ -34,7 +34,7 @@ def get_config():
     config.constraints = ("l1", "l2")
     config.data_dir, config.data_seed = "", 0
     config.share_of_writers = 0.2
-    config.num_clients, config.dim = 100, 60  # of the synthetic data
+    config.num_clients, config.dim = 100, 60  # for the synthetic data
     config.seeds = (0,)
     config.cohort_size, config.num_epochs, config.batch_size = 20, 1, 20
     config.eval_every, config.criterion_rounds = 10, 20

@@ -7,7 +7,8 @@ For least squares on four clients, the study measures how far FedGD's limit is f
 least-squares solution, as a function of the local steps E and of two kinds of heterogeneity, and
 compares its closed form with simulated rounds. Then it compares Local SGD with decreasing steps on
 ridge and logistic regression with the bound of Theorem 1 of Li, Huang, Yang, Wang and Zhang, "On
-the convergence of FedAvg on non-iid data", ICLR 2020. It takes under a minute on two cores.
+the convergence of FedAvg on non-iid data", ICLR 2020. The study takes less than a minute on two
+cores.
 
 ``DIR`` holds German credit of the LIBSVM Data page as ``german.numer_scale`` (or its CSR arrays as
 ``german_numer_scale.npz``): 1,000 customers with 24 features and a constant, divided among as many
@@ -27,12 +28,12 @@ EXPERIMENT = fed_gd.EXPERIMENT
 def get_config():
     """Return the config; every key can be set with --config.KEY=VALUE."""
     config = ConfigDict()
-    config.data_dir, config.concentration = "", 3.0  # of the Dirichlet shares of each label
+    config.data_dir, config.concentration = "", 3.0  # Dirichlet, of each label's shares
     config.data_seed = 0
     config.sizes = (12, 20, 9, 15)
     config.dim = 6
 
-    config.step_shares = (0.5, 1.5)  # of 1 / L
+    config.step_shares = (0.5, 1.5)  # in units of 1 / L
     config.many_steps = (1, 2, 3, 5, 10, 20, 50, 100, 300, 1000, 10_000_000)
     config.simulated_steps = (1, 2, 5, 20, 100)
     config.num_rounds = 100

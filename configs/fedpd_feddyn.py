@@ -2,11 +2,11 @@
 
     fcojax run fedpd_feddyn --workdir=runs/fedpd_feddyn
 
-Eight heterogeneous, strongly convex quadratics. Three things are measured: the gap between the two
-methods from matching starts (the drift is the mean of the duals, as in Zhang and Hong's note of
-2021 on the two) and from others; FedPD's error floor against the probability of skipping an
-exchange; and the rounds that FedDyn needs against the share of clients that take part. Errors are
-relative to the norm of the minimiser. The study takes about a minute on two cores.
+The clients have eight heterogeneous, strongly convex quadratics. Three things are measured: the gap
+between the two methods from matching starts (the drift is the mean of the duals, as in Zhang and
+Hong's note of 2021 on the two) and from other starts; FedPD's error floor against the probability
+of skipping an exchange; and the rounds that FedDyn needs against the share of clients that take
+part. Errors are relative to the norm of the minimiser. The study takes about a minute on two cores.
 
 The note requires that all clients have equal gradients at the start, and uses the opposite sign. In
 fact any duals match if the drift is their mean, and gradients enter with a minus sign.
@@ -26,7 +26,7 @@ def get_config():
     config.num_clients = 8
     config.dim = 20
     config.curvatures = (0.4, 1.6)
-    config.num_steps = 3  # of the inexact solver
+    config.num_steps = 3  # local steps of the inexact solver
 
     config.solvers = ("exact", "gd")
     config.prox_step = 0.5

@@ -11,8 +11,9 @@ pooled (centralized) and on one session only (local).
 
 ``DIR`` holds one of two data sets. ``haxby2001`` has the six subjects of Haxby et al. (2001) with
 39,912 voxels; the sixth is held out. ``haxby_subj1_slice.npz`` has half a slice of the first
-subject with 12 sessions; those in ``held_out`` are held out, so only 9 train. ``view`` may be
-its whole brain at 25 mm, ``haxby_subj1_wholebrain_25mm.npz``.
+subject with 12 sessions; the sessions in ``held_out`` are held out, so only 9 train. With the view
+``wholebrain_25mm``, ``haxby_subj1_wholebrain_25mm.npz`` has the whole brain of that subject at 25
+mm.
 
 Without ``DIR`` the data are a surrogate with an eighth of the voxels. Its effect is chosen such
 that methods differ in accuracy: the pooled optimum has 0.986 (0.967 with an effect of 0.06), above
@@ -21,8 +22,8 @@ the 0.9 or so of the paper, and centralised training ends at 0.968. 8,100 scans 
 accurate, is --config.grid=40,64,64 --config.num_voxels=39912 --config.effect=0.5
 --config.sessions=12,12,12,12,11,12.
 
-The paper states neither the cohort, the local work, the grid, nor how its baselines were tuned. We
-take ten clients per round, two steps of batch size 9, and rates from 1e-4 up, because the squared
+The paper does not state the cohort, the local work, the grid, or how its baselines were tuned. We
+use ten clients per round, two steps of batch size 9, and rates from 1e-4 up, because the squared
 norm of a row is the number of voxels.
 """
 
@@ -53,19 +54,19 @@ def get_config():
         cohort_size=10,
         num_steps=2,
         batch_size=9,
-        penalty="l1",  # of the weights, or "grid_variation", their total variation in space
+        penalty="l1",  # or "grid_variation", the total variation in space
         criterion="objective",
         criterion_rounds=40,
-        data_dir="",  # the folder of the data; without one they are synthetic
+        data_dir="",  # the folder of the data; if empty, the data are synthetic
         centralized_steps=10,  # steps per round of the pooled baseline
-        centralized_batch=32,  # its batch size
+        centralized_batch=32,  # batch size of the pooled baseline
         local_client=0,  # the session of the local baseline
         held_out=(9, 10, 11),  # sessions held out from training
-        start_scale=1.0,  # times the start, Glorot's uniform weights
+        start_scale=1.0,  # factor on the start, Glorot's uniform weights
         cuts=(1e-4, 1e-2),  # sizes above which an entry counts as found
-        view="slice",  # of the real subject, or "wholebrain_25mm"
+        view="slice",  # the part of the real subject, or "wholebrain_25mm"
         sessions=(12, 12, 12, 12, 11, 450),  # sessions of each subject of the surrogate
-        grid=(20, 32, 32),  # voxels along its axes
+        grid=(20, 32, 32),  # voxels along each axis of the surrogate
         num_voxels=4989,  # voxels within the brain
         share_true=0.01,  # share of voxels that respond
         effect=0.072,  # size of the response

@@ -8,7 +8,8 @@ The study compares their method with RFedAvg, RFedProx and RFedSVRG (Li and Ma, 
 same local rate. It plots the gradient norm and the suboptimality against rounds, floats sent and
 seconds, then varies the number of local steps and the batch size. Without ``data_dir`` the data
 are synthetic, each client has its own directions, and the run takes about a minute. With
-``data_dir`` they are MNIST, split into clients by digit and by writer, and it takes eleven minutes.
+``data_dir`` they are MNIST, split into clients by digit and by writer, and the run takes eleven
+minutes.
 
 The paper does not give k, the rates, the number of rounds or mu. The local rate is 0.2 over the
 largest eigenvalue of any client, the strength of RFedProx 0.14 times that eigenvalue (10 on MNIST).

@@ -2,13 +2,13 @@
 
     fcojax run lasso --workdir=runs/lasso
 
-There are 64 clients with 128 examples of 1024 features, half of which matter. Ten clients take part
-in a round, with ten steps of batch size 10. Every algorithm runs over a 7 x 7 grid of rates and is
-shown at the rates with the best F1 over the last 100 rounds. If several find the whole support,
-those that reach 0.95 first are best, so each of the first 100 rounds is evaluated. The run takes
-half a minute on two cores. The paper's other settings are --config.num_true=64, --config.num_true=8
-and --config.num_clients=256 --config.num_examples=32. Rows have each measure at two thresholds: the
-paper's, 0.01, and the reference code's, 0.0001.
+There are 64 clients with 128 examples of 1024 features each; half of the features matter. Ten
+clients take part in a round, with ten steps of batch size 10. Every algorithm runs over a 7 x 7
+grid of rates and is shown at the rates with the best F1 over the last 100 rounds. If several find
+the whole support, those that reach 0.95 first are best, so each of the first 100 rounds is
+evaluated. The run takes half a minute on two cores. The paper's other settings are
+--config.num_true=64, --config.num_true=8 and --config.num_clients=256 --config.num_examples=32.
+Rows have each measure at two thresholds: the paper's, 0.01, and the reference code's, 0.0001.
 
 Proximal gradient descent, mirror descent and dual averaging on all data pooled, for reference:
 --config.algorithms=prox_gd,mirror_descent,dual_averaging --config.server_lr=1.0
@@ -51,13 +51,13 @@ def get_config():
         criterion_rounds=100,
         criterion_reach=0.95,
         num_clients=64,  # M
-        num_examples=128,  # a client's examples
-        num_validation=32,  # validation examples of a client
+        num_examples=128,  # examples per client
+        num_validation=32,  # validation examples per client
         dim=1024,  # features
-        num_true=512,  # features with a weight of one; the others have none
+        num_true=512,  # features of weight one; the other weights are zero
         mean_scale=0.1,  # standard deviation of clients' means
         correlation=0.0,  # c, where features i and j have covariance c^|i-j|
-        feature_skew=0.0,  # standard deviation of a shift of each client's features, as 0.8
+        feature_skew=0.0,  # standard deviation of the clients' feature shifts, such as 0.8
         bias_scale=1.0,  # standard deviation of the true bias
         noise_scale=1.0,  # standard deviation of the noise
         cuts=(1e-2, 1e-4),  # sizes above which an entry counts as found

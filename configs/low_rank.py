@@ -2,18 +2,18 @@
 
     fcojax run low_rank --workdir=runs/low_rank
 
-64 clients with 128 matrices of 32 x 32 features; the true matrix has rank 16. Ten clients take part
-in a round, with ten steps of batch size 10. Every algorithm runs over a 5 x 5 grid of rates and
-three seeds and is shown at the rates with the lowest Frobenius error over the last 50 rounds. Each
-of the first 100 rounds is evaluated, because the methods approach the optimum within a few rounds
-of one another. The paper's other settings are --config.true_rank=4, --config.true_rank=1 and
+64 clients have 128 matrices of 32 x 32 features each; the true matrix has rank 16. Ten clients take
+part in a round, with ten steps of batch size 10. Every algorithm runs over a 5 x 5 grid of rates
+and three seeds and is shown at the rates with the lowest Frobenius error over the last 50 rounds.
+Each of the first 100 rounds is evaluated, because the methods approach the optimum within a few
+rounds of one another. The paper's other settings are --config.true_rank=4, --config.true_rank=1 and
 --config.num_clients=256 --config.num_examples=32.
 
 The paper does not give the scale of the clients' means, the penalty, the grid or the number of
 rounds. The means here have standard deviation 0.1, at which the paper's LASSO rate, 0.01, is
-stable. The penalty is that of Bao, Crawshaw, Luo and Liu (ICML 2022), who repeat the experiment:
-0.1 with half the squared error, which is 0.2 here. With ``--config.penalty_scale=0.1`` errors are
-smaller, 0.41 at best, but FedDualAvg ends at rank 19.
+stable. The strength is the one of Bao, Crawshaw, Luo and Liu (ICML 2022), who repeat the
+experiment: 0.1 with half the squared error, which is 0.2 here. With ``--config.penalty_scale=0.1``
+errors are smaller, 0.41 at best, but FedDualAvg ends at rank 19.
 
 The grid is smaller than the LASSO's because two of the four algorithms compute a singular value
 decomposition in every local step.
@@ -40,8 +40,8 @@ def get_config():
         criterion="error_fro",
         criterion_rounds=50,
         num_clients=64,  # M
-        num_examples=128,  # a client's examples
-        num_validation=32,  # validation examples of a client
+        num_examples=128,  # examples per client
+        num_validation=32,  # validation examples per client
         side=32,  # rows and columns of the matrix
         true_rank=16,  # rank of the planted matrix
         mean_scale=0.1,  # standard deviation of clients' means

@@ -9,8 +9,8 @@ matrix. A client's loss is half the sum of squared errors over its entries. The 
 a fraction of the smallest strength at which zero is the solution, so rates and strengths are
 comparable between data sets. Half of the clients take part in a round, with five full-batch steps.
 Every algorithm runs over a 4 x 4 grid of rates and three seeds by successive halving and is shown
-at the rates with the lowest objective over the last 50 rounds. Under a minute on two cores, with or
-without ``DIR``.
+at the rates with the lowest objective over the last 50 rounds. The run takes less than a minute on
+two cores, with or without ``DIR``.
 
 ``DIR`` holds ``ratings.npz`` with arrays user, joke and rating (Jester). The first ``num_users``
 users are read, and a tenth of all entries is held out. Without ``DIR`` the data are a noisy 40 x 60
@@ -37,11 +37,11 @@ def get_config():
         search="halving",
         criterion="objective",
         criterion_rounds=50,
-        data_dir="",  # the folder of the data; without one they are synthetic
+        data_dir="",  # the folder of the data; if empty, the data are synthetic
         num_clients=10,  # M
         shape=(40, 60),  # rows and columns of the synthetic matrix
         true_rank=3,  # rank of the planted matrix
-        share_seen=0.5,  # of its entries
+        share_seen=0.5,  # share of its entries that are observed
         noise_scale=0.1,  # standard deviation of the noise
         num_users=60,  # number of users read from ratings
         cuts=(1e-2, 1e-4),  # sizes above which an entry counts as found

@@ -2,12 +2,12 @@
 
     fcojax run private --workdir=runs/private
 
-200 clients with 20 examples of 100 features, of which 10 matter; all take part in each of 40 rounds
-with five full-batch steps. Uploads are clipped to the norm `clip` times the total local step size.
-Every method has the same number of rates, and at each noise level the one with the best accuracy on
-public validation data is shown; each run of the search is in the ledger. The noise of FedDualAvg is
-on a dual point and that of composite FL before the prox; that of FedMiD and of FedAvg with
-subgradients is on models. Each seed has its own population. Epsilons need dp-accounting.
+200 clients have 20 examples of 100 features each, of which 10 matter; all take part in each of 40
+rounds, with five full-batch steps. Uploads are clipped to the norm `clip` times the total local
+step size. Every method has the same number of rates, and at each noise level the one with the best
+accuracy on public validation data is shown; each run of the search is in the ledger. FedDualAvg
+gets its noise on a dual point, and composite FL before the prox; FedMiD and FedAvg with
+subgradients get it on models. Each seed has its own population. Epsilons need dp-accounting.
 """
 
 from ml_collections import ConfigDict

@@ -54,9 +54,9 @@ def get_config():
         batch_size=25,
         criterion="loss",
         criterion_rounds=250,
-        data_dir="",  # the folder of the data; without one they are synthetic
+        data_dir="",  # the folder of the data; if empty, the data are synthetic
         num_clients=367,  # M
-        share_held_out=0.1,  # of each client's examples, or of the clients, for validation
+        share_held_out=0.1,  # share of examples, or of clients, for validation
         unseen_writers=False,  # True: validate on writers that do not train
         features="",  # quadratic or random:512, in place of pixels
         dim=784,  # features

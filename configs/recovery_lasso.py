@@ -7,7 +7,7 @@ means and the start point are standard normal. Ten clients take part in a round,
 batch size 10 on half the squared error. Every method runs over the same four rates, which include
 those of the source: 0.001 for FedMiD and FedDualAvg, 1/550 for Fast-FedDualAvg, 1/600 for C- and
 MC-FedDualAvg. It is shown at the rate with the lowest mean error after the first 500 rounds. The
-run takes three minutes of processor time, and took 28 when twenty programs shared two cores.
+run takes three minutes of processor time.
 
 MC-FedDualAvg has stages of 250, 250 and 1500 rounds with penalties of 4, 2 and 1 times the last.
 ``fast_end_points`` counts K + 1 points against K gradients, as the source's code does for

@@ -2,11 +2,11 @@
 
     fcojax run recovery_low_rank --workdir=runs/recovery_low_rank
 
-64 clients with 128 matrices of 32 x 32 features; the true matrix has rank 16, client means and the
-start are standard normal. Ten clients take part in a round, with ten steps of batch size 10 on
-half the squared error. Every method runs at the rates of the source, 0.001 and 1/600, and
+64 clients have 128 matrices of 32 x 32 features each; the true matrix has rank 16, and client means
+and the start are standard normal. Ten clients take part in a round, with ten steps of batch size 10
+on half the squared error. Every method runs at the rates of the source, 0.001 and 1/600, and
 Fast-FedDualAvg at its own, 1/550, too; each is shown at the one with the least mean error after the
-first 500 rounds. Thirteen minutes of processor time.
+first 500 rounds. The run takes thirteen minutes of processor time.
 
 MC-FedDualAvg has stages of 250, 250 and 1000 rounds with penalties of 3, 1.5 and 1 times the last.
 In the source's code all clients have the mean of the last client and are therefore identically

@@ -1,10 +1,10 @@
-"""Rules against attacks over the weight of the attackers, for two composite methods.
+"""Robust rules under attack, by the weight of the attackers, for two composite methods.
 
     fcojax run robust --workdir=runs/robust
 
 Four of the 20 clients of a lasso are attackers; their total weight ranges from the 0.6 per cent of
-a small site to 40 per cent. Each end point is compared with that of the same method if the
-attackers have no weight. Each seed has its own population.
+a small site to 40 per cent. Each end point is compared with the same method's end point if the
+attackers have weight zero. Each seed has its own population.
 """
 
 from ml_collections import ConfigDict
@@ -22,7 +22,7 @@ def get_config():
     config.rules = ("mean", "median", "trimmed_mean", "geometric_median")
     config.attacks = ("thousandfold", "inner_product", "little_is_enough")
     config.shares = (0.006, 0.1, 0.2, 0.3, 0.4)
-    config.trimmed = 0.3  # on each side
+    config.trimmed = 0.3  # share trimmed on each side
     config.own = ConfigDict()
     config.own.num_clients, config.own.num_examples = 20, 30
     config.own.dim, config.own.num_true, config.own.bias_scale = 30, 5, 0.0

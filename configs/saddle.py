@@ -2,11 +2,11 @@
 
     fcojax run saddle --workdir=runs/saddle
 
-100 clients share a bilinear problem of 600 and 300 variables, with an l1 norm of 0.1 in a box of
-0.05; or of matrices with 20 columns, with the nuclear norm in a ball of the spectral norm. Each
-entry of a gradient has noise of standard deviation 0.1. Methods take descent-ascent steps; FeDualEx
-and FedMiP take extragradient steps. Each is tuned on a quarter of the rounds and then runs with its
-best rates.
+100 clients share a bilinear problem. It has either 600 and 300 variables, with an l1 norm of
+strength 0.1 in a box of radius 0.05, or matrices with 20 columns, with the nuclear norm in a ball
+of the spectral norm. Each entry of a gradient has noise of standard deviation 0.1. Methods take
+descent-ascent steps; FeDualEx and FedMiP take extragradient steps. Each is tuned on a quarter of
+the rounds and then runs with its best rates.
 
 Matrices have ten clients instead of 100, because every gradient takes four singular value
 decompositions.

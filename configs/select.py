@@ -1,9 +1,10 @@
-r"""A sparse model from a user's file: path, validation, coefficients by name, ledger.
+r"""A sparse model from a user's file: path, validation scores, named coefficients and traffic.
 
     fcojax run select --workdir=runs/select
 
-With ``--config.data_dir=FILE`` an npz, CSV, Parquet, Excel or LIBSVM file (or the folder with it)
-in which every row has a site; without it, five sites are drawn. Four hospitals, each left out once:
+``--config.data_dir=FILE`` names an npz, CSV, Parquet, Excel or LIBSVM file (or the folder with it)
+in which every row has a site; without it, five sites are drawn. For example, with four hospitals,
+each left out once:
 
     fcojax run select --workdir=runs/heart \
         --config.data_dir=heart_disease.npz --config.features=X --config.target=num \
@@ -20,7 +21,7 @@ in Dirichlet shares, which are uneven if ``concentration`` is small.
         --config.data_dir=a9a.npz --config.features=train --config.target=train_labels \
         --config.client= --config.positive_above=0
 
-Survival times in a CSV or Parquet file, stratified by site:
+Survival times, stratified by site, come from a CSV or Parquet file:
 
     fcojax run select --workdir=runs/survival --config.data_dir=FILE.csv \
         --config.loss=cox --config.time=months --config.event=died
@@ -42,36 +43,36 @@ def get_config():
     """Return the config; every key can be set with --config.KEY=VALUE."""
     config = ConfigDict()
     config.data_dir = ""  # the file, or the folder with it; without one, five sites are drawn
-    config.features = ""  # columns, as age,dose; empty: all others; of an npz file, an array
+    config.features = ""  # columns, as in age,dose; all others if empty; in an npz file, an array
     config.target = "y"  # the column, or array, to predict
     config.client = "client"  # the column of sites; empty: rows are divided among num_clients
     config.num_clients = 10  # number of clients for a file without sites
-    config.concentration = 0.5  # of the Dirichlet shares of each class
-    config.names = ""  # of an npz file: the array of features' names, and after a comma of sites'
-    config.missing = ""  # further texts for a missing value, as -999,unknown
-    config.drop = ("",)  # features to leave out, as age,dose
+    config.concentration = 0.5  # concentration of the Dirichlet shares of each class
+    config.names = ""  # in an npz file: the array of feature names, and after a comma of site names
+    config.missing = ""  # further texts for a missing value, as in -999,unknown
+    config.drop = ("",)  # features to leave out, as in age,dose
     config.positive_above = float("inf")  # a threshold that turns numbers into two classes
 
     config.loss = "logistic"  # linear, logistic, poisson, huber, median, squared_hinge or cox
-    config.time = "time"  # of loss cox: the column of survival times, in place of target
-    config.event = "event"  # of loss cox: the column with 1 for an event, 0 if censored
+    config.time = "time"  # for loss cox: the column of survival times, in place of target
+    config.event = "event"  # for loss cox: the column with 1 for an event and 0 if censored
     config.l1_fraction = 1.0  # share of l1 in the elastic net; 1 is the lasso
-    config.groups = ""  # selected together: a CSV file of columns and groups, or lab=lab_*|crp,...
-    config.group_fraction = 1.0  # of the groups' penalty; the rest is l1; 1 for trend
-    config.group_penalty = "norm"  # of the columns of a group: norm, slope, fused or trend
+    config.groups = ""  # columns selected together: a CSV file, or lab=lab_*|crp,vitals=bp_?
+    config.group_fraction = 1.0  # share of the groups' penalty; the rest is l1; must be 1 for trend
+    config.group_penalty = "norm"  # penalty on the columns of a group: norm, slope, fused or trend
     config.by = "site"  # selection rule: site, sites, examples, aic, bic or ebic; see above
     config.num_folds = 5  # number of folds if by is sites or examples
     config.num_draws = 1  # random divisions into folds
-    config.one_standard_error = True  # the largest strength within one of the lowest score
+    config.one_standard_error = True  # choose the largest strength within one of the lowest score
 
-    config.num_strengths = 40  # on the path
+    config.num_strengths = 40  # number of strengths on the path
     config.least = 0.01  # the last strength as a share of the first
-    config.tolerance = 1e-5  # on the optimality conditions, in units of the first strength
-    config.max_rounds = 5000  # for every strength
-    config.codec = config_dict.placeholder(str)  # compression of uploads, as top_k:0.1,ef21
-    config.seed = 0  # of the draws of folds
+    config.tolerance = 1e-5  # for the optimality conditions, in units of the first strength
+    config.max_rounds = 5000  # largest number of rounds for a strength
+    config.codec = config_dict.placeholder(str)  # compression of uploads, as in top_k:0.1,ef21
+    config.seed = 0  # seed of the draws of folds
 
-    config.data_seed = 0  # of drawn sites, and of the division of a file without sites
+    config.data_seed = 0  # seed of drawn sites, and of the division of a file without sites
     config.sizes = (120, 90, 60, 45, 30)  # rows of the drawn sites
     config.dim = 30  # features of the drawn sites
     return config

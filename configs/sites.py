@@ -1,4 +1,4 @@
-"""Three sites share a sparse regression: FedDualAvg against averaged coordinate descent.
+"""Three sites share a sparse regression: FedDualAvg compared with averaged coordinate descent.
 
     fcojax run sites --workdir=runs/sites
 
@@ -11,12 +11,12 @@ Each site fits its lasso for 30 strengths and selects the one with the lowest er
 validation rows; the weighted mean of the three is the strength of both methods and of the pooled
 lasso. Both methods start at zero without early stopping: FedDualAvg with E full gradient steps at
 the sites, with the step size of the lowest weighted validation error for this E and R, and averaged
-descent with E sweeps of coordinate descent on the site's own lasso. A gap is the objective minus
-that of the lasso on all rows.
+descent with E sweeps of coordinate descent on the site's own lasso. Step sizes are given in units
+of 1 / L_max, with the largest eigenvalue L_max of any site's Hessian. A gap is the objective minus
+the objective of the lasso on all rows.
 
-The source makes its claims on 50 problems per design; the problems here are other draws. Means
-agree if they are within three standard errors of their difference. The run takes 900 seconds of CPU
-time.
+The source makes its claims on 50 problems per design; here the problems are drawn anew. Means agree
+if they are within three standard errors of their difference. The run takes 900 seconds of CPU time.
 """
 
 from ml_collections import ConfigDict
@@ -59,8 +59,8 @@ def get_config():
 
     config.num_steps = (1, 5, 20)  # E
     config.num_rounds = (5, 10, 20, 50, 100)  # R; one run to the last gives all of them
-    config.rate_shares = (0.1, 0.3, 1.0)  # of 1 / L_max, the largest eigenvalue of a site's Hessian
-    config.num_strengths, config.least_strength = 30, 0.001  # of a site's largest
+    config.rate_shares = (0.1, 0.3, 1.0)  # in units of 1 / L_max
+    config.num_strengths, config.least_strength = 30, 0.001  # over a site's largest
     config.path_tolerance, config.optimum_tolerance = 1e-4, 1e-13  # shares of the mean square
     config.max_sweeps = 20_000
     return config

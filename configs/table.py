@@ -7,8 +7,8 @@ is short for fcojax run table --config.data=FILE.csv. Without a file five client
 
 Each row of the file is an example, and a column names its client; with an empty --config.client=
 rows are divided among ``num_clients``. Columns and files are read as by ``select``, which chooses a
-strength and names coefficients; here algorithms are compared: all clients with all their examples
-in every round, ten steps, at the rates with the lowest objective.
+strength and names coefficients; here algorithms are compared at the rates with the lowest
+objective, with all clients and all their examples in every round, and ten steps.
 """
 
 from experiments.config.keys import sweep_config
@@ -18,35 +18,35 @@ EXPERIMENT = table.EXPERIMENT
 
 
 def get_config():
-    """Everything that can be set with --config.KEY=VALUE."""
+    """Return the config; every key can be set with --config.KEY=VALUE."""
     return sweep_config(
         data="",  # the file; without one, five clients are drawn
         target="y",  # the column, or array, to predict
         client="client",  # the column of clients; empty: rows are divided among num_clients
-        features="",  # columns, as age,dose; empty: all others; of an npz file, an array
-        drop=("",),  # features to leave out, as age,dose
-        missing="",  # further texts for a missing value, as -999,unknown
+        features="",  # columns, as in age,dose; all others if empty; in an npz file, an array
+        drop=("",),  # features to leave out, as in age,dose
+        missing="",  # further texts for a missing value, as in -999,unknown
         loss="logistic",  # linear, logistic, poisson, huber, median or squared_hinge
         positive_above=float("inf"),  # a threshold that turns numbers into two classes
         algorithms=("fed_dual_avg", "fed_mid", "scaffold", "composite_fl"),
         client_lr=(0.003, 0.01, 0.03, 0.1, 0.3),
         server_lr=(0.3, 1.0, 3.0),
-        strength=(0.1,),  # of l1, as a share of the least that selects nothing
+        strength=(0.1,),  # strength of l1, as a share of the smallest that selects nothing
         num_rounds=100,
         num_steps=10,
         seeds=(0,),
         criterion="objective",
         criterion_rounds=10,
-        names="",  # of an npz file: the array of features' names, and after a comma of clients'
-        num_clients=10,  # of a file without clients
-        concentration=0.5,  # of the Dirichlet shares of each class
+        names="",  # in an npz file: the array of feature names, and after a comma of client names
+        num_clients=10,  # number of clients for a file without clients
+        concentration=0.5,  # concentration of the Dirichlet shares of each class
         sizes=(120, 90, 60, 45, 30),  # rows of the drawn clients
         dim=30,  # features of the drawn clients
     )
 
 
 def quick(config):
-    """Shrinks the run to well under a minute on a laptop."""
+    """Shrink the run to well under a minute on a laptop."""
     config.client_lr = (0.03, 0.1)
     config.server_lr = (1.0, 3.0)
     config.num_rounds = 50

@@ -4,9 +4,9 @@
 
 ``DIR`` holds text files, one for each client, such as the lines of each role of a play. A file is
 cut into sequences of `length` characters, of which every fifth is for validation. Without ``DIR``
-every client has a text drawn from a Markov chain of its own, half of which all clients share.
-FedDualAvg and FedMiD-OSP have an l1 norm on the kernel of the dense layer; FedAvg has no penalty.
-There are no claims.
+every client has a text drawn from its own Markov chain; half of each chain is common to all
+clients. FedDualAvg and FedMiD-OSP have an l1 norm on the kernel of the dense layer; FedAvg has no
+penalty. There are no claims.
 """
 
 from experiments.config.keys import sweep_config
@@ -30,12 +30,12 @@ def get_config():
         criterion="validation_loss",
         criterion_rounds=20,
         data_dir="",  # a folder with a text file for each client
-        network="char_gru",  # or char_lstm, transformer
-        num_units=64,  # of the layer
-        length=20,  # characters of a sequence
-        num_clients=20,  # of drawn texts
-        num_characters=800,  # of a drawn text
-        num_letters=12,  # that occur in drawn texts
+        network="char_gru",  # or char_lstm or transformer
+        num_units=64,  # units of the layer
+        length=20,  # characters per sequence
+        num_clients=20,  # number of drawn texts
+        num_characters=800,  # length of a drawn text
+        num_letters=12,  # number of letters in drawn texts
     )
 
 

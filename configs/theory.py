@@ -3,15 +3,16 @@
     fcojax run theory --workdir=runs/theory
 
 Yuan, Zaheer and Reddi, "Federated composite optimization", ICML 2021. The gap of FedDualAvg's
-averaged shadow iterate is compared with Lemma 4.4, from the measured discrepancy of the duals, and
-with a theorem: Theorem 4.3 for l1 and quadratics that share a Hessian, with half the squared p-norm
-for h as well, over p - 1, which makes it 1-strongly convex; Theorem 4.2 on the unit ball and on the
-simplex, where gradients are bounded, there with the entropy for h as well. Then the curse of primal
-averaging: with the optimum on the sphere, FedMiD ends far inside the ball and FedDualAvg does not;
-with l1, the mean of sparse models is dense. Theorem 4.1 is compared with the mean model of a run
-whose client rate is small. About two minutes on two cores.
+averaged shadow iterate is compared with Lemma 4.4, which uses the measured discrepancy of the
+duals, and with a theorem. Theorem 4.3 covers l1 and quadratics that share a Hessian; there h is
+also half the squared p-norm over p - 1, which is 1-strongly convex. Theorem 4.2 covers the unit
+ball and the simplex, where gradients are bounded; on the simplex h is also the entropy. The study
+then shows the curse of primal averaging: with the optimum on the sphere, FedMiD ends far inside the
+ball and FedDualAvg does not; with l1, the mean of sparse models is dense. Theorem 4.1 is compared
+with the mean model of a run whose client rate is small. The study takes about two minutes on two
+cores.
 
-The paper leaves absolute constants out; those used here follow from its proof.
+The paper omits absolute constants; the constants here follow from its proof.
 """
 
 from ml_collections import ConfigDict
@@ -41,7 +42,7 @@ def get_config():
     config.simplex_num_steps = (1, 4, 20)  # in the Euclidean geometry
     config.entropy_num_steps = (1, 4, 20)  # in the geometry of the entropy
 
-    config.rate_shares = (1.0, 0.1, 0.01)  # of 1 / (4 L)
+    config.rate_shares = (1.0, 0.1, 0.01)  # in units of 1 / (4 L)
     config.num_rounds = 100
     config.eval_every = 5
     config.seeds = 40

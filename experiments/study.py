@@ -1,7 +1,8 @@
-"""What an experiment is: a sweep of algorithms over grids, or a study that computes its own rows.
+"""The two kinds of experiment: a sweep of algorithms over grids, or a study with its own rows.
 
-A config file holds the numbers of an experiment and names it as ``EXPERIMENT``; all the rest is a
-field here. All functions are called with the config, so ``--config.KEY=VALUE`` reaches them.
+A config file holds the numbers of an experiment and assigns the experiment to ``EXPERIMENT``;
+everything else is a field of that object. All functions are called with the config, so
+``--config.KEY=VALUE`` reaches them.
 """
 
 import contextlib
@@ -38,12 +39,13 @@ from fcojax.types import Params
 
 Config = Any  # a ConfigDict, whose values have no static types
 
-# A type of values, as in an annotation, and the keys with such values, in the form of ``keyed``.
+# A type of values, as in an annotation, and the keys that take such values, as ``keyed`` reads
+# them.
 Keys = Mapping[Any, str]
 # Further conditions on the values, by their description in words.
 Requires = Mapping[str, Callable[[ConfigDict], Any]]
 _NAME = re.compile(r"([\w.*]+)(?:\[(\d+)(\+?)\])?")
-# Two constants of the hash of a kernel's entries.
+# Two constants in the hash of a kernel's entries.
 _CODES = 0x9E3779B9, 0x7F4A7C15
 
 # (config, rows, summary) -> claims, and (config, rows, summary, directory) -> figures drawn there.
@@ -51,12 +53,12 @@ Claims = Callable[[ConfigDict, list[Row], dict[str, Any]], Sequence[Claim]]
 Figures = Callable[[ConfigDict, list[Row], dict[str, Any], pathlib.Path], Sequence[pathlib.Path]]
 
 
-# (config, problem) -> the clients that an algorithm trains on, and how.
+# (config, problem) -> the clients on which an algorithm trains, and its plan.
 OwnPlan = Callable[[ConfigDict, Problem], tuple[ClientData, Plan | Work]]
 
 
 def from_config(function: Callable, config: ConfigDict, **given: Any) -> Any:
-    """Call a function with the config's values of its parameters, lists as tuples.
+    """Call a function with the config's values for its parameters, and lists as tuples.
 
     Example:
       >>> from fcojax.problems import lasso
@@ -70,7 +72,7 @@ def from_config(function: Callable, config: ConfigDict, **given: Any) -> Any:
 
 
 def keyed(config: ConfigDict, names: str) -> Iterator[tuple[str, Any, int, int | None]]:
-    """Yield each key with its value and the least and the largest number of its entries.
+    """Yield each key, its value, and the smallest and largest number of entries that it may have.
 
     In ``names`` a star stands for any section; ``[2]`` after a key means that it has two entries,
     and ``[3+]`` at least three. A list has at least one entry.
@@ -139,7 +141,7 @@ def check_values(name: str, value: Any, annotation: Any, single: bool = False) -
 
 @contextlib.contextmanager
 def naming(key: str, value: Any) -> Iterator[None]:
-    """Name the key in an error about a number within its text."""
+    """Name the key in an error about a number in its text."""
     try:
         yield
     except ValueError as error:
@@ -158,7 +160,7 @@ def _flattened(config: ConfigDict, section: str = "") -> Iterator[tuple[str, Any
 
 
 def one_client(problem: Problem, first: int = 0, end: int | None = None) -> ClientData:
-    """Return the clients from ``first`` to just before ``end``, or all after it, as one."""
+    """Merge the clients from ``first`` up to, but not including, ``end`` into one client."""
     offsets = np.asarray(problem.train.offsets)
     rows = slice(offsets[first], offsets[-1 if end is None else end])
     examples = {name: np.asarray(values)[rows] for name, values in problem.train.examples.items()}
@@ -171,10 +173,10 @@ def on_kernel(penalty: Penalty) -> Callable[[ConfigDict], Penalty]:
 
 
 def with_support(problem: Problem, cut: float) -> Problem:
-    """Return the problem with one more measure: a number that stands for the kernel's support.
+    """Return the problem with one more measure: a number that identifies the kernel's support.
 
-    The sum of a hash of each entry's index over the entries with a magnitude above ``cut``, modulo
-    2^32: two supports have the same one with probability 2^-32.
+    The number is a sum of hashes, modulo 2^32, of the indices of all entries whose magnitude is
+    above ``cut``. Two different supports have the same number with probability 2^-32.
     """
 
     def measures(params):
@@ -206,21 +208,21 @@ class Sweep(NamedTuple):
       panels: the curves over the rounds, left to right.
       mirror: ``(config, penalty) -> Mirror``, for algorithms that take one; it carries the penalty.
       manifold: ``config -> Manifold``, for algorithms that take one.
-      plan: ``(config, plan) -> plan``, changes that no key can express, such as another codec.
+      plan: ``(config, plan) -> plan``, for changes that no key can express, such as another codec.
       algorithms: further algorithms that ``config.algorithms`` may name beside the library's:
         factories by label, or a list of factories, whose labels are their names.
-      plans: by label, ``(config, problem) -> (clients, plan)`` of algorithms that do not train on
-        the clients of the sweep or as it does, such as a centralised baseline.
+      plans: ``(config, problem) -> (clients, plan)`` by label, for algorithms that train on other
+      clients or with another plan than the sweep, such as a centralised baseline.
       claims: what the sources say about the results, each with the number that decides.
       figures: draws further figures; returns the files.
-      captions: what figures show, by the stem of their file.
-      notes: what one should know about every run; for the page.
-      strengths: ``config -> strengths`` of the penalty, for all algorithms without a grid of
-        their own; those that the config has as ``penalty_scale`` by default.
+      captions: the captions of figures, by the stem of their file.
+      notes: remarks that apply to every run, for the page.
+      strengths: ``config -> strengths`` of the penalty, for all algorithms without a grid of their
+      own; by default the config's ``penalty_scale``.
       solve_optimum: whether to compute the optimal objective, so that rows have a suboptimality.
       x64: whether to compute in double precision.
-      keys: what the values of the config may be that no factory checks, as for a ``Study``.
-      requires: what they have to satisfy together.
+      keys: the allowed values of keys that no factory checks, as for a ``Study``.
+      requires: conditions on several values, as for a ``Study``.
     """
 
     title: str
@@ -252,11 +254,11 @@ class Study(NamedTuple):
       summarise: ``(config, rows) -> summary``; entries that are lists of rows become tables.
       claims: what the sources say about the results, each with the number that decides.
       figures: draws the figures; returns the files.
-      captions: what figures show, by the stem of their file.
-      notes: what one should know about every run; for the page.
+      captions: the captions of figures, by the stem of their file.
+      notes: remarks that apply to every run, for the page.
       x64: whether to compute in double precision.
-      keys: what the values of the config may be, checked before anything is computed.
-      requires: what they have to satisfy together, as in ``{"size of at most dim": holds}``.
+      keys: the allowed values of the config, checked before anything is computed.
+      requires: conditions on several values, as in ``{"size of at most dim": holds}``.
       printed: the entries of the summary that the terminal shows at the end.
     """
 

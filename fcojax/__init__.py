@@ -1,6 +1,6 @@
 """Federated composite optimisation in JAX.
 
-min_w (1/M) sum_m p_m F_m(w) + psi(w): many clients with local losses, one shared penalty,
+min_w sum_m p_m F_m(w) / sum_m p_m + psi(w): many clients with local losses, and one shared penalty,
 constraint or manifold.
 """
 
@@ -129,7 +129,7 @@ __all__ = [
 ]
 
 
-# Imported on first use: packages that build on the core, and functions of theirs.
+# Imported on first use: packages that build on the core, and some of their functions.
 _PACKAGES = (
     "attacks",
     "check",

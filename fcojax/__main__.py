@@ -33,7 +33,7 @@ class Command(NamedTuple):
     """A command.
 
     Attributes:
-      arguments: its arguments, for the usage.
+      arguments: the command's arguments, as the usage message shows them.
       summary: what it does.
       module: the module that runs, ``None`` for a list of the configs.
     """
@@ -53,7 +53,7 @@ COMMANDS = {
         "NAME|FILE --workdir=DIR", "draw a finished run again", "experiments.publishing.figures"
     ),
     "configs": Command("", "list the configs that come with the library"),
-    "copy": Command("NAME FILE.py", "write one of them to a file of your own"),
+    "copy": Command("NAME FILE.py", "copy a config to a file of your own"),
     "check": Command(
         "MODULE:NAME",
         "check the library's laws on your algorithm, penalty, sampler, codec, ...",
@@ -88,7 +88,7 @@ def _dispatch(name: str, *rest: str) -> None:
         _copy(*rest)
     else:
         arguments = _with_config(rest) if name in ("run", "figures") else rest
-        if name == "figures":  # which draws from the rows alone
+        if name == "figures":  # `figures` reads only the rows
             arguments = [given for given in arguments if not given.startswith("--config.data=")]
         _become(str(COMMANDS[name].module), arguments)
 
@@ -112,7 +112,7 @@ fcojax --version prints the version."""
 
 
 def _listed() -> str:
-    """Return the configs with the first lines of their docstrings, those for own data first."""
+    """Return the configs with the first lines of their docstrings, configs for own data first."""
     found = {name: f"  {name:19}{summary(path)}" for name, path in configs().items()}
     own = [found.pop(name) for name in ("table", "select")]
     headings = "Your own data:", "\nStudies of the literature and of ours:"

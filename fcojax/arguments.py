@@ -1,8 +1,8 @@
 """Checks of arguments by their annotations.
 
-``validated`` refuses a call that does not fit the annotations of a function, with one sentence,
-"X is V; pass Y.". It knows the numbers and arrays of ``fcojax.types``, arrays, classes (whose
-``example`` may show how to make one), ``Literal``, ``Callable``, ``Mapping``, ``Sequence``,
+``validated`` raises an error with one sentence, "X is V; pass Y.", if a call does not fit the
+annotations of a function. It checks the numbers and arrays of ``fcojax.types``, arrays, classes
+(whose ``example`` may show how to make one), ``Literal``, ``Callable``, ``Mapping``, ``Sequence``,
 ``tuple`` and unions of these. Traced numbers and arrays pass, except counts and seeds.
 """
 
@@ -40,7 +40,7 @@ def shown(value: Any) -> str:
 def validated(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Decorate a function so that it refuses arguments that its annotations exclude.
 
-    Counts become Python integers, also numpy's, and lists become tuples where these are wanted.
+    Counts, including numpy's, become Python integers, and lists become tuples if tuples are needed.
 
     Example:
       >>> from fcojax.types import Count, Positive
@@ -76,7 +76,7 @@ def validated(function: Callable[Arguments, Result]) -> Callable[Arguments, Resu
 def factory(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Decorate a factory: arguments are checked, and equal calls return the same object.
 
-    Without arguments, ``fcojax.memo.memoised`` alone does the same.
+    For a factory without arguments ``fcojax.memo.memoised`` is enough.
 
     Args:
       function: a function without side effects, with annotations as for ``validated``.
@@ -116,7 +116,7 @@ def checked_value(name: str, value: Any, annotation: Any, *, single: bool = Fals
     kinds = _kinds(annotation)
     checks = [check for kind in kinds if (check := _check_of(kind, single))]
     if len(checks) < len(kinds):
-        return value  # one of the alternatives is not judged
+        return value  # one of the alternatives is not checked
     for check in checks:
         if check.fits(value):
             return check.converted(name, value)
@@ -150,8 +150,8 @@ def numbers_of(annotation: Any) -> Numbers | None:
 
 
 def checked_array(name: str, value: Any) -> np.ndarray:
-    """Return an array on the host; raise ``ValueError`` for what has no such form."""
-    with contextlib.suppress(TypeError, ValueError):  # of ragged lists, and of keys of JAX
+    """Return the value as an array on the host; raise ``ValueError`` if it cannot be one."""
+    with contextlib.suppress(TypeError, ValueError):  # ragged lists, JAX keys
         if not isinstance(value, np.ma.MaskedArray):
             return np.asarray(value)
     raise ValueError(f"{name} is {shown(value)}; pass an array without a mask, or a list.")
@@ -174,7 +174,7 @@ field_annotations = functools.lru_cache(256)(_resolved)
 
 
 class _Check(NamedTuple):
-    """The values of an annotation without alternatives: in words, and whether a value is one."""
+    """The check of an annotation without alternatives: the values in words, and a test."""
 
     needed: str
     fits: Callable[[Any], bool]
@@ -193,7 +193,7 @@ def _kinds(annotation: Any) -> list:
 
 
 def _check_of(kind: Any, single: bool = True) -> _Check | None:
-    """Return the check of an annotation without alternatives; ``None`` if it is not judged."""
+    """Return the check of an annotation without alternatives; ``None`` if it is not checked."""
     origin, args = typing.get_origin(kind) or kind, typing.get_args(kind)
     if origin is Annotated:
         extras = (extra for extra in args[1:] if isinstance(extra, Numbers | Arrays))
@@ -232,7 +232,7 @@ def _check_of_extra(wanted: Numbers | Arrays, single: bool = True) -> _Check:
 
 
 def _allows(annotation: Any, value: Any) -> bool:
-    """Whether a value fits an annotation; one that is not judged allows everything."""
+    """Whether a value fits an annotation; an annotation that is not checked allows everything."""
     checks = map(_check_of, _kinds(annotation))
     return any(check is None or check.fits(value) for check in checks)
 
@@ -300,7 +300,7 @@ def _is_real(dtype: Any) -> bool:
 
 
 def _is_whole(value: Any) -> bool:
-    """Whether this is a whole number, also of numpy's, and no truth value."""
+    """Whether this is a whole number, of Python or numpy, and not a truth value."""
     with contextlib.suppress(TypeError):
         return not isinstance(value, bool) and operator.index(value) is not None
     return False

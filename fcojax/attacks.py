@@ -29,13 +29,14 @@ from fcojax.types import (
 
 
 class Attack(NamedTuple):
-    """What bad clients send.
+    """The uploads that bad clients send.
 
     Attributes:
       name: the call that makes it.
-      alone: ``(leaf, key) -> leaf`` for each leaf of an honest upload; ``None`` if it needs others.
-      together: ``(points, weights, bad) -> point``: what all bad clients send, given the honest
-        uploads of all clients, of shape [n, d], their weights and which clients are bad.
+      alone: ``(leaf, key) -> leaf`` for each leaf of an honest upload; ``None`` if it needs other
+        clients' uploads.
+      together: ``(points, weights, bad) -> point``: the upload of every bad client, given the
+        honest uploads of all clients, of shape [n, d], their weights and which clients are bad.
 
     Example:
       >>> from fcojax import attacks
@@ -67,7 +68,7 @@ def scaled(factor: Real) -> Attack:
     """Return the attack that sends a multiple of the honest upload, such as -1 or 1000 times it.
 
     Args:
-      factor: the factor.
+      factor: the multiple; a negative one reverses the upload.
 
     Example:
       >>> scaled(1000.0).alone(jnp.array([0.5]), None).tolist()
@@ -156,10 +157,10 @@ def little_is_enough(deviations: NonNegative = 1.5) -> Attack:
 
 @validated
 def mimic(client: CountOrZero = 0) -> Attack:
-    """Return the attack that sends what one honest client sends, so that it counts more.
+    """Return the attack that copies the upload of one honest client, so that it counts more.
 
     Args:
-      client: which of the honest clients of the round, in their order.
+      client: position of the copied client among the honest clients of the round.
 
     Example:
       >>> points = jnp.array([[5.0], [1.0], [3.0]])
@@ -184,12 +185,12 @@ def mimic(client: CountOrZero = 0) -> Attack:
 def strongest(
     direction: Attack, mean: Callable[[Array, Array], Array], *, num_strengths: Count = 20
 ) -> Attack:
-    """Return the attack along a direction, as far as moves a robust mean most, by a line search.
+    """Return the attack that moves a robust mean most along a direction, found by a line search.
 
     Args:
       direction: an attack that uses all uploads, such as ``little_is_enough(1.0)``.
       mean: ``(points, weights) -> point``, the mean that is attacked.
-      num_strengths: strengths that are tried, from a half to ten times the direction's.
+      num_strengths: number of strengths that are tried, from 0.5 to 10 times the direction.
 
     Example:
       >>> from fcojax import robust
@@ -228,13 +229,13 @@ def strongest(
 @memoised
 @validated
 def attacked(algorithm: Algorithm, clients: Sequence[CountOrZero], attack: Attack) -> Algorithm:
-    """Return the algorithm with some clients that are bad.
+    """Return the algorithm in which some clients are bad.
 
     Their states stay as if they were honest. An attack that sees all uploads needs the plan
     ``seeing_all(attack, plan)``.
 
     Args:
-      algorithm: the algorithm.
+      algorithm: the algorithm that is attacked.
       clients: indices of the bad clients.
       attack: what they send; ``Public`` parts are unchanged.
 
@@ -357,7 +358,7 @@ def flipped_labels(
 
     Args:
       data: the clients.
-      clients: indices of the bad ones.
+      clients: indices of the clients whose labels change.
       field: name of the field with the labels.
       flip: ``(labels) -> labels``, such as ``lambda y: 9 - y``.
 

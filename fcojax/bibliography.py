@@ -1,7 +1,7 @@
-"""The sources of what a run used, as BibTeX, read from the docstrings of the factories.
+"""BibTeX entries of the sources that a run used, read from the docstrings of the factories.
 
-A docstring cites as ``Authors, "Title", Venue Year (arXiv number)``, with surnames only, which is
-all that an entry has.
+A docstring cites as ``Authors, "Title", Venue Year (arXiv number)``, with surnames only, so entries
+have no first names.
 """
 
 import functools
@@ -27,7 +27,7 @@ _JOURNALS = (".", "TMLR", "Biometrika", "Applied Set-Valued Analysis and Optimiz
 
 
 def citation(*parts: Any) -> str:
-    """Return the BibTeX entries of this library and of the sources of what a run used.
+    """Return BibTeX entries for this library and for the methods that a run used.
 
     Sources of a penalty, mirror map, manifold, codec, aggregator or sampler are found inside the
     algorithm and the plan that were made with it. Authors have their surnames only.
@@ -106,7 +106,7 @@ def _entry(kind: str, key: str, **fields: str) -> str:
 
 
 def _docstrings(part: Any, seen: set[int]) -> Iterator[str]:
-    """Yield the docstrings of the factories that made a part, and all that it is made of."""
+    """Yield the docstrings of the factories that made a part and its components."""
     if id(part) in seen:
         return
     seen.add(id(part))
@@ -144,7 +144,7 @@ def _of_factory(thing: Any) -> Iterator[str]:
             yield inspect.getdoc(factory) or ""
             yield importlib.import_module(module).__doc__ or ""
     elif not package:
-        # A user's own algorithm. Docstrings of other packages cite what did not run.
+        # A user's own algorithm. Docstrings of other packages may cite methods that did not run.
         factory = getattr(sys.modules.get(module), root, None)
         if hasattr(factory, "Hparams"):
             yield inspect.getdoc(factory) or ""

@@ -80,7 +80,7 @@ class _Sparse(BaseEstimator):
 
 
 class SparseRegressor(RegressorMixin, _Sparse):
-    """Sparse least squares over sites, with a bias without penalty and a strength from ``select``.
+    """Sparse least squares over sites, with an unpenalised bias and a strength from ``select``.
 
     Args:
       penalty: psi on ``kernel`` and ``bias``; ``None`` for l1 on the kernel.
@@ -88,7 +88,7 @@ class SparseRegressor(RegressorMixin, _Sparse):
         out, or a fifth of the rows if there is one site.
       one_standard_error: see ``select``.
       shrinkage: phi of the relaxed lasso, ``phi * model + (1 - phi) * refit``: 0 predicts with the
-        model without penalty on the chosen support, 1 with the penalised one.
+        unpenalised model on the chosen support, 1 with the penalised model.
       strengths: see ``select``.
       least: see ``select``.
       tolerance: see ``select``.

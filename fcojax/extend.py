@@ -2,8 +2,8 @@
 
 ``import fcojax`` is for users. Packages that build on the core, such as ``fcojax.uploads``,
 ``fcojax.robust``, ``fcojax.privacy``, ``fcojax.selection`` and ``fcojax.flower``, import only
-``fcojax``, its public packages and this module. The names here are under the deprecation policy of
-the library; they are documented where they are defined.
+``fcojax``, its public packages and this module. The names here follow the library's deprecation
+policy; they are documented where they are defined.
 """
 
 # ruff: noqa: F401

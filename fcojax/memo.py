@@ -1,8 +1,9 @@
-"""Bounded caches of what factories return, and of compiled programs.
+"""Bounded caches of the results of factories, and of compiled programs.
 
 Algorithms and penalties are tuples of closures, and JAX caches compiled programs by the identity of
-a closure: without ``memoised`` an algorithm that is built twice would be compiled twice. And it
-keeps programs for static arguments as long as the process lives; ``jit_per`` keeps the last few.
+a closure: without ``memoised`` an algorithm that is built twice would be compiled twice. JAX also
+keeps the programs for all static arguments as long as the process lives; ``jit_per`` keeps only the
+last few.
 """
 
 import collections
@@ -23,7 +24,7 @@ Result = TypeVar("Result")
 
 _MAX_RESULTS = 256  # per factory; programs of an evicted one are compiled again
 
-_MAX_PROGRAMS = 32  # per function: a program takes a few megabytes, mapped memory included
+_MAX_PROGRAMS = 32  # per function: a program takes a few megabytes, including mapped memory
 # On a CPU a large program takes a thousand memory mappings. Linux gives a process 65,530 by
 # default, and beyond them LLVM crashes.
 _MAX_MAPPINGS = 30_000
@@ -62,7 +63,7 @@ def memoised(factory: Callable[Arguments, Result]) -> Callable[Arguments, Result
 
 
 def _call_key(signature: inspect.Signature, args: tuple, kwargs: dict) -> Hashable:
-    """A key that is equal for equal calls; raises ``TypeError`` if an argument has none."""
+    """Return a key that is equal for equal calls; raise ``TypeError`` if an argument has no key."""
     bound = signature.bind(*args, **kwargs)
     bound.apply_defaults()
     key = _key(tuple(bound.arguments.items()))
@@ -71,7 +72,7 @@ def _call_key(signature: inspect.Signature, args: tuple, kwargs: dict) -> Hashab
 
 
 def _key(argument: object) -> Hashable:
-    """A key that is equal for equal arguments of the same type."""
+    """Return a key that is equal for equal arguments of the same type."""
     if isinstance(argument, Tracer):
         raise TypeError("a traced array has no contents")
     if isinstance(argument, np.ndarray | jax.Array):
@@ -91,14 +92,14 @@ def jit_per(
 ) -> Callable[[Callable], Any]:
     """Return ``jax.jit`` with static first arguments, for the last few values of these.
 
-    At most twice as many programs are kept as values: data of another shape is another program.
+    At most twice as many programs are kept as values: data of another shape needs another program.
     Fewer are kept if the process runs out of memory mappings. A program that was dropped is
-    compiled again when it is next needed. ``trace``, ``lower`` and
-    ``eval_shape`` work as those of ``jax.jit``.
+    compiled again when it is next needed. ``trace``, ``lower`` and ``eval_shape`` work as the
+    methods of a function from ``jax.jit``.
 
     Args:
       num_static: number of leading arguments that are static.
-      kept: for how many values programs are kept; fewer if a program is large.
+      kept: number of values whose programs are kept; fewer if memory mappings run out.
       **options: options of ``jax.jit``; argument numbers count from the first that is not static.
 
     Example:
@@ -160,7 +161,7 @@ def _jitted(function: Callable, static: tuple, options: dict[str, Any]) -> tuple
 
 
 def _num_mappings() -> int:
-    """Return the number of memory mappings of this process, 0 where the system does not say."""
+    """Return the number of memory mappings of this process; 0 if the system does not report it."""
     try:
         return pathlib.Path("/proc/self/maps").read_bytes().count(b"\n")
     except OSError:

@@ -24,8 +24,8 @@ class Solution(NamedTuple):
       residual: the optimality certificate, the largest entry of ``grad F(w) + s`` at
         ``w = params``, where s is a subgradient of psi at w, divided by the largest entry of
         ``grad F(w)``, s and ``Hess F(w) |w|``. It is zero exactly at a minimiser, and scaling
-        F + psi or the parameters does not change it. Entries of w below 1e-4 times those of the
-        start count as that large.
+        F + psi or the parameters does not change it. In this ratio an entry of |w| counts as at
+        least 1e-4 times the entry of the start point.
       num_steps: proximal gradient steps taken.
       converged: whether the residual is at most the tolerance.
     """
@@ -44,12 +44,12 @@ class _Composite(NamedTuple):
     gradient: Callable[[Params], Params]
     value_and_gradient: Callable[[Params], tuple[Array, Params]]
     prox: Callable[[Params, Array], Params]  # (v, L) -> prox_{psi / L}(v)
-    floor: Params  # the least size of a parameter in the unit of the residual
+    floor: Params  # the smallest size of a parameter in the unit of the residual
 
 
 class _Iterate(NamedTuple):
     point: Params
-    subgradient: Params  # of psi at the point
+    subgradient: Params  # a subgradient of psi at the point
     extrapolated: Params  # the extrapolated point, at which gradients are taken
     plain: Array  # whether ``extrapolated`` is the point itself
     momentum: Array

@@ -24,7 +24,7 @@ from fcojax.types import Key, NumberTree, PyTree
 def to_frame(grid: PyTree, keys: Key, history: NumberTree) -> Any:
     """Return the history of a run or a sweep as a pandas frame, one row per evaluation.
 
-    The columns are the hyperparameters by name, ``seed``, the number of the key, and the entries of
+    The columns are the hyperparameters by name, ``seed`` (the index of the key) and the entries of
     the history, such as ``round``. An entry ``v`` that is a vector has the columns ``v.0``,
     ``v.1``, .... Hyperparameters in float32 are rounded to seven digits, so that
     ``frame[frame.client_lr == 0.1]`` finds its rows; a schedule has its value in the row's round.
@@ -34,7 +34,8 @@ def to_frame(grid: PyTree, keys: Key, history: NumberTree) -> Any:
     Args:
       grid: the hyperparameters of ``fcojax.run``, or the grid of ``fcojax.sweep``.
       keys: the key of the run, or the keys of the sweep.
-      history: what it returned, with axes [evaluations] or [points, seeds, evaluations].
+      history: the history that it returned, with axes [evaluations] or [points, seeds,
+        evaluations].
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -61,8 +62,8 @@ def to_frame(grid: PyTree, keys: Key, history: NumberTree) -> Any:
     leading = {shape[: len(runs) + 1] for shape in shapes.values()}
     if len(leading) != 1 or any(shape[:-1] != runs or len(shape) <= len(runs) for shape in leading):
         raise ValueError(
-            f"the history has shapes {shapes}; pass the one of this grid and these keys, whose "
-            f"arrays begin with the axes {[*runs, 'evaluations']}."
+            f"the history has shapes {shapes}; pass the history of this grid and these keys, "
+            f"whose arrays begin with the axes {[*runs, 'evaluations']}."
         )
     axes = (*runs, *leading.pop()[len(runs) :])
     if not runs:
@@ -119,7 +120,7 @@ def load(path: str | os.PathLike) -> list[dict[str, Any]]:
                 "the run, which goes on from its last checkpoint."
             ) from error
         if not isinstance(row, dict):
-            raise ValueError(f"line {number} of {file} is no row, it is {shown(row)}.")
+            raise ValueError(f"line {number} of {file} is not a row but {shown(row)}.")
         rows.append(row)
     return rows
 

@@ -1,4 +1,4 @@
-"""Models as safetensors: arrays by name in a file without code, which every framework reads.
+"""Models as safetensors: named arrays in a file without code, which other frameworks read.
 
 A file is the length of a header, the header as JSON, and the numbers. The name of an array is the
 path to it in its pytree, as in ``layers.0.kernel``.
@@ -29,7 +29,7 @@ _CODES = {
 }
 _DTYPES = {code: jnp.dtype(name) for name, code in _CODES.items()}
 _METADATA = "__metadata__"
-_MOST_AXES = 64  # of numpy
+_MOST_AXES = 64  # the limit of numpy
 # JSON that is nested too deeply to be read is a RecursionError.
 _UNREADABLE = AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError
 
@@ -51,7 +51,7 @@ def dumps(params: PyTree, metadata: dict[str, str] | None = None) -> bytes:
     """
     arrays = {name: np.asarray(leaf) for name, leaf in _named(params).items()}
     header: dict[str, Any] = {} if metadata is None else {_METADATA: metadata}
-    # The widest first, so that every array is aligned to its numbers.
+    # Arrays of the widest numbers come first, so that every array is aligned.
     ordered = sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
     end = 0
     for name, array in ordered:
@@ -84,7 +84,7 @@ def loads(data: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
       >>> import fcojax
       >>> fcojax.safetensors.loads(b"PK")
       Traceback (most recent call last):
-      ValueError: these 2 bytes are no safetensors file: the header is cut off.
+      ValueError: these 2 bytes are not safetensors: the header is cut off.
     """
     size = int.from_bytes(data[:8], "little")
     try:
@@ -95,7 +95,7 @@ def loads(data: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
         body = memoryview(data)[8 + size :]
         arrays = {name: _array(body, **entry) for name, entry in header.items()}
     except _UNREADABLE as error:
-        raise ValueError(f"these {len(data)} bytes are no safetensors file: {error}.") from error
+        raise ValueError(f"these {len(data)} bytes are not safetensors: {error}.") from error
     return arrays, metadata
 
 
@@ -120,8 +120,8 @@ def filled(like: PyTree, arrays: dict[str, np.ndarray]) -> PyTree:
     for name in sorted(expected | found):
         if expected.get(name) != found.get(name):
             raise ValueError(
-                f"the arrays are of another model: {name} is {found.get(name, 'missing')} and not "
-                f"{expected.get(name, 'among those expected')}."
+                f"the arrays belong to another model: {name} is {found.get(name, 'missing')} and "
+                f"not {expected.get(name, 'among those expected')}."
             )
     return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in wanted])
 
@@ -175,7 +175,7 @@ def load(path: str | os.PathLike, like: PyTree = None) -> PyTree:
 
 def _array(body: memoryview, dtype: str, shape: list[int], data_offsets: list[int]) -> np.ndarray:
     if dtype not in _DTYPES:
-        raise ValueError(f"the dtype {shown(dtype)} is none of {_listed()}")
+        raise ValueError(f"the dtype {shown(dtype)} is not among {_listed()}")
     if len(shape) > _MOST_AXES:  # before the product of a million lengths
         raise ValueError(f"an array has {len(shape)} axes")
     begin, end = data_offsets

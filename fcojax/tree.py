@@ -22,7 +22,7 @@ def as_array(value: Any, dtype: Any) -> Array:
 
     Args:
       value: a number or an array.
-      dtype: its dtype.
+      dtype: the dtype of the result.
     """
     if not isinstance(value, bool | int | float | np.ndarray | np.generic):
         return jnp.asarray(value, dtype)
@@ -82,7 +82,7 @@ def mean_dtype(dtype: Any) -> Any:
 def floats(x: PyTree) -> PyTree:
     """Return the leaves as arrays in floating point, and at least in float32.
 
-    In the dtype of integers a step of 0.5 is 0. float16 overflows at 65504, and a sum in bfloat16
+    In an integer dtype a step of 0.5 would be 0. float16 overflows at 65504, and a sum in bfloat16
     stops growing at 256.
     """
 

@@ -15,7 +15,7 @@ class Arrays(NamedTuple):
     """The arrays that an argument may hold.
 
     Attributes:
-      needed: the same in words, as in "pass a matrix".
+      needed: the arrays in words, as in "pass a matrix".
       ndim: how many axes they have; ``None`` for any number.
       key: whether they are typed PRNG keys in place of real numbers.
       tree: whether a pytree of them, or of numbers, is passed.
@@ -36,9 +36,9 @@ class Numbers(NamedTuple):
 
     Attributes:
       needed: the numbers in words, as in "pass a number above 0".
-      holds: whether an array of finite numbers is among them, entry by entry.
+      holds: tells for each entry of an array of finite numbers whether it is allowed.
       whole: whether they have to be whole, and known before tracing.
-      largest: the largest of them if they have to be whole; rounds, steps and clients are int32.
+      largest: the largest whole number that is allowed; rounds, steps and clients are int32.
     """
 
     needed: str

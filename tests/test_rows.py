@@ -104,5 +104,5 @@ def test_rows_of_a_workdir_and_of_its_file(tmp_path):
     with pytest.raises(ValueError, match="line 2 of"):
         fcojax.rows.load(path)
     path.write_text("{}\n[1]\n")
-    with pytest.raises(ValueError, match=r"line 2 of .* is no row, it is \[1\]"):
+    with pytest.raises(ValueError, match=r"line 2 of .* is not a row but \[1\]"):
         fcojax.rows.load(path)

@@ -78,7 +78,7 @@ def header(**entry):
 )
 def test_damaged_files_are_refused_in_a_sentence(data):
     assert safetensors.loads(header())[0]["a"].tolist() == [0.0, 0.0]
-    with pytest.raises(ValueError, match="no safetensors file"):
+    with pytest.raises(ValueError, match="are not safetensors"):
         safetensors.loads(data)
 
 

@@ -16,15 +16,15 @@ from experiments.report.summary import Criterion
 
 # A line every 60 s, or every 10 % if 5 s have passed.
 _SOON, _LATE = 5.0, 60.0
-_MOST_ROWS = 25  # of a table of a study
+_MOST_ROWS = 25  # shown of a study's table
 
 
 class Progress:
     """What an experiment reports while it runs: a line now and then.
 
-    The end is estimated from the labels before and the share of the present one. A label begins
-    with compilation, in which its share stands still: its speed is that of the rounds since, and
-    its own time of compilation is expected of the labels that follow.
+    The end is estimated from the finished labels and the progress of this one. A label makes no
+    progress while it compiles: its speed is measured over the rounds since then, and the labels
+    that follow are expected to compile for as long.
 
     Attributes:
       labels: the labels that are to come.
@@ -36,19 +36,20 @@ class Progress:
         write: Callable[[str], None] = lambda line: None,
         clock: Callable[[], float] = time.monotonic,
     ):
-        """Begin; ``say`` takes sentences for the user, and ``write`` lines on the progress."""
+        """Begin; ``say`` prints messages for the user, ``write`` lines on the progress."""
         self.say, self._write, self._clock = say, write, clock
         self.labels: list[str] = []
         self._label, self._began, self._first = "", clock(), (clock(), 0.0)
         self._last, self._told = (clock(), 0.0), False
 
     def share(self, label: str, done: float, what: str = "") -> None:
-        """Report which share of a label's work is done, and what it is at where no round ends."""
+        """Report the share of a label's work that is done, and its activity if no round ended."""
         left, now = self.seconds_left(label, done), self._clock()
         if left and not what and done < 1:
             what = f"about {_duration(left)} left"
         when, share = self._last
-        first = label and what and not self._told  # else nothing is said while it compiles
+        # Otherwise nothing would be printed while it compiles.
+        first = label and what and not self._told
         due = now - when >= _SOON and int(10 * done) > int(10 * share)
         if first or due or now - when >= _LATE:
             self._line(label, done, what)
@@ -61,7 +62,7 @@ class Progress:
         self._line(label, 1.0, told + (f"; about {_duration(left)} left" if left else ""))
 
     def seconds_left(self, label: str, done: float) -> float | None:
-        """Return the seconds until all labels are done, or ``None`` while nobody can know."""
+        """Return the seconds until all labels are done; ``None`` while they cannot be estimated."""
         now = self._clock()
         if label != self._label:
             self._label, self._began, self._first, self._last = label, now, (now, 0.0), (now, 0.0)
@@ -81,7 +82,7 @@ class Progress:
 
 
 def printed(text: str) -> None:
-    """Print and flush; raise ``UserError`` if that fails, except where the reader has gone."""
+    """Print and flush; raise ``UserError`` if that fails, unless the reader closed the pipe."""
     try:
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
@@ -102,7 +103,7 @@ def _mute() -> None:
 def results(
     summary: dict[str, Any], workdir: pathlib.Path, shown: Sequence[str] = ()
 ) -> Iterator[str]:
-    r"""Yield the best points, the entries of the summary that are ``shown``, the verdict, the page.
+    r"""Yield the best points, the entries of the summary in ``shown``, the verdict and the page.
 
     Example:
       >>> [*results({"size": {"rows": 3}, "verdict": "It is small."}, pathlib.Path("w"), ["size"])]

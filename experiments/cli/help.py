@@ -74,7 +74,7 @@ def _comments(text: str) -> dict[str, str]:
 def _lines(entries: list[tuple[str, Any, str]]) -> Iterator[str]:
     for name, value, meaning in entries:
         if isinstance(value, tuple | list):
-            value = ",".join(map(str, value))  # as it is typed
+            value = ",".join(map(str, value))  # the form that is typed
         shown = "" if value in (None, "", {}) else f" ({value})"
         line = f"  {name:20}  {meaning}{shown}"
         yield textwrap.fill(line, 100, subsequent_indent=" " * 24, break_long_words=False)

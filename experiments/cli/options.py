@@ -139,7 +139,7 @@ def _explain(argv: list[str], error: BaseException) -> str:
     unknown = [key for key in given if not _has(known, key)]
     if unknown and isinstance(error, KeyError):
         return f"the config has no key {unknown[0]}; {suggest(unknown[0], known)}"
-    flag = getattr(error, "flagname", "")  # of a flag that absl does not know
+    flag = getattr(error, "flagname", "")  # set if absl does not know the flag
     if flag in known or flag in MEANINGS:
         return f"{flag} is a key of the config; pass --config.{flag}=VALUE."
     if flag:

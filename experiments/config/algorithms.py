@@ -80,7 +80,7 @@ def build(label: str, factory: Factory, loss: Loss, known: Mapping[str, Any]) ->
 
 
 def _labelled(algorithms: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
-    """Return an experiment's own algorithms by label; in a list, the label is the name."""
+    """Return an experiment's own algorithms by label; the label of a listed one is its name."""
     if not isinstance(algorithms, Mapping):
         unnamed = [one for one in algorithms if not hasattr(one, "__name__")]
         if unnamed:

@@ -19,7 +19,7 @@ class ConfigFile(NamedTuple):
 
     Attributes:
       get_config: returns the config, whose keys ``--config.KEY=VALUE`` sets.
-      quick: shrinks a config, in place, to a run of under a minute.
+      quick: shrinks a config, in place, to a run that takes less than a minute.
       experiment: the sweep or study.
       summary: the first paragraph of the file's docstring.
     """

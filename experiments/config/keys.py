@@ -87,7 +87,7 @@ _GIVEN = {
     "penalty_scale": "strength of the penalty",
     "own_grids": "grids that only one algorithm has, by its label",
 }
-# What their values may be, as in ``Sweep.keys``.
+# The allowed values of the keys, as in ``Sweep.keys``.
 KEYS: dict[Any, str] = {
     Count: "num_rounds eval_every criterion_rounds cohort_size num_steps num_epochs batch_size "
     "client_chunk_size point_chunk_size",

@@ -23,7 +23,7 @@ from fcojax.types import PyTree, Seed
 
 # The columns of every row.
 _COLUMNS = ("algorithm", "seed", "round", "status", "participants", "dropped")
-# For each law of participation its form in a config, the types of its numbers, and its sampler.
+# For each kind of participation: its form in a config, the types of its numbers, and its sampler.
 _LAWS: dict[str, tuple[str, tuple[type, ...], Callable[..., Sampler]]] = {
     "uniform": (
         "uniform",
@@ -97,10 +97,10 @@ class Settings(NamedTuple):
 
 
 def participation(law: str, cohort_size: int | None = None, lost: float = 0.0) -> Sampler:
-    """Return the sampler for a law of participation.
+    """Return the sampler that ``participation`` names.
 
     Args:
-      law: the text in the config, such as ``cyclic:4``.
+      law: the value in the config, such as ``cyclic:4``.
       cohort_size: clients in a round; ``None`` for all that are available. Coin flips have none.
       lost: the probability that an upload is lost.
     """

@@ -27,7 +27,7 @@ _OPEN = "measures, figures, checkpoints, and choices that are made by them"
 def delta_of(settings: Settings, data: ClientData) -> float:
     """Return the delta of a sweep, by default the number of clients to the power of -1.1.
 
-    Raises ``UserError`` for a default that is not below 1 / clients, which one client has.
+    Raises ``UserError`` for one client, whose default of 1 protects nothing.
     """
     if settings.delta is not None:
         return settings.delta
@@ -59,9 +59,9 @@ def epsilons_of(job: Job, settings: Settings) -> Callable[[int, int], float] | N
 
 
 def within_budget(jobs: Sequence[Job], settings: Settings) -> tuple[Settings, str | None]:
-    """Return the settings with the rounds that a budget allows, and a message if these are fewer.
+    """Return the settings with the rounds that the budget allows, and a message if it allows fewer.
 
-    All points, seeds and algorithms share a budget, including those that a search stops early.
+    All points, seeds and algorithms share the budget, including points that a search stops early.
     """
     allowances = [(job, allowance) for job in jobs if (allowance := allowance_of(job.plan))]
     if not allowances:
@@ -92,7 +92,7 @@ def within_budget(jobs: Sequence[Job], settings: Settings) -> tuple[Settings, st
 
 
 def _instead(jobs: Sequence[Job], settings: Settings) -> str:
-    """Return what the budget allows instead: more noise for all rounds, or one run alone."""
+    """Return two ways to stay within the budget: more noise for all rounds, or a single run."""
     if settings.budget is None:  # the experiment's own plan has the budget
         return "add noise, or run fewer"
     plan, num_clients = jobs[0].plan, jobs[0].train.num_clients
@@ -144,7 +144,7 @@ def ledger(jobs: Sequence[Job], settings: Settings, store: RowStore) -> dict[str
 
 
 def side_by_side(runs: Sequence[privacy.Releases]) -> list[privacy.Releases]:
-    """Return the entries of runs with the same cohorts, some of which stop earlier."""
+    """Return the ledger entries of runs that share their cohorts, of which some stop earlier."""
     entries, first = Counter(), 0
     for last in sorted({run.num_rounds for run in runs}):
         noise = together([run.noise for run in runs if run.num_rounds >= last])

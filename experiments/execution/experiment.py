@@ -29,7 +29,7 @@ from fcojax.extend import on_disk
 from fcojax.problems import Problem
 from fcojax.transforms import Penalty
 
-_SECONDS_BETWEEN_WRITES = 1.0  # of a study's rows
+_SECONDS_BETWEEN_WRITES = 1.0  # for the rows of a study
 
 
 def run_study(
@@ -72,12 +72,12 @@ def in_batches(rows: Iterator[Row], seconds: float) -> Iterator[list[Row]]:
 
 
 class Prepared(NamedTuple):
-    """A sweep whose mistakes have been refused.
+    """A sweep that has been checked.
 
     Attributes:
       sweep: the experiment.
       settings: its settings, with the rounds that a privacy budget allows.
-      problem: the problem.
+      problem: loss, clients and measures.
       penalty: psi.
       jobs: the algorithms with their grids.
       data: the data in one sentence.
@@ -104,7 +104,9 @@ def prepared(sweep: Sweep, config: ConfigDict) -> Prepared:
         _ = epsilon and epsilon(0, 1)
     measure, known = settings.criterion.measure, columns(problem, sweep)
     if measure not in known:
-        raise UserError(f"criterion is {measure!r}, which is no measure; {suggest(measure, known)}")
+        raise UserError(
+            f"criterion is {measure!r}, which is not a measure; {suggest(measure, known)}"
+        )
     data = described(problem, config, settings.seeds)
     return Prepared(sweep, settings, problem, penalty, jobs, data, stopped)
 

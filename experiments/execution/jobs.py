@@ -1,4 +1,4 @@
-"""The jobs of a sweep: an algorithm and its grid, checked before any of them runs."""
+"""The jobs of a sweep: each has an algorithm and its grid; all are checked before any runs."""
 
 import functools
 from typing import NamedTuple
@@ -22,7 +22,7 @@ class Job(NamedTuple):
 
     Attributes:
       label: its name in rows and figures.
-      algorithm: the algorithm.
+      algorithm: built with the loss and the geometry of the sweep.
       grid: its hyperparameters, with a leading axis of points.
       train: its training clients.
       plan: who takes part in a round, and how much each works.

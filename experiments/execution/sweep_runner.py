@@ -31,7 +31,7 @@ from fcojax.problems import ClientData, Problem
 from fcojax.transforms import Penalty
 from fcojax.types import PyTree
 
-# Each multiplies one end of the grid by the ratio of its last two values.
+# Each extension multiplies one end of the grid by the ratio of its last two values.
 _MAX_EXTENSIONS = 6
 # Clients on disk are evaluated on a sample of at most this many after each block.
 _SAMPLED = 1000
@@ -43,13 +43,13 @@ class SweepRunner:
 
     Attributes:
       settings: the settings of the sweep.
-      problem: the problem.
+      problem: loss, data and measures.
       penalty: psi.
       workdir: the folder of the run.
       rows: the rows so far.
       optima: the optimal objective for each strength of the penalty, where it was computed.
       progress: reports the progress of the run.
-      watch: knows whether a signal has asked to stop.
+      watch: tells whether a signal has asked the run to stop.
       checkpoint_every: seconds between two checkpoints: long enough that saving is a small share of
         the time, short enough to lose little by a crash.
     """
@@ -92,7 +92,7 @@ class SweepRunner:
     def place(self, job: Job) -> Placed:
         """Place a job on the devices, in parts that fit into their memory."""
         keys = jax.vmap(jax.random.key)(jnp.asarray(self.settings.seeds))
-        # The difference of two releases with the same noise would have no noise.
+        # The difference of two releases with equal noise would have no noise.
         if job.plan.aggregator.noisy:
             keys = jax.vmap(jax.random.fold_in, (0, None))(keys, zlib.crc32(job.label.encode()))
         train, validation = self.problem.train, self.problem.validation
@@ -235,8 +235,8 @@ class _JobRun:
     def _newest(self, part: np.ndarray, points: np.ndarray, goal: int) -> Checkpoint | None:
         """Return the newest checkpoint of a part that agrees with the rows.
 
-        It is of round ``goal`` or later, or has at least those of ``points`` that have not
-        diverged.
+        It belongs to round ``goal`` or a later one, or contains at least the ``points`` that have
+        not diverged.
         """
 
         def refused(number: int, notes: dict[str, Any]) -> str | None:
@@ -256,9 +256,9 @@ class _JobRun:
         return self.folder / f"{part[0]}-{part[-1]}"
 
     def _model(self, best: tuple[float, ...]) -> PyTree:
-        """Return the best point's model, of its first seed.
+        """Return the best point's model for the first seed.
 
-        A job all of whose points diverged has none, which is an empty tree.
+        If all points diverged there is no model, and the tree is empty.
         """
         point = self.names.index(best)
         if self.recorder.is_over(point, self.settings.num_rounds):
@@ -274,7 +274,7 @@ class _JobRun:
 
 
 def _save_model(path: pathlib.Path, model: PyTree) -> None:
-    """Write a model as an npz file, which appears when it is complete."""
+    """Write a model as an npz file; the file appears only when it is complete."""
     arrays = {
         jax.tree_util.keystr(place, simple=True, separator=".") or "params": leaf
         for place, leaf in jax.tree_util.tree_flatten_with_path(model)[0]

@@ -1,7 +1,8 @@
-"""One run by several processes, of which the first one reads and writes for all.
+"""One run by several processes; the first one reads and writes for all.
 
 ``jax.distributed`` connects them, and all run the same program in lockstep. Information that only
-one of them has (the folder, the clock, its signals) is sent to the others before any acts on it.
+one of them has (the folder, the clock, its signals) is sent to the others before any of them acts
+on it.
 """
 
 import collections
@@ -21,7 +22,7 @@ from experiments.process.errors import UserError, sentence
 from experiments.process.invocation import end
 
 Result = TypeVar("Result")
-# The exit code after which the same command may be started again.
+# This exit code means that the same command may be started again.
 GONE = os.EX_TEMPFAIL
 # Timeouts in seconds: startup, heartbeat, shutdown.
 _TOGETHER, _SILENT, _LEAVING = 120, 30, 10
@@ -34,8 +35,8 @@ _OF_ANOTHER = re.compile(r"[Gg]loo|[Cc]oordination ?[Ss]ervice|NCCL|heartbeat|So
 def connect(coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
     """Connect this process with the others of the run, by the flags or by the cluster.
 
-    Without flags this does nothing unless the process is one task of a job with several tasks that
-    JAX recognises: Slurm's ``srun``, Open MPI, or a TPU pod.
+    Without flags this does nothing, unless JAX recognises the process as one of several tasks of a
+    job: of Slurm's ``srun``, Open MPI, or a TPU pod.
     """
     _refuse_bad_flags(coordinator, num_processes, process_id)
     if coordinator is None and not is_job_of_several():
@@ -43,7 +44,7 @@ def connect(coordinator: str | None, num_processes: int | None, process_id: int 
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     # JAX would handle SIGTERM itself; the launcher saves first and then ends.
     jax.config.update("jax_enable_preemption_service", False)
-    # JAX would abort the process with a stack of C++ in place of an exception.
+    # JAX would abort the process with a C++ stack trace instead of an exception.
     late = threading.Timer(_TOGETHER, end_alone)
     late.daemon = True
     late.start()
@@ -121,8 +122,8 @@ def require_alike(ours: Any, difference: Callable[[Any, Any], str | None]) -> No
 
     Args:
       ours: the config, code and versions of this process.
-      difference: ``(first, ours) -> str``, how the first process's differs from it, which goes on
-        after "was started"; or ``None``.
+      difference: ``(first, ours) -> str``, how the first process was started differently, as the
+        end of a sentence; ``None`` if there is no difference.
     """
     if jax.process_count() == 1:
         return

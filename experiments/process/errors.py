@@ -47,7 +47,7 @@ _MEMORY = re.compile(
 
 
 def sentence(error: BaseException) -> str:
-    """Return the reason of an error in one line, with advice where there is any."""
+    """Return the reason for an error in one line, with advice if there is any."""
     if isinstance(error, UserError):
         return _one_line(str(error))
     number, where = _condition(error)
@@ -65,7 +65,7 @@ def sentence(error: BaseException) -> str:
 
 
 def _condition(error: BaseException) -> tuple[int | None, str | None]:
-    """Return the errno of an error, which may be in its text only, and its file."""
+    """Return an error's errno, which may occur only in its text, and its file."""
     chain: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and link not in chain:

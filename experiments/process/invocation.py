@@ -30,7 +30,7 @@ def speak(name: str, message: str) -> None:
 
 
 def write_any_letter() -> None:
-    r"""Write letters that a stream's encoding lacks as ``\xfc``, where the default is to fail."""
+    r"""Write letters that a stream's encoding lacks as ``\xfc``; the default is to fail."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):
             stream.reconfigure(errors="backslashreplace")  # pyright: ignore[reportAttributeAccessIssue]

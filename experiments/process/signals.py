@@ -15,10 +15,10 @@ from typing import Any
 
 from experiments.process.invocation import end
 
-# Batch systems kill after five seconds or more, a part of which the end of the process takes.
+# Batch systems kill after five seconds or more, and ending the process takes some of them.
 _PATIENCE = 3.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Functions whose exceptions Python prints and ignores; the second is JAX's.
+# Python prints and ignores exceptions in these functions; the second one is JAX's.
 _SWALLOWING = ("__del__", "_xla_gc_callback")
 
 
@@ -31,12 +31,12 @@ class Stopped(BaseException):
 
     @property
     def exit_code(self) -> int:
-        """Return the code that shells report for a process that the signal ended."""
+        """The code that shells report for a process that the signal ended."""
         return 128 + self.number
 
     @property
     def sentence(self) -> str:
-        """Return the message for the user."""
+        """The message for the user."""
         return f"stopped by {_name(self.number)}; the same command goes on from here."
 
 
@@ -50,7 +50,7 @@ class Watch:
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
-        """Do not raise ``Stopped`` within the ``with`` block, which has to check ``asked``.
+        """Do not raise ``Stopped`` within the ``with`` block, which has to check ``asked`` itself.
 
         While a block of rounds runs its donated buffers are invalid, so nothing could be saved.
         """
@@ -69,7 +69,7 @@ class Watch:
             raise Stopped(self.asked)
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal: raise ``Stopped`` unless it is deferred; a second Ctrl-C always does.
+        """Handle a signal: raise ``Stopped``, unless deferred; a second Ctrl-C always raises it.
 
         ``Stopped`` is raised once: signals during the end of the command have no effect.
         """
@@ -124,8 +124,10 @@ def _end_the_slow(reader: socket.socket, writer: socket.socket, ours: set[int]) 
 
 
 def _report_all_but_stopped(unraisable: Any) -> None:
-    """Be silent about a ``Stopped`` that Python ignores, as in the callback of a weak reference."""
-    if not isinstance(unraisable.exc_value, Stopped):  # else the process ends after its patience
+    """Do not report a ``Stopped`` that Python ignores, as in the callback of a weak reference."""
+    if not isinstance(
+        unraisable.exc_value, Stopped
+    ):  # otherwise the process ends after ``_PATIENCE``
         sys.__unraisablehook__(unraisable)
 
 

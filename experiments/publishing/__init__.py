@@ -1,1 +1,1 @@
-"""Figures, metric files and the pages of results."""
+"""Figures and the pages of results."""

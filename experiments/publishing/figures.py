@@ -1,4 +1,4 @@
-"""Judge the claims of a finished run again, and draw its figures and its page.
+"""Evaluate the claims of a finished run again, and draw its figures and its page.
 
     fcojax figures NAME|FILE --workdir=DIR
 
@@ -46,7 +46,7 @@ def draw(
       workdir: the folder of the run.
       file: its config file.
       config: its numbers.
-      rows: its rows.
+      rows: the rows from which the figures are drawn.
       measures: the measures whose curves are drawn; by default those of the experiment.
       over: the horizontal axis of the curves.
     """
@@ -85,7 +85,7 @@ def draw(
 
 
 def _shell_lines(command: list[str]) -> str:
-    """Return a command as one would type it, an option a line."""
+    """Return a command as one would type it, with one option per line."""
     words = [shlex.quote(word) for word in command]
     return "".join(f" \\\n    {w}" if w.startswith("--") else f" {w}" for w in words).strip()
 
@@ -126,7 +126,7 @@ def _draw_sweep(
     entries = summary["algorithms"]
     best = {name: entry["best"] for name, entry in entries.items()}
     by_name = {name: [row for row in rows if row["algorithm"] == name] for name in entries}
-    # Hyperparameters with one value in the whole grid would only crowd the legend.
+    # Hyperparameters with a single value in the whole grid would only crowd the legend.
     swept = {
         name: [field for field in point if len({row[field] for row in by_name[name]}) > 1]
         for name, point in best.items()
@@ -161,7 +161,7 @@ _SHOWN_ELSEWHERE = ("algorithms", "claims", "models", "optimum", "rows")
 
 
 def _files(workdir: pathlib.Path) -> list[str]:
-    """Return what the page links to: rows, summary, config, figures as PDF, models."""
+    """Return the files that the page links to: rows, summary, config, figures as PDF, models."""
     patterns = ("rows.jsonl", "summary.json", "config.json", "figures/*.pdf", "models/*.npz")
     found = [path for pattern in patterns for path in sorted(workdir.glob(pattern))]
     return [path.relative_to(workdir).as_posix() for path in found]
@@ -175,7 +175,7 @@ def _fact_rows(facts: dict) -> list[dict]:
 
 
 def _facts(run: dict, summary: Summary) -> dict[str, str]:
-    """Return date, time, versions and machine of a run, and how much it sent."""
+    """Return date, time, versions and machine of a run, and the megabytes that it sent."""
     entries = summary.get("algorithms", {})
     sent = [
         f"{plots.style(name)[0]} {entry['last'].get('bytes_up', 0) / 1e6:.4g} up, "
@@ -207,8 +207,8 @@ def judge(
     """Write the claims, and a study's tables, of the rows into the summary."""
     path = workdir / "summary.json"
     summary = json.loads(path.read_text("utf-8"))
-    is_intact = is_sealed(summary)  # what somebody edited stays an edit
-    # Entries that a finished run adds after its claims are judged.
+    is_intact = is_sealed(summary)  # edited files must not pass as unchanged
+    # A finished run adds these entries after its claims are evaluated.
     known = {name: value for name, value in summary.items() if name not in _ADDED}
     if isinstance(file.experiment, Study):
         known |= file.experiment.summarise(config, rows)
@@ -268,7 +268,7 @@ def _main(argv: list[str]) -> None:
 
 
 def _drawn(name: str, labels: Mapping[str, str]) -> list[pathlib.Path]:
-    """Draw a run, judged again; return the paths."""
+    """Evaluate the claims of a run again, draw it, and return the paths."""
     if not name:
         raise UserError("--workdir is empty; pass the folder of a run.")
     workdir = pathlib.Path(name)
@@ -299,11 +299,13 @@ def _drawn(name: str, labels: Mapping[str, str]) -> list[pathlib.Path]:
 
 
 def _look() -> Look:
-    """Return what the flags change of the figures."""
+    """Return the changes of the figures that the flags ask for."""
     given = flags.FLAGS
     pairs = [pair.partition("=") for pair in given.labels]
     if not all(label and name for label, _, name in pairs):
-        raise UserError("--labels is not understood; pass as in --labels=fed_avg=Ours,fed_mid=Old.")
+        raise UserError(
+            "--labels cannot be read; write it as in --labels=fed_avg=Ours,fed_mid=Old."
+        )
     size = re.fullmatch(r"([\d.]+)x([\d.]+)", given.size or "1x1")
     if size is None or not all(0 < _number(side) <= 50 for side in size.groups()):
         raise UserError(f"--size is {given.size}; pass width and height in inches, as in 7x3.")

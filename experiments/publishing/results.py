@@ -2,9 +2,9 @@
 
     python -m experiments.publishing.results [--only=lasso,theory]
 
-For a run that is finished in ``--workdir`` only the claims and the figures are made again. Runs on
-real data need ``--data``. Sections of other runs keep their text, and so do remarks, which are
-written on the pages themselves.
+If a run is finished in ``--workdir``, only its claims and figures are made again. Runs on real data
+need ``--data``. Sections of other runs keep their text, and so do remarks, which are edited on the
+pages.
 """
 
 import json
@@ -36,7 +36,7 @@ class Run(NamedTuple):
       config: the stem of the config file.
       options: overrides, as on the command line.
       heading: the heading of its section.
-      data: the folder under ``--data`` that it reads; empty for synthetic data.
+      data: the folder under ``--data`` from which it reads; empty for synthetic data.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Run(NamedTuple):
 
     @property
     def file(self) -> ConfigFile:
-        """The config file."""
+        """The path of the config file."""
         return config_file.load(str(_ROOT / "configs" / f"{self.config}.py"))
 
 
@@ -163,7 +163,7 @@ def section(run: Run, workdir: pathlib.Path, figures: str) -> str:
 
 
 def _tables(experiment: Any, summary: dict[str, Any]) -> list[str]:
-    """Return a study's own tables, those that it prints under their names."""
+    """Return a study's own tables, which it prints under their names."""
     printed = () if isinstance(experiment, Sweep) else experiment.printed
     named = [f"### {name}\n\n{_table(summary[name])}" for name in printed if summary.get(name)]
     return [*(_table(summary.get(name, [])) for name in ("best", "methods")), *named]
@@ -256,7 +256,7 @@ def index(folder: pathlib.Path) -> str:
 
 
 def _finish(run: Run, workdir: pathlib.Path) -> None:
-    """Compute a run, or only its claims and figures if it is finished."""
+    """Compute a run; if it is finished, compute only its claims and figures."""
     summary = workdir / "summary.json"
     module, options = "experiments.run", list(run.options)
     if run.data:
@@ -310,7 +310,7 @@ def main(argv: list[str]) -> None:
 
 
 def write_page(path: pathlib.Path, runs: list[Run], sections: dict[str, str]) -> None:
-    """Write a config's page: its title, the sections of its runs, and the remarks that it had."""
+    """Write a config's page: its title, the sections of its runs, and the remarks already on it."""
     kept = [*(run.heading for run in runs), "Remarks"]
     texts = [sections[heading] for heading in kept if heading in sections]
     if texts:

@@ -1,4 +1,4 @@
-"""Interactive curves for the page, in SVG: they show values on hovering and can be hidden."""
+"""Interactive curves for the page, in SVG: hovering shows values, and curves can be hidden."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,14 +13,14 @@ from experiments.report.rows import Row
 WIDTH, HEIGHT = 520, 300
 LEFT, RIGHT, TOP, BOTTOM = 62, 508, 12, 258  # the edges of the axes
 _DASHES = {"-": "", "--": "7 4", ":": "2 3", "-.": "7 3 2 3"}
-_COLOUR = "#555555"  # of the optimum
+_COLOUR = "#555555"  # the colour of the line of the optimum
 
 
 class Charts(NamedTuple):
     """The curves of a run, as the page draws them.
 
     Attributes:
-      heading: text on what all curves have in common.
+      heading: states what all curves have in common.
       legend: for each curve its label, colour and dashes, in the order of the curves.
       charts: for each panel the texts, ticks, paths and numbers of the template.
     """
@@ -39,7 +39,7 @@ def charts(
     """Return the curves that ``plots.over_rounds`` draws.
 
     Args:
-      panels: the panels.
+      panels: the measures to draw, with their labels and axes.
       best_rows: the rows of the best point of each algorithm.
       fields: the hyperparameters that the legend names, for each algorithm.
       optimum: measures of the optimum, drawn as a line in their panels.
@@ -89,7 +89,7 @@ class Scale(NamedTuple):
 
 
 def scale(values: np.ndarray, start: float, end: float, log: bool, margin: float) -> Scale:
-    """Return a scale that shows all finite values, with a margin as a share of their range."""
+    """Return a scale that shows all finite values; ``margin`` is a share of their range."""
     values = values[np.isfinite(values) & (values > 0 if log else True)]
     if log:
         values = np.log10(values)
@@ -106,7 +106,7 @@ def _chart(panel: plots.Panel, lines: Sequence[plots.Line]) -> dict[str, Any]:
         np.concatenate([line.across for line in lines]), LEFT, RIGHT, plots.is_log_across(panel), 0
     )
     y = scale(every, BOTTOM, TOP, panel.log, 0.04)
-    # What is solved to rounding, at zero or just below, stays in sight at the foot of the axis.
+    # Values that are zero up to rounding, or just below, stay visible at the foot of the axis.
     least = 10**y.low if panel.log else -np.inf
     drawn, numbers = [], []
     for line in lines:
@@ -149,7 +149,7 @@ def _path(x: np.ndarray, y: np.ndarray) -> str:
 
 
 def _band(parts: list[tuple[float, ...]]) -> str:
-    """Return the area between the smallest and the largest value, where both are on the axes."""
+    """Return the area between the smallest and the largest value, if both are on the axes."""
     shapes, inside = [], []
     for part in [*parts, (np.nan,) * 4]:
         if np.isfinite(part).all():

@@ -9,7 +9,7 @@ from scipy import special
 
 _CONFIDENCE = 0.95
 NEEDS_THE_FULL_RUN, NOT_DECIDED = "needs the full run", "not decided"
-_FEWEST_SEEDS = 3  # that decide anything
+_FEWEST_SEEDS = 3  # rates that are enough to decide
 
 
 class Claim(NamedTuple):
@@ -17,17 +17,17 @@ class Claim(NamedTuple):
 
     Attributes:
       text: the statement, which must be understandable without context.
-      measured: the number that decides.
+      measured: the number that decides the claim.
       needed: the threshold.
       at_least: whether the number has to be at least the threshold; at most if ``False``.
       interval: a confidence interval over the seeds, ``None`` for a deterministic number. The whole
-        interval must be beyond the threshold: neither of two methods with equal results beats the
-        other.
+        interval must be beyond the threshold, so that neither of two methods with equal results
+        beats the other.
       source: whether a source makes the claim; ``False`` for our own expectation.
       quick: whether a run with ``--quick`` can decide it.
-      seeds: the number of seeds of which it is a mean; ``None`` if it is not random. One or two
-        seeds do not decide a claim.
-      rates: how many rates the number is chosen from, if it is one; a single one decides nothing.
+      seeds: the number of seeds over which the number is a mean; ``None`` if it is not random. One
+        or two seeds do not decide a claim.
+      rates: if the number is a best rate, how many rates were tried; one rate decides nothing.
     """
 
     text: str
@@ -56,7 +56,7 @@ class Claim(NamedTuple):
 
     @property
     def decided(self) -> bool:
-        """Whether there are seeds and rates enough to decide it, if it rests on any."""
+        """Whether the claim rests on enough seeds and rates, if on any, to be decided."""
         return (self.seeds is None or self.seeds >= _FEWEST_SEEDS) and self.rates != 1
 
     @property
@@ -67,7 +67,7 @@ class Claim(NamedTuple):
         return "above" if self.at_least else "below"
 
     def as_json(self, quick: bool = False) -> dict[str, Any]:
-        """Return the claim for a summary; ``holds`` is ``None`` for one that is ``open``, and why.
+        """Return the claim for a summary; ``open`` is the reason if it is not decided.
 
         Example:
           >>> Claim("two is large", 2.0, 1.5).as_json()["holds"]

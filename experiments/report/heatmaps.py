@@ -83,7 +83,7 @@ def maps(
     scale = _Scale(finite, criterion.goal)
     shown = None
     for axis, (label, (table, firsts, seconds)) in zip(grid.flat, tables.items(), strict=False):
-        axis.patch.set(edgecolor="#999999", hatch="////")  # shows through masked cells
+        axis.patch.set(edgecolor="#999999", hatch="////")  # visible through masked cells
         shown = axis.imshow(
             np.ma.masked_invalid(scale.colour(table)),
             origin="lower",
@@ -123,7 +123,7 @@ class _Scale:
             finite = np.zeros(1)
         self._best = finite.max() if goal == "max" else finite.min()
         distances = np.abs(finite - self._best)
-        # Points that nearly diverged must not reduce all others to one colour.
+        # Points that nearly diverged must not give all others the same colour.
         span = min(distances.max(), 3 * np.median(distances)) or distances.max()
         self._span = float(span) or 1.0
         shares = np.array([0.0, 0.01, 0.03, 0.1, 0.3, 1.0])

@@ -30,7 +30,7 @@ _CURRENT = contextvars.ContextVar("look", default=_NONE)
 
 @contextlib.contextmanager
 def looking(look: Look) -> Iterator[None]:
-    """Draw figures with these changes while the block runs."""
+    """Apply these changes to all figures drawn within the block."""
     before = _CURRENT.set(look)
     try:
         yield
@@ -39,7 +39,7 @@ def looking(look: Look) -> Iterator[None]:
 
 
 def name_of(algorithm: str, name: str) -> str:
-    """Return the name of a method: the user's, or else this one."""
+    """Return the user's name for an algorithm, or ``name`` if there is none."""
     return _CURRENT.get().labels.get(algorithm, name)
 
 

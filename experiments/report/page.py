@@ -23,7 +23,7 @@ class Shown(NamedTuple):
     Attributes:
       file: the PNG, which is embedded.
       caption: the text below it.
-      charts: the same curves to hover over, shown in place of the PNG.
+      charts: the same curves in SVG, with values on hovering, which replace the PNG.
     """
 
     file: pathlib.Path
@@ -35,9 +35,9 @@ class Table(NamedTuple):
     """A table on the page.
 
     Attributes:
-      heading: above it.
-      lines: its rows; a table without rows is left out.
-      below: a sentence on it.
+      heading: the heading above it.
+      lines: its rows; a table without rows is omitted.
+      below: a sentence about it.
     """
 
     heading: str
@@ -60,7 +60,7 @@ def write(
     notes: str = "",
     facts: Mapping[str, str] | None = None,
 ) -> None:
-    """Write a page that needs no network, and no other file but to link to; all text is escaped.
+    """Write a self-contained page that needs no network; all text is escaped.
 
     Args:
       path: the file to write.
@@ -68,13 +68,13 @@ def write(
       command: the command that makes the same run.
       figures: the figures, in order.
       tables: the tables, in order.
-      verdict: what came out, in a sentence or two.
-      about: what was run, and on which data.
+      verdict: the results in a sentence or two.
+      about: which experiment was run, and on which data.
       warnings: sentences to read before the numbers.
-      citation: BibTeX of what was run.
-      files: what the page links to, relative to its folder.
+      citation: BibTeX entries for the algorithms and data.
+      files: the files that the page links to, relative to its folder.
       notes: paragraphs on how to read the run, separated by blank lines.
-      facts: by name, when, where and with which versions the run was made.
+      facts: date, machine and versions of the run, by name.
     """
     shown = [
         {

@@ -1,4 +1,4 @@
-"""Figures of rows over rounds, which only draw values of the rows."""
+"""Figures of rows over rounds; they draw only values that the rows contain."""
 
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -104,7 +104,7 @@ class Line(NamedTuple):
 
     Attributes:
       label: its name and its own hyperparameters.
-      colour: its colour.
+      colour: its colour, as matplotlib writes it.
       line: its line style, as matplotlib writes it.
       across: the horizontal positions.
       values: the values, axes [seeds, positions]; NaN where they were not finite.
@@ -147,10 +147,10 @@ def over_rounds(
     fields: Mapping[str, Sequence[str]],
     optimum: Mapping[str, float] | None = None,
 ) -> pathlib.Path:
-    """Draw one panel per measure with one line per algorithm, and a band over the seeds.
+    """Draw one panel per measure, with a line and a band over the seeds for each algorithm.
 
-    Lines are drawn from wide to narrow, so that lines that coincide stay visible. A cross marks
-    where a run diverged.
+    Lines are drawn from wide to narrow, so that coinciding lines stay visible. A cross marks where
+    a run diverged.
 
     Args:
       path: the PNG; a PDF is written beside it.
@@ -168,7 +168,7 @@ def over_rounds(
     for axis, panel in zip(places, panels, strict=False):
         drawn = list(lines(panel, best_rows, fields))
         positive = [one.values[one.values > 0].min(initial=np.inf) for one in drawn]
-        # What is solved to rounding, at zero or just below, stays in sight at the foot.
+        # Values that are zero up to rounding, or just below, stay visible at the foot.
         least = min(positive) if panel.log else -np.inf
         for one, width in zip(drawn, widths, strict=True):
             look = {"color": one.colour, "label": one.label, "linewidth": width}
@@ -230,7 +230,7 @@ def lines(
     """Yield each algorithm's line in a panel.
 
     Args:
-      panel: what the axes show.
+      panel: the measure and the axes.
       best_rows: the rows of the point that is shown, for each algorithm.
       fields: the hyperparameters that the legend names, for each algorithm.
       named: the name of a hyperparameter.

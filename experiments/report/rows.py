@@ -1,4 +1,4 @@
-"""Tidy rows, one JSON object per line: the record of a run, from which figures are drawn."""
+"""Tidy rows, one JSON object per line, which record a run and from which figures are drawn."""
 
 import json
 import math
@@ -24,7 +24,7 @@ def line(row: Row) -> str:
 
 
 def load(path: os.PathLike) -> list[Row]:
-    """Return the rows of a file, without an incomplete last line; none if there is no file."""
+    """Return the rows of a file without an incomplete last line; no rows if there is no file."""
     return public_rows.load(path) if os.path.exists(path) else []
 
 
@@ -87,7 +87,7 @@ def plain(value: Any) -> Any:
 
 
 def points_of(grid: Any) -> list[dict[str, float]]:
-    """Return the points of a grid as in the rows, to seven digits, the precision of float32.
+    """Return the points of a grid as rows store them: to seven digits, the precision of float32.
 
     Example:
       >>> from fcojax.algorithms import fed_avg

@@ -1,4 +1,4 @@
-"""The best hyperparameters of each algorithm, by a stated criterion."""
+"""The best hyperparameters of each algorithm by a criterion."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ from experiments.report.rows import Row, by_seed, hparams_of
 from fcojax.problems import identified
 
 SUPPORT = "support"  # a column with one number for each support, whose magnitude has no meaning
-PATTERNS = (SUPPORT, "rank")  # the columns that are final from some round on
+PATTERNS = (SUPPORT, "rank")  # the summary gives the round from which these are final
 
 
 class Criterion(NamedTuple):
@@ -22,8 +22,8 @@ class Criterion(NamedTuple):
       goal: ``max`` or ``min``.
       last_rounds: the number of rounds at the end that count.
       within: scores within this distance of the best count as ties.
-      reach: of tied points the one whose mean over the seeds reaches this value first is best; then
-      the one with the lowest last objective.
+      reach: of tied points, the one whose mean over the seeds reaches this value first is best; of
+        points that are still tied, the one with the lowest last objective.
     """
 
     measure: str
@@ -64,7 +64,7 @@ def score(seeds: dict[int, list[Row]], criterion: Criterion) -> float:
 
 
 def rank(seeds: dict[int, list[Row]], criterion: Criterion) -> tuple[float, float]:
-    """Return the sorting key of a point, best first; ties by the lower last objective."""
+    """Return the sorting key of a point, best first; the lower last objective breaks ties."""
     sign = -1 if criterion.goal == "max" else 1
     ends = [curve[-1].get("objective") for curve in seeds.values()]
     return (
@@ -155,7 +155,7 @@ def first_rounds(
 def final_from(values: ArrayLike, rounds: ArrayLike) -> np.ndarray:
     """Return the round after which the values no longer change.
 
-    NaN for those that differ between the last two evaluations, or if there is only one.
+    NaN for values that differ between the last two evaluations, or if there is only one evaluation.
 
     Args:
       values: the evaluations, along the first axis.

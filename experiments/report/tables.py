@@ -1,4 +1,4 @@
-"""A summary in words and tables, for the terminal, the page and results in Markdown."""
+"""A summary in words and tables, for the terminal, the page and Markdown."""
 
 import math
 from collections.abc import Container, Iterable, Sequence
@@ -10,7 +10,7 @@ from experiments.report.plots import style
 from experiments.report.rows import Row, Summary, select
 from experiments.report.summary import Criterion, edges
 
-_TIED = 1e-4  # scores that are relatively this close are equal to the digits that are shown
+_TIED = 1e-4  # scores with at most this relative difference have the same printed digits
 
 
 def best_points(summary: dict, measures: Container[str] = ()) -> list[dict[str, Any]]:
@@ -45,7 +45,7 @@ def claims(summary: dict, source: bool) -> list[dict[str, Any]]:
 
 
 def headline(summary: Summary) -> str:
-    """Return what came out, in at most two sentences: who is best, and which claims hold.
+    """Return the result in at most two sentences: which algorithm is best, and which claims hold.
 
     Example:
       >>> entry = {"best": {}, "score": 0.9, "verdict": "improving", "diverged": [], "points": 2,
@@ -90,7 +90,7 @@ def _leader(entries: dict[str, Any]) -> str:
 
 
 def _counted(claims: Sequence[dict]) -> str:
-    """Return how many claims of the sources are confirmed, refuted, and neither."""
+    """Return how many claims of the sources are confirmed, refuted and undecided."""
     found = {True: "confirmed", False: "refuted", NEEDS_THE_FULL_RUN: "left to the full run"}
     kinds = [found.get(c.get("open") or c["holds"], NOT_DECIDED) for c in claims]
     counts = [f"{kinds.count(kind)} {kind}" for kind in (*found.values(), NOT_DECIDED)]
@@ -105,7 +105,7 @@ def _runs(entries: dict[str, Any]) -> tuple[int, int]:
 
 
 def remarks_on_points(summary: Summary) -> str:
-    """Return what the stars of the best points mean, if there are any, and how many diverged."""
+    """Explain the stars of the best points, if there are any, and count the runs that diverged."""
     entries, found = summary.get("algorithms", {}), []
     if any(entry.get("edges") for entry in entries.values()):
         found.append(EDGE)
@@ -139,7 +139,7 @@ def relation(entry: dict[str, Any]) -> str:
 
 def _claim(entry: dict[str, Any]) -> dict[str, Any]:
     holds = entry["holds"]
-    reason = entry.get("open", NEEDS_THE_FULL_RUN)  # runs before 0.3 do not say
+    reason = entry.get("open", NEEDS_THE_FULL_RUN)  # runs before 0.3 have no such entry
     interval = entry.get("interval")
     shown = "-" if not interval or None in interval else f"{interval[0]:.4g} to {interval[1]:.4g}"
     return {

@@ -11,7 +11,7 @@ from fcojax import Status
 _BLOW_UP = 10.0
 # A run has stopped moving if its last quarter changed the objective by less than this share.
 _STANDSTILL = 1e-3
-# Of those, a run has converged if its relative suboptimality is at most this.
+# Such a run has converged if its relative suboptimality is at most this.
 _ARRIVED = 1e-2
 
 # Metrics that are zero in a sound run, and what another value means.
@@ -52,9 +52,10 @@ def verdict(
       rounds: the rounds of the evaluations; the first is the start.
       objective: F + psi at those rounds.
       optimum: the minimum, if known. Without it a run that stopped moving counts as converged.
-      dropped: uploads since the evaluation before that were not finite.
-      participants: uploads since the evaluation before.
-      flags: by name in ``WARNINGS``, a metric at each evaluation that is zero in a sound run.
+      dropped: the number of uploads since the last evaluation that were not finite.
+      participants: the number of uploads since the last evaluation.
+      flags: metrics that are zero in a sound run, at each evaluation, by their name in
+        ``WARNINGS``.
       since: evaluations before this one are known to be sound.
 
     Example:
@@ -91,7 +92,7 @@ def _judge(
             return _verdict(Status.DIVERGED, now, reason)
     last = rounds[-1]
     spacing = last - rounds[-2] if len(rounds) > 1 else 1
-    looks = (last - rounds[0]) // spacing + 1  # as if all were this far apart
+    looks = (last - rounds[0]) // spacing + 1  # as if all evaluations were this far apart
     begun = last - max(2, looks // 4) * spacing
     tail = objective[bisect.bisect_right(rounds, begun) :]
     moved = max(tail) - min(tail)

@@ -1,6 +1,6 @@
 """Checkpoints of one part of a grid: the last three, each one file with a state and notes.
 
-A file has its name once it is on disk. One whose checksums are wrong is removed, and the one before
+A file gets its name once it is on disk. A file with a wrong checksum is removed, and the one before
 it is used.
 """
 
@@ -23,8 +23,8 @@ class Checkpoint(NamedTuple):
     """A state that was saved.
 
     Attributes:
-      round: its round.
-      notes: what was written beside it.
+      round: the number of rounds before it.
+      notes: the notes that were saved with it.
       leaves: its arrays; ``state_of`` makes the state from them.
     """
 
@@ -56,8 +56,8 @@ def newest(
 
     Args:
       folder: the folder, which need not exist.
-      refused: ``(round, notes)`` -> the reason to refuse it, or ``None``.
-      say: called with a message on each one that is removed.
+      refused: ``(round, notes)`` -> the reason to refuse a checkpoint, or ``None``.
+      say: called with a message about each checkpoint that is removed.
     """
     for path in _newest_first(folder):
         number, notes, leaves = int(path.stem), {}, []
@@ -67,7 +67,7 @@ def newest(
                 notes = json.loads(str(found["notes"]))
                 leaves = [found[f"arr_{place}"] for place in range(len(found.files) - 1)]
             wrong = refused(number, notes)
-        except Exception:  # a damaged file raises any
+        except Exception:  # a damaged file may raise any
             wrong = "its content differs from what was saved"
         if wrong is None:
             return Checkpoint(number, notes, leaves)
@@ -87,10 +87,10 @@ def state_of(leaves: list[np.ndarray], like: State) -> State:
 
 
 def parts_of(folder: pathlib.Path, num_points: int, size: int) -> list[np.ndarray]:
-    """Split the points of a grid into parts of at most ``size``, of which each has a folder.
+    """Split the points of a grid into parts of at most ``size`` points, each with its own folder.
 
-    A run that resumes with more or less memory keeps the parts that are stored, up to the first
-    that is too large now.
+    A run that resumes with more or less memory keeps the stored parts, up to the first one that is
+    now too large.
     """
     names = [path.name.partition("-") for path in folder.iterdir()] if folder.is_dir() else []
     stored = sorted((int(a), int(b)) for a, _, b in names if a.isdecimal() and b.isdecimal())
@@ -111,13 +111,13 @@ def _newest_first(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _without_key(leaf: Any) -> Any:
-    """Return a leaf as numbers; the data of a key."""
+    """Return a leaf as numbers; a key is returned as its data."""
     is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
     return jax.random.key_data(leaf) if is_key else leaf
 
 
 def _as_key(leaf: np.ndarray, like: Any) -> Any:
-    """Return a leaf as a key again, if it was one, or with the type that numpy does not know."""
+    """Return a leaf as the key that it was, or with a type that numpy does not have."""
     if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
         return jax.random.wrap_key_data(jnp.asarray(leaf))
     return leaf if leaf.dtype == like.dtype else leaf.view(like.dtype)

@@ -1,6 +1,6 @@
-"""The rows of a run: in its file and in memory, and made from the evaluations of a sweep.
+"""The rows of a run in its file and in memory, and rows from evaluations of a sweep.
 
-Incomplete and damaged lines are left out; each row of a sweep has the verdict on its curve so far.
+Incomplete and damaged lines are left out; each row of a sweep has the status of its run so far.
 """
 
 import errno
@@ -40,7 +40,7 @@ class RowStore:
         self.path = path
         self.writes = True
         self.rows: dict[str, list[Row]] = {}
-        self._hashes: dict[int, int] = {}  # of rows that are here, by id: each is hashed once
+        self._hashes: dict[int, int] = {}  # the hash of each row, by its id
         self._sound = True
         if path.is_file():
             for line in path.read_bytes().splitlines(keepends=True):
@@ -62,7 +62,7 @@ class RowStore:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self.path}")
             if not self._sound:
                 self._rewrite()
-            # If the disk is full, some of these lines may be in the file but none in memory.
+            # If the disk is full, the file may have some of these lines although memory has none.
             self._sound = False
             with open(self.path, "a", encoding="utf-8") as file:
                 file.writelines(tidy.line(row) for row in rows)
@@ -73,7 +73,9 @@ class RowStore:
     def sync(self) -> None:
         """Wait until the rows are on disk, which must happen before a checkpoint is written."""
         if self.writes and self.path.exists():
-            with open(self.path, "ab") as file:  # Windows only syncs files open for writing
+            with open(
+                self.path, "ab"
+            ) as file:  # Windows syncs only files that are open for writing
                 os.fsync(file.fileno())
 
     def replace(self, label: str, rows: list[Row]) -> None:
@@ -89,7 +91,7 @@ class RowStore:
             self._sound = True
 
     def fingerprint(self, rows: Iterable[Row]) -> str:
-        """Return the fingerprint of some of these rows, which no longer change."""
+        """Return the fingerprint of some of these rows, which must not change any more."""
         known = self._hashes
         found = [known.get(id(row)) or known.setdefault(id(row), _hash(row)) for row in rows]
         return _text(found)
@@ -169,7 +171,7 @@ class Recorder:
         store: RowStore,
         epsilon: Callable[[int, int], float] | None = None,
     ):
-        """Read the rows so far; remove duplicates; ``epsilon`` is of a point after some rounds.
+        """Read the rows so far without duplicates; ``epsilon`` takes a point and its rounds.
 
         Rows of other points are kept, because a widened grid starts again from its first points.
         """
@@ -193,11 +195,11 @@ class Recorder:
     def add(self, rounds: int, points: np.ndarray, look: dict[str, np.ndarray]) -> None:
         """Append a row for each of these points and each seed.
 
-        Points that diverged before, in all seeds, have no further rows.
+        A point that has diverged in all seeds gets no further rows.
 
         Args:
           rounds: the number of rounds before the evaluation.
-          points: the points.
+          points: the indices of the points in the grid.
           look: the measures, with axes [points, seeds].
         """
         seen = {name: values.tolist() for name, values in look.items() if name != "round"}
@@ -214,7 +216,7 @@ class Recorder:
         return [row for place in self._places(points) for row in self.curves[place].rows]
 
     def is_over(self, point: int, until: int) -> bool:
-        """Return whether a point had diverged in all seeds by a round."""
+        """Return whether a point had diverged in all seeds by round ``until``."""
         ends = [self.curves[place].rows[-1:] for place in self._places([point])]
         return all(
             end and end[0]["round"] <= until and end[0]["status"].startswith("diverged")
@@ -249,7 +251,7 @@ class Recorder:
         optimum = self._optimum(self.points[point].get("penalty_scale"))
         if optimum is not None:
             row["suboptimality"] = row["objective"] - optimum
-        # A block has the bytes since the last row, a row the bytes so far.
+        # A block counts the bytes since the last row, a row all bytes so far.
         for name in ("bytes_up", "bytes_down"):
             before = last[name] if last else 0
             row[name] = before + round(row.get(name, 0))

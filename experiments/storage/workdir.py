@@ -76,9 +76,9 @@ class Workdir:
             raise UserError(f"{path} is a file; pass a folder as --workdir.")
 
     def look(self, ours: dict[str, Any]) -> dict[str, Any]:
-        """Return the summary so far of this run, empty if there is none.
+        """Return the summary of this run so far; it is empty for a new run.
 
-        It is ``finished`` only if its rows and models are unchanged.
+        It has the entry ``finished`` only if its rows and models are unchanged.
 
         Raises:
           UserError: if the folder holds something else.
@@ -89,8 +89,8 @@ class Workdir:
             found = list(self.path.iterdir()) if self.path.is_dir() else []
             if any(not path.name.startswith("lock") for path in found):
                 raise UserError(
-                    f"{self.path} is not an empty folder and no run of ours; pass another "
-                    "--workdir."
+                    f"{self.path} is neither an empty folder nor a run of fcojax; pass another "
+                    f"--workdir."
                 )
             return {}
         if self.overwrite:
@@ -122,7 +122,7 @@ class Workdir:
     def refuse_other_data(self, fingerprint: str) -> None:
         """Store a hash of a private run's clients; refuse to continue with others.
 
-        Both would have the same noise, and the difference of two releases would have none.
+        Both would add the same noise, so the difference of two releases would have none.
         """
         known = self._known() or {}
         if known.setdefault("data", fingerprint) != fingerprint:
@@ -136,8 +136,8 @@ class Workdir:
     def claimed(self, ours: dict[str, Any], resumes: bool) -> Iterator[None]:
         """Hold the folder within the ``with`` block.
 
-        A command that fails before its first row, or whose rows cannot be resumed, does not change
-        the folder or leave a new one.
+        A command that fails before its first row, or whose rows cannot be resumed, neither changes
+        the folder nor leaves a new one.
         """
         made = [path for path in (self.path, *self.path.parents) if not path.exists()]
         try:
@@ -186,7 +186,7 @@ class Workdir:
         tidy.write_json(self.path / "summary.json", sealed(summary))
 
     def _refuse_other_kinds(self) -> None:
-        """Refuse a run that has a folder in place of a file, or vice versa."""
+        """Refuse a run in which a folder stands in place of a file, or vice versa."""
         if not os.path.lexists(self.path / "config.json"):
             return
         for name in (*_FILES, *_FOLDERS):
@@ -194,7 +194,9 @@ class Workdir:
             if os.path.lexists(path) and not (
                 path.is_dir() if needed == "folder" else path.is_file()
             ):
-                raise UserError(f"{path} is no {needed}, which has to be there; remove it.")
+                raise UserError(
+                    f"{path} is not a {needed}; remove it, because the run needs a {needed} there."
+                )
 
     def _known(self) -> dict[str, Any] | None:
         """Return the provenance of the folder's run; ``None`` if there is none."""
@@ -227,13 +229,13 @@ class Workdir:
         return {}
 
     def _tell(self, what: str) -> None:
-        """Say once what has changed."""
+        """Report a change once."""
         if not self._is_told:
             self._say(what)
         self._is_told = True
 
     def _note_resumption(self, ours: dict[str, Any]) -> None:
-        """Record that the run is resumed, and report differences from the last time."""
+        """Record that the run is resumed, and report what differs from the last time."""
         known = self._known() or {}
         last = known | (known.get("resumed") or [{}])[-1]
         found = remarks(last, ours)
@@ -257,7 +259,7 @@ class Workdir:
         return False
 
     def _clear(self) -> None:
-        """Remove the files of a run; the config last, because it identifies a run."""
+        """Remove the files of a run, the config last, because it identifies the run."""
         for name in _FOLDERS:
             if (self.path / name).is_dir():
                 shutil.rmtree(self.path / name)
@@ -270,9 +272,9 @@ class Workdir:
 def held(path: pathlib.Path, say: Callable[[str], None]) -> Iterator[None]:
     """Hold a lock within the ``with`` block; raise ``UserError`` if another process holds it.
 
-    The lock is a lease in a file that names its process and machine. The lease of an ended process
-    of this machine is taken over at once. That of another machine is taken over if it was not
-    refreshed for some time, by the clock of the waiting process.
+    The lock is a lease in a file that names its process and machine. The lease of a process on this
+    machine that has ended is taken over at once. The lease of a process on another machine is taken
+    over if it was not refreshed for some time, by the clock of the waiting process.
 
     Args:
       path: the lock's file, which is removed afterwards.

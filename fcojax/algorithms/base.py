@@ -143,7 +143,7 @@ class ClientUpdate(Protocol):
 
     Args:
       hparams: the hyperparameters of this round.
-      message: what the server sent.
+      message: the server's broadcast.
       client: the client's state.
       local: the client's handle on its examples, which runs the local steps.
       key: PRNG key of this client in this round, independent of the minibatches.
@@ -194,7 +194,7 @@ class Sent(Protocol):
       after: the server's state at its end.
 
     Returns:
-      Two numbers; 0 for a message that is computed in every round and not sent in this one.
+      Two numbers of messages; 0 if this round does not send the message that it computes.
     """
 
     def __call__(self, hparams: Any, before: PyTree, after: PyTree, /) -> tuple[Scalar, Scalar]: ...
@@ -226,9 +226,10 @@ class Algorithm(NamedTuple, Generic[HparamsType]):
         then refuses cohorts that leave clients out or lose uploads.
       sent: how many messages a round sends; see ``Sent``.
       hparams_type: the type of its hyperparameters; ``tuple`` for any, ``None`` if not known.
-      codecs: which may encode its uploads: ``"any"``; ``"without feedback"`` if uploads change
-      their meaning between rounds, so that what a codec left out of one cannot be added to the
-      next; ``"none"`` if it compresses its uploads itself, or is exact only without compression.
+      codecs: which codecs may encode its uploads: ``"any"``; ``"without feedback"`` if uploads
+        change their meaning between rounds, so that the part that a codec left out cannot be added
+        to the next upload; ``"none"`` if it compresses its uploads itself, or is exact only without
+        compression.
 
     Example:
       >>> import fcojax, jax.numpy as jnp
@@ -269,12 +270,12 @@ class Factory(Protocol, Generic[Arguments, HparamsType]):
     ) -> Algorithm[HparamsType]: ...
 
 
-# What a factory may take after the loss; the launcher has one of each for a problem.
+# The arguments that a factory may take after the loss; the launcher builds each for the problem.
 GEOMETRY = ("penalty", "mirror", "manifold")
 
 
 def _naming_its_fields(hparams_type: type[HparamsType]) -> type[HparamsType]:
-    """Let a NamedTuple say which fields it has when it is called with a name that it lacks."""
+    """Make a NamedTuple list its fields in the error for an unknown keyword argument."""
     plain = hparams_type.__new__
     fields = getattr(hparams_type, "_fields", None)
     if fields is None or hasattr(plain, "named"):

@@ -24,7 +24,7 @@ class Corrected(NamedTuple):
     Attributes:
       point: x.
       control: c, the mean of the controls of all clients.
-      residue: the rounding error of the sum that is c.
+      residue: the rounding error accumulated in c.
       subgradient: a subgradient of psi at x if it is fed back, else ``()``.
     """
 
@@ -81,7 +81,7 @@ def corrected(
       local_steps: ``(hparams, start, correction, local) -> end``, steps of ``client_lr`` times a
         gradient plus the correction.
       server_prox: ``(hparams, v, t_e) -> x``.
-      stored_gradient: ``(x, local) -> c_i``, if clients store another gradient than s_i.
+      stored_gradient: ``(x, local) -> c_i``; by default clients store s_i.
       feedback: whether local steps also follow the subgradient.
     """
 
@@ -97,7 +97,7 @@ def corrected(
         correction = tree.sub(message.direction, client)
         end = local_steps(hparams, message.point, correction, local)
         num_steps = local.num_steps.astype(jnp.asarray(hparams.client_lr).dtype)
-        # The mean of the K corrected steps; without the correction, that of the local gradients.
+        # The mean of the K corrected steps; minus the correction it is the mean local gradient.
         mean = tree.scale(1 / (hparams.client_lr * num_steps), tree.sub(message.point, end))
         control, offset = tree.sub(mean, correction), ()
         if stored_gradient is not None:

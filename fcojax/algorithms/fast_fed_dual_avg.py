@@ -1,7 +1,7 @@
 r"""Fast-FedDualAvg: dual averaging for strongly convex losses.
 
 Bao, Crawshaw, Luo and Liu, "Fast composite optimization and statistical recovery in federated
-learning", ICML 2022, and the code that goes with it.
+learning", ICML 2022, and the authors' code.
 """
 
 from typing import Any, NamedTuple
@@ -82,9 +82,9 @@ def fast_fed_dual_avg(loss: Loss, mirror: Mirror, *, end_points: bool = False) -
     Args:
       loss: one loss per example.
       mirror: the geometry, with its penalty.
-      end_points: also count a client's last point, as the authors' code for the lasso does. These
-        are K + 1 points for K gradients, and the limit solves
-        :math:`\nabla F(w) + s = \tfrac{\mu}{2 K} \nabla h(w)`, s a subgradient of psi, instead.
+      end_points: also count a client's last point, as the authors' code for the lasso does. That
+        makes K + 1 points for K gradients, and the limit instead solves :math:`\nabla F(w) + s =
+        \tfrac{\mu}{2 K} \nabla h(w)` with s a subgradient of psi.
 
     Example:
       >>> import fcojax, jax, numpy as np

@@ -48,7 +48,7 @@ def extrapolation(loss: Loss, mirror: Mirror) -> Callable:
 def fe_dual_ex(loss: Loss, mirror: Mirror) -> Algorithm:
     r"""Federated dual extrapolation, with :math:`P_t` the mirror step of ``mirror``.
 
-    FedDualAvg, whose local step takes its gradient at an extrapolated point:
+    This is FedDualAvg with the local gradient taken at an extrapolated point:
 
     .. math::
        w_k &= P_{T_r + \eta_c k}(z_k), \qquad
@@ -106,7 +106,7 @@ def fed_mip(loss: Loss, mirror: Mirror, *, server_prox: bool = True) -> Algorith
 
     As in the paper's FedMiD, the penalty is applied on the clients and again on the server, so the
     limit has twice the penalty unless ``server_prox`` is false. A local step takes two proxes, the
-    server one.
+    server's step one.
 
     Args:
       loss: one loss per example.

@@ -37,13 +37,13 @@ def fed_admm(
 
     for the clients of S, and :math:`x_0 = \mathrm{prox}_{\eta \psi}(\sum_i p_i (x_i + \eta
     \lambda_i))` over **all** clients, whose changes the server sums. This is ``fed_dr`` without
-    relaxation, and with everyone it is ``fed_pd`` without skipping. One vector goes up and one
-    down; a client stores two, :math:`x_i` and :math:`\lambda_i`.
+    relaxation; with full participation it is ``fed_pd`` without skipping. One vector goes up and
+    one down; a client stores two, :math:`x_i` and :math:`\lambda_i`.
 
     Args:
       loss: one loss per example.
       penalty: psi, applied on the server; none by default.
-      solver: of the local problems; ``gd()`` by default.
+      solver: the solver of the local problems; ``gd()`` by default.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np

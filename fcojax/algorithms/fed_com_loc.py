@@ -41,24 +41,24 @@ def fed_com_loc(
     r"""Local steps with control variates, and a compressor of uploads, gradients or broadcasts.
 
     It is ``prox_skip`` without a penalty, with the same :math:`h_i` and
-    :math:`b_i = w - K \gamma h_i`, and with a compressor C
+    :math:`b_i = w - K \gamma h_i`, and applies a compressor C to
 
-    - of what a client sends, ``"upload"`` (FedComLoc-Com): :math:`C(x_i)` in place of its last
-      point, also in its own control variate, so that the :math:`h_i` add up to zero;
-    - of the point at which it takes gradients, ``"gradient"`` (-Local): :math:`\nabla f_i(C(x_i))`,
-      drawn anew in each step, to train a sparse model; no traffic is saved;
-    - of what the server sends, ``"broadcast"`` (-Global): :math:`w^+ = C(\bar b + \bar x - w)`,
-      which with top-k is hard thresholding in place of the prox.
+    - the ``"upload"`` (FedComLoc-Com): a client replaces its last point by :math:`C(x_i)`, also in
+      its own control variate, so that the :math:`h_i` add up to zero;
+    - the point of the ``"gradient"`` (-Local): :math:`\nabla f_i(C(x_i))`, with a new draw of C in
+      each step, to train a sparse model; this saves no traffic;
+    - the ``"broadcast"`` (-Global): :math:`w^+ = C(\bar b + \bar x - w)`, which with top-k is hard
+      thresholding in place of the prox.
 
-    C is applied to models, not to differences, and what it leaves out is lost, so the limit is not
-    the minimiser; ``prox_skip`` with ``fcojax.uploads.ef14`` is exact. For ``"broadcast"`` the
-    paper averages :math:`x_i` and not :math:`x_i - K \gamma h_i`, whose means are equal in the
-    other two cases.
+    C compresses models, not differences, and its error is never fed back, so the limit is not the
+    minimiser; ``prox_skip`` with ``fcojax.uploads.ef14`` is exact. For ``"broadcast"`` the paper
+    averages :math:`x_i` and not :math:`x_i - K \gamma h_i`, whose means are equal in the other two
+    cases.
 
     Args:
       loss: one loss per example.
-      compressor: such as ``fcojax.uploads.top_k(0.1)``; ``None`` for none.
-      compresses: what is compressed.
+      compressor: C, such as ``fcojax.uploads.top_k(0.1)``; ``None`` compresses nothing.
+      compresses: where C is applied.
 
     Example:
       >>> import fcojax, numpy as np
@@ -111,7 +111,7 @@ def fed_com_loc(
         return sent / tree.num_bytes(x)
 
     def init(hparams, params):
-        jax.eval_shape(through, hparams, params, jax.random.key(0))  # refuses a k beyond d now
+        jax.eval_shape(through, hparams, params, jax.random.key(0))  # raises if k > d
         return Centers(params, params), params
 
     def broadcast(hparams, server):
@@ -120,7 +120,7 @@ def fed_com_loc(
     def client_update(hparams, message, client, local, key):
         if not local.all_steps_equal:
             raise ValueError(
-                "clients take different numbers of steps, but fed_com_loc needs the same of all; "
+                "clients take different numbers of steps, but fed_com_loc needs equal numbers; "
                 "pass local_steps(K)."
             )
         delta = hparams.client_lr * local.num_steps.astype(jnp.asarray(hparams.client_lr).dtype)

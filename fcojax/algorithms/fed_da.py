@@ -69,7 +69,7 @@ class Sums(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """Numbers of a client's round: the weight of psi, the change of the estimate's, the steps."""
+    """Scalars of an upload: the weight of psi, the change of the estimate's weight, the steps."""
 
     elapsed: Array
     weight_change: Array
@@ -107,10 +107,10 @@ def fed_da(
 
     where :math:`H = \sqrt{v} + \tau` and v collects the squares of g, the mean over clients and
     steps of their gradients: v + g^2 for ``"adagrad"``, :math:`\beta_2 v + (1 - \beta_2) g^2` for
-    ``"adam"``, from tau^2. The server's step uses the metric after this update, so that with one
-    local step it is Adagrad or Adam. The first round has no metric yet: the clients evaluate their
-    gradients at :math:`w_0`. With ``"identity"`` H is one always, and a round is one of FedDualAvg
-    from the last model.
+    ``"adam"``, starting at tau^2. The server's step uses the metric after this update, so that with
+    one local step it is Adagrad or Adam. The first round has no metric yet: the clients evaluate
+    their gradients at :math:`w_0`. With ``"identity"`` H is always one, and a round is a round of
+    FedDualAvg restarted at the last model.
 
     Estimates, with :math:`a = 1 - \beta_1` and n carried from round to round by the server's mean:
 
@@ -119,8 +119,8 @@ def fed_da(
     - ``"variance_reduced"``: n = g + (1 - a) (n - the gradient of the same batch one step before),
       which costs a second gradient.
 
-    The weight of psi gets the same momentum as the gradient, from 0. With everyone and one full
-    local step the minimiser of F + psi is the fixed point.
+    The weight of psi gets the same momentum as the gradient, starting at 0. With full participation
+    and one full-batch local step the minimiser of F + psi is the fixed point.
 
     Args:
       loss: one loss per example.
@@ -202,8 +202,8 @@ def fed_da(
     def server_update(hparams, server, mean_upload, fraction, key):
         hparams = numbers(hparams, server.params)
         totals: Totals = mean_upload.totals.value
-        # Plain gradients are the steps of the dual point; estimates are not, so their fresh
-        # gradients are summed beside it.
+        # The dual point is the sum of plain gradients. Estimates differ from fresh gradients, so
+        # these are summed separately.
         fresh = mean_upload.fresh
         total = fresh if is_carried else tree.scale(1 / hparams.client_lr, mean_upload.dual)
         second, rates = server.second, server.rates

@@ -52,7 +52,7 @@ def fed_dual_avg(loss: Loss, mirror: Mirror, *, client_prox: bool = True) -> Alg
 
     and the model is :math:`P_{T_r}(z_r)`. Gradients are taken at primal points and summed in the
     dual, where averaging keeps the sparsity that averaging models destroys. T is never reset, so
-    the penalty keeps its weight against the sum of all gradients. With a schedule of
+    the penalty keeps its weight relative to the sum of all gradients. With a schedule of
     ``penalty_scale`` the current strength applies to all of T.
 
     Both sums grow with the number of rounds while their increments do not. Clients therefore sum
@@ -119,7 +119,7 @@ def fed_dual_avg_osp(loss: Loss, mirror: Mirror) -> Algorithm:
 
     Its dual sequence is FedAvg's sequence of models for any penalty, while the weight of the
     penalty grows with the rounds. With l1 the model therefore tends to zero: the result depends on
-    the number of rounds, and the minimiser is no fixed point.
+    the number of rounds, and the minimiser is not a fixed point.
 
     With ``entropic_simplex`` all gradients are taken on the simplex of sum 1 for every
     ``penalty_scale``: use ``fed_dual_avg`` for another sum.

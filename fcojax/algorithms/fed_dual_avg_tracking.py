@@ -114,7 +114,7 @@ def fed_dual_avg_tracking(loss: Loss, mirror: Mirror) -> Algorithm:
                 moved.elapsed + hparams.client_lr,
             )
 
-        # Displacements are summed, because z grows with the rounds and they do not.
+        # Sum displacements and not points: z grows with the number of rounds, displacements do not.
         end = local.scan(step, tree.zeros_like(start))
         num_steps = local.num_steps.astype(jnp.asarray(hparams.client_lr).dtype)
         mean = tree.scale(-1 / (hparams.client_lr * num_steps), end.dual)
@@ -125,7 +125,7 @@ def fed_dual_avg_tracking(loss: Loss, mirror: Mirror) -> Algorithm:
 
     def server_update(hparams, server, mean_upload, fraction, key):
         step = hparams.server_lr * hparams.client_lr * mean_upload.num_steps.value
-        # Of clients with unequal numbers of steps, each counts by its mean gradient.
+        # Each client counts by its mean gradient, even if clients take different numbers of steps.
         direction = tree.add(server.sums.control, mean_upload.change)
         change = Sums(tree.scale(-step, direction), step, tree.scale(fraction, mean_upload.change))
         return ServerState(*tree.add_compensated(server.sums, server.residue, 1, change))

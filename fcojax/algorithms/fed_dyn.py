@@ -70,7 +70,7 @@ def fed_dyn(
                          + \tfrac{1}{2 \eta} |x - x_0|^2, \qquad
               \lambda_i \leftarrow \lambda_i + (x_i - x_0) / \eta.
 
-    The server, with weights p_i that sum to one over all clients,
+    The server computes, with weights p_i that sum to one over all clients,
 
     .. math:: h \leftarrow h + \tfrac{1}{\eta} \sum_{i \in P} p_i (x_i - x_0), \qquad
               x_0 \leftarrow \mathrm{prox}_{\eta \psi}\Big(
@@ -78,12 +78,12 @@ def fed_dyn(
 
     The drift h equals the mean of the duals of all clients in every round, if it does so in the
     first: both receive the same increments. A difference b between them persists, and the method
-    then converges to where the mean gradient is b. So duals and drift start at zero, and
+      then converges to a point where the mean gradient is b. So duals and drift start at zero, and
     ``with_duals`` computes the drift for other duals. In the paper's symbols the client's gradient
     state is minus the dual, the server's is minus h, and alpha is 1 / eta.
 
-    With everyone, the same solver and the same start this is FedPD without skipping. One vector
-    goes up and one down; a client stores two, :math:`x_i` and :math:`\lambda_i`.
+    With full participation, the same solver and the same start this is FedPD without skipping. One
+    vector goes up and one down; a client stores two, :math:`x_i` and :math:`\lambda_i`.
 
     Args:
       loss: one loss per example.
@@ -143,13 +143,13 @@ def fed_dyn(
 
 
 def with_duals(state: Any, duals: Params, weights: Array) -> Any:
-    """Return the engine's ``State`` with other duals and the drift that is their mean.
+    """Return the engine's ``State`` with new duals, and with their mean as the drift.
 
-    For warm starts, for example from the duals of an earlier run.
+    Use it for warm starts, for example from the duals of an earlier run.
 
     Args:
       state: the state of a run of ``fed_dyn``.
-      duals: lambda_i, one row per client.
+      duals: the new lambda_i, one row per client.
       weights: the weights of the clients.
 
     Example:

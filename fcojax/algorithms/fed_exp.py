@@ -29,7 +29,7 @@ class FedExPHparams(NamedTuple):
 
 
 class LastTwo(NamedTuple):
-    """The point of the last round, and the one before it if their mean is the model, or ``()``."""
+    """The last point, and the one before it if the model is their mean; otherwise ``()``."""
 
     point: Params
     previous: PyTree

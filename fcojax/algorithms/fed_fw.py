@@ -40,9 +40,9 @@ class Averaged(NamedTuple):
 
 @takes(FedFWHparams)
 def fed_fw(loss: Loss, *, vertex: Callable[[Params, Scalar], Params] = l1_vertex) -> Algorithm:
-    r"""Minimise the mean loss over a bounded convex set D, without projections and step sizes.
+    r"""Minimise the mean loss over a bounded convex set D, without projections or step sizes.
 
-    Clients keep points :math:`x_i` of D and send a vertex of D, the server keeps the mean x of
+    Clients keep points :math:`x_i` of D and send a vertex of D; the server keeps the mean x of
     these points: with :math:`s_t = 2 / (t + 1)` and t = 1, 2, ...
 
     .. math:: g_i = \nabla f_i(x_i) + \lambda_0 \sqrt{t + 1}\,(x_i - x), \quad
@@ -50,9 +50,9 @@ def fed_fw(loss: Loss, *, vertex: Callable[[Params, Scalar], Params] = l1_vertex
               x_i \leftarrow x_i + s_t (v_i - x_i), \quad
               x \leftarrow x + s_t \Big(\sum_i p_i v_i - x\Big).
 
-    The weight of the distance to the mean grows, so that clients agree in the limit; with everyone
-    x is the mean of the :math:`x_i`. The first step ends at a vertex. The gap falls as
-    :math:`1 / \sqrt{t}` for convex losses: use it where a projection is too expensive.
+    The weight of the distance to the mean grows, so that clients agree in the limit; with full
+    participation x is the mean of the :math:`x_i`. The first step ends at a vertex. The gap falls
+    as :math:`1 / \sqrt{t}` for convex losses: use it where a projection is too expensive.
 
     With several local steps the gradient is the mean over their batches, all taken at
     :math:`x_i`.

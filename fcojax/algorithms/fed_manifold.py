@@ -51,7 +51,7 @@ class LocalState(NamedTuple):
     Attributes:
       point: z, on the manifold, where gradients are taken.
       ambient: the sum of all steps, which is not projected within a round.
-      slope: the sum of the gradients so far, without corrections, over the number of all steps.
+      slope: the sum of the gradients so far, without corrections, divided by the number of steps K.
       farthest: the largest distance to the manifold of any point that was projected.
     """
 
@@ -94,14 +94,14 @@ def fed_manifold(
     the weights that takes part. So :math:`\sum_m p_m c^m_r = 0` over **all** clients, for any
     cohort and any numbers of steps: absent clients keep their gradients, and :math:`d` stays the
     mean of all of them. Averaging the gradients of the cohort alone has other fixed points, and so
-    has resetting the correction of a client that was absent. With everyone and equal K it is the
-    algorithm of the paper.
+    has resetting the correction of a client that was absent. With full participation and equal K it
+    is the algorithm of the paper.
 
     The message holds a point and a direction, two arrays, so that a client may return after any
-    number of rounds. With everyone, and equal numbers of steps, the direction is enough. In the
-    paper the server sends the point alone, and clients recover the direction from two consecutive
-    points; nothing damps rounding errors in the mean correction then, and in float32 the model
-    drifts away.
+    number of rounds. With full participation and equal numbers of steps, the direction is enough.
+    In the paper the server sends the point alone, and clients recover the direction from two
+    consecutive points; nothing damps rounding errors in the mean correction then, and in float32
+    the model drifts away.
 
     Metrics: ``tube_distance``, the largest distance to M of a point that was projected, as the mean
     over clients; ``beyond_reach``, the share of clients for which it exceeded ``manifold.reach``,
@@ -110,10 +110,10 @@ def fed_manifold(
     Args:
       loss: one loss per example.
       manifold: M, or a product with flat parts. The start point is projected on it.
-      sends: what the server sends, ``"both"`` point and direction, or the ``"direction"``, which is
-        the same in exact arithmetic and needs everyone: clients store the point and take the
-        server's step themselves. Their copies differ from the server's by rounding, by about 2e-9
-        per round in float32.
+      sends: ``"both"``: the server sends the point and the direction; ``"direction"``: it sends
+        only the direction, and clients store the point and take the server's step themselves. The
+        two agree in exact arithmetic; the second needs all clients in every round. Their copies
+        differ from the server's by rounding, by about 2e-9 per round in float32.
 
     Example:
       >>> import fcojax, jax.numpy as jnp
@@ -130,15 +130,15 @@ def fed_manifold(
     gradient = mean_gradient(loss)
 
     def local_steps(hparams, start, distance, correction, local) -> LocalState:
-        """Steps from ``start``, which was at a ``distance`` before its projection."""
+        """Take the local steps; ``distance`` is the distance of ``start`` before its projection."""
         share = 1 / steps_of(local, hparams)
 
         def step(now, batch):
             slope = riemannian_gradient(manifold, now.point, gradient(now.point, batch))
             ambient = tree.add_scaled(now.ambient, -hparams.client_lr, tree.add(slope, correction))
             point, distance = project(ambient)
-            # Divided here and not at the end: the change must be that of the rounded mean, and a
-            # compiler may subtract from a product that it has not rounded.
+            # Divided here and not at the end: clients upload the difference of rounded means, and a
+            # compiler may fuse a product into a subtraction without rounding it.
             mean = tree.add_scaled(now.slope, share, slope)
             return LocalState(point, ambient, mean, jnp.maximum(now.farthest, distance))
 
@@ -168,7 +168,7 @@ def fed_manifold(
     def client_update(hparams, message, client, local, key):
         correction = tree.sub(message.direction, client)
         end = local_steps(hparams, message.point, message.distance, correction, local)
-        # Not the displacement: quantities that have converged cancel here, before rounding.
+        # Upload this and not the displacement: terms that have converged cancel before rounding.
         upload = GradientChange(tree.sub(end.slope, client), Public(steps_of(local, hparams)))
         return ClientResult(end.slope, upload, metrics(end))
 

@@ -38,12 +38,12 @@ class Optimised(NamedTuple):
 
 
 def plain_client(hparams: Any) -> optax.GradientTransformation:
-    """Gradient steps of ``client_lr``."""
+    """Return gradient steps of size ``client_lr``."""
     return optax.sgd(hparams.client_lr)
 
 
 def plain_server(hparams: Any) -> optax.GradientTransformation:
-    """Gradient steps of ``server_lr``."""
+    """Return gradient steps of size ``server_lr``."""
     return optax.sgd(hparams.server_lr)
 
 
@@ -70,10 +70,10 @@ def fed_opt(
     on the server, the rounds that had an upload. By default both sides take gradient steps of
     ``client_lr`` and ``server_lr``, which is FedAvg.
 
-    The model is the point that the server's optimiser steps; an average that it keeps beside it, as
-    ``optax.contrib.schedule_free`` does, is in ``state.server.state``. An optimiser of the clients
-    that draws noise is refused, since all clients would draw the same from its seed, and so is one
-    that needs the loss, as a line search does.
+    The model is the point that the server's optimiser updates; if the optimiser also keeps an
+    average, as ``optax.contrib.schedule_free`` does, the average is in ``state.server.state``. A
+    client optimiser that draws noise is refused, because all clients would draw the same noise from
+    its seed. One that needs the loss, such as a line search, is refused as well.
 
     It takes no penalty: a Euclidean prox after a step with a rate per entry does not converge to
     the minimiser. ``fed_mid`` and ``fed_dual_avg`` take one, ``fed_da`` in an adaptive metric.
@@ -85,11 +85,11 @@ def fed_opt(
       loss: one loss per example.
       server: the server's optimiser, or ``(hparams) -> optimiser``.
       client: the same for the clients.
-      hparams_type: the type of the hyperparameters that functions for the two read; by default
-        ``client_lr`` and ``server_lr``, without the rate of a side that is given an optimiser and
-        not a function.
-      keep_client_state: whether a client's optimiser keeps its state from round to round, from one
-        initialised at the start point; otherwise it is initialised in each.
+      hparams_type: the type of the hyperparameters that the two functions read. By default it has
+        ``client_lr`` and ``server_lr``, but not the rate of a side that is given an optimiser
+        instead of a function.
+      keep_client_state: whether a client's optimiser keeps its state between rounds, beginning with
+        the state of the start point; otherwise every round initialises it.
       proximal_term: whether clients also minimise :math:`(\mu / 2) |w - w_r|^2`, with mu the
         ``prox_scale``; see ``fed_prox``.
 
@@ -154,7 +154,7 @@ def _init(side: str, chosen: Choose, hparams: Any, params: Params) -> PyTree:
     if side == "client" and any(map(_is_key, jax.tree_util.tree_leaves_with_path(state))):
         raise ValueError(
             "the optimiser of the client draws random numbers from a seed, which would be the same "
-            "for all clients; pass one without noise, and noise as the plan's aggregator."
+            "for all clients; pass one without noise, and add noise with the plan's aggregator."
         )
     return state
 
@@ -175,13 +175,13 @@ def _step(
 
 @contextlib.contextmanager
 def _refused(side: str) -> Iterator[None]:
-    """Say what an optimiser is given where it fails, as one with a line search does."""
+    """Turn the failure of an optimiser into an error that names the arguments it is given."""
     try:
         yield
     except (AttributeError, TypeError, IndexError) as error:
         raise ValueError(
             f"the optimiser of the {side} fails in its init(params) or update(gradient, state, "
-            f"params): {error}; pass one that needs no more than these."
+            f"params): {error}; pass one that needs no other arguments."
         ) from error
 
 
@@ -211,7 +211,7 @@ def widest_dtype(params: Params) -> Any:
 
 
 def as_dtype(numbers: PyTree, dtype: Any) -> PyTree:
-    """Return the numbers in a dtype."""
+    """Return the numbers as arrays of the given dtype."""
     return jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(dtype), numbers)
 
 
@@ -227,7 +227,7 @@ def floats_as_dtype(numbers: PyTree, dtype: Any) -> PyTree:
 
 @functools.cache
 def _with_rates(names: tuple[str, ...]) -> type:
-    """Return ``FedOptHparams`` with these fields alone."""
+    """Return ``FedOptHparams`` with only these fields."""
     defaults = FedOptHparams._field_defaults
     if names == FedOptHparams._fields:
         return FedOptHparams

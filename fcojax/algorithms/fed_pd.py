@@ -68,11 +68,11 @@ def fed_pd(
     own minimisers while they skip, and the model stalls at a distance that grows with :math:`\eta`
     and p; a schedule of ``skip_probability`` that falls to zero removes it.
 
-    In a skipped round nothing is sent, and the engine counts no traffic: uploads are those of the
-    rounds that end with an exchange, downloads those of the rounds after one and of the first. The
-    model is that of the last exchange.
+    In a skipped round nothing is sent, and the engine counts no traffic: a round counts uploads if
+    it ends with an exchange, and downloads if the round before did or if it is the first. The model
+    is the one of the last exchange.
 
-    Duals start at zero. To start from others, for example those of an earlier run, set
+    Duals start at zero. To start from other duals, for example from an earlier run, set
     ``clients.dual`` of the engine's ``State``, one row per client. A client stores three vectors.
 
     Args:
@@ -94,7 +94,8 @@ def fed_pd(
     References:
       Wang, Marella and Anderson, "FedADMM: a federated primal-dual algorithm allowing partial
       participation", CDC 2022 (arXiv 2203.15104), for the penalty. The authors' MATLAB code
-      proposes :math:`x_i + \eta \lambda_i` with the old dual; this is the paper's, with the new.
+      proposes :math:`x_i + \eta \lambda_i` with the old dual; here, as in the paper, the dual is
+      the new one.
     """
     gradient, penalty, solver = mean_gradient(loss), penalty or zero(), solver or gd()
 
@@ -129,7 +130,10 @@ def fed_pd(
         return server.center
 
     def sent(hparams, before, after):
-        return before.synced, after.synced  # down by the last coin, up by this one
+        return (
+            before.synced,
+            after.synced,
+        )  # down if the last round synchronised, up if this one does
 
     return Algorithm(
         init,

@@ -26,7 +26,7 @@ class FedSplitHparams(NamedTuple):
 
 @takes(FedSplitHparams)
 def fed_split(loss: Loss, *, solver: Solver | None = None) -> Algorithm:
-    r"""Minimise a smooth and strongly convex mean loss, with everyone and no penalty.
+    r"""Minimise a smooth and strongly convex mean loss; full participation, no penalty.
 
     Clients compute :math:`x_i = \mathrm{prox}_{s f_i}(2 x_0 - z_i)` and update
     :math:`z_i \leftarrow z_i + 2 (x_i - x_0)`; the model x_0 is the mean of the :math:`z_i`. That

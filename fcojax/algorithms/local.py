@@ -173,8 +173,9 @@ class Local:
             clients; ``work`` bounds it. By default the client takes ``self.num_steps``.
 
         Returns:
-          The last carry. With ``emit`` also its outputs, with a leading axis as long as the most
-          steps that ``work`` allows, and zeros after the client's last step.
+          The last carry. With ``emit`` also its outputs, stacked along a leading axis whose length
+          is the largest number of steps that ``work`` allows, with zeros after the client's last
+          step.
         """
         max_steps = self.work.max_steps(self.max_size)
         taken = self.num_steps.astype(jnp.int32)
@@ -213,7 +214,7 @@ class Local:
         return carry if emit is None else (carry, emitted)
 
     def _near(self, num_steps: int) -> "Local":
-        """The same client with a copy of its own rows, if that makes the gathers cheaper."""
+        """Return the same client, with a copy of its own rows if that makes the gathers cheaper."""
         num_rows = jax.tree.leaves(self.rows)[0].shape[0]
         bytes_own = tree.num_bytes(self.rows) * self.max_size // num_rows
         # A copy pays only if all of its rows are read.

@@ -101,7 +101,7 @@ def some_minibatches(
         return _branch(steps[0] < longest, take_block, carry, steps)
 
     # Blocks have equal sizes, so the last may run past max_steps. No client takes those steps, and
-    # what they emit is cut off.
+    # their outputs are cut off.
     block_size = -(-max_steps // _MAX_BLOCKS)
     steps = jnp.arange(-(-max_steps // block_size) * block_size, dtype=jnp.int32)
     carry, emitted = jax.lax.scan(take_block_if_needed, carry, steps.reshape(-1, block_size))
@@ -110,11 +110,11 @@ def some_minibatches(
 
 
 def _scan(step: Step, carry: PyTree, each: PyTree) -> tuple[PyTree, PyTree]:
-    """``jax.lax.scan`` over the steps, as many of them written out as the device prefers."""
+    """``jax.lax.scan`` over the steps, unrolled as far as the device prefers."""
     limit, unroll = rules.rules().unrolled_equations, 1
     if limit > 0:
         first = jax.tree.map(lambda leaf: leaf[0], each)
-        # By size: ten steps of a linear model are written out, a network's steps stay a loop.
+        # By size: ten steps of a linear model are unrolled, a network's steps stay a loop.
         unroll = max(1, limit // num_equations(step, carry, first))
     return jax.lax.scan(step, carry, each, unroll=unroll)
 
@@ -122,7 +122,7 @@ def _scan(step: Step, carry: PyTree, each: PyTree) -> tuple[PyTree, PyTree]:
 def _step_if(condition: Array, step: Step, carry: PyTree, *args: PyTree) -> tuple[PyTree, PyTree]:
     """``step(carry, *args)`` where the condition holds, else the carry unchanged and zeros.
 
-    Computed in every case and masked where the device prefers that to waiting for a condition.
+    On devices where waiting for a condition is slow, the step is always computed, then masked.
     """
     if rules.rules().masks:
         moved, emitted = step(carry, *args)
@@ -131,7 +131,7 @@ def _step_if(condition: Array, step: Step, carry: PyTree, *args: PyTree) -> tupl
 
 
 def _branch(condition: Array, step: Step, carry: PyTree, *args: PyTree) -> tuple[PyTree, PyTree]:
-    """Return what ``_step_if`` returns, by a branch, for steps that cost more than a branch."""
+    """Return the result of ``_step_if``, with a branch, for steps that cost more than a branch."""
     step = jax.jit(step)  # traced once, for its shapes and for the branch
     emitted = jax.eval_shape(step, carry, *args)[1]
 

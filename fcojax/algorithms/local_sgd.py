@@ -1,7 +1,7 @@
 r"""FedGD and Local SGD: local gradient steps, averaged; the step size may follow the global step.
 
 Li, Huang, Yang, Wang and Zhang, "On the convergence of FedAvg on non-IID data", ICLR 2020, with
-full participation. ``fcojax.theory`` has their bound, and the limits of these methods.
+full participation. ``fcojax.theory`` computes their bound, and the limits of these methods.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class FedGDHparams(NamedTuple):
 
 
 class LocalSGDHparams(NamedTuple):
-    r"""``client_lr`` is :math:`s_0`, the size of the first local step; ``decay`` 0 keeps it."""
+    r"""``client_lr`` is :math:`s_0`, the first step size; a ``decay`` of 0 keeps it constant."""
 
     client_lr: Positive = 0.01
     decay: NonNegative = 0.0

@@ -69,8 +69,8 @@ class Solver(NamedTuple):
 def exact() -> Solver:
     """The exact minimiser, for quadratic losses of clients factored by ``problems.factored``.
 
-    It scales along the client's axes, for any prox step; ``client_lr`` and the steps of the
-    engine's ``work`` are unused.
+    In the eigenbasis of the client's Hessian the solution is a division per coordinate, for any
+    prox step; ``client_lr`` and the number of steps in the engine's ``work`` are unused.
     """
 
     def solve(hparams, problem, model, memory, local):

@@ -58,8 +58,8 @@ def mc_fed_dual_avg(
 ) -> Algorithm:
     r"""Constrained federated dual averaging in stages; with one, the default, C-FedDualAvg.
 
-    A stage starts at the model c of the last: :math:`z = \nabla h(c), T = 0`. A round first adds
-    the terms of the server's point w for all K steps; then clients sum gradients:
+    A stage starts at the last model c of the stage before: :math:`z = \nabla h(c), T = 0`. A round
+    first adds the terms of the server's point w for all K steps; then clients sum gradients:
 
     .. math::
        z &\leftarrow z + \tfrac{\mu}{2} \eta K \nabla h(w), \qquad T \leftarrow T + \eta K, \qquad
@@ -100,7 +100,7 @@ def mc_fed_dual_avg(
     """
     factors, gradient = tuple(map(float, penalty_factors)), mean_gradient(loss)
     if not factors or min(factors) < 0:
-        raise ValueError(f"penalty_factors is {factors}; pass numbers of at least 0, one a stage.")
+        raise ValueError(f"penalty_factors is {factors}; pass one number of at least 0 per stage.")
     last = len(factors) - 1
 
     def read(hparams, point, centre, stage):

@@ -68,8 +68,8 @@ def prox_skip(
       loss: one loss per example.
       penalty: psi, applied on the server; by default none, as in Scaffnew.
       steps: ``"all"`` takes the K steps of the engine's ``work``, with :math:`p = 1 / K`;
-        ``"geometric"`` draws K for each round, the same for all clients and at most that of
-        ``work``, except in the first round, which takes the mean.
+        ``"geometric"`` draws one K per round for all clients, at most the K of ``work``; the first
+        round takes the mean.
 
     Example:
       >>> import fcojax, numpy as np
@@ -99,8 +99,8 @@ def prox_skip(
     def client_update(hparams, message, client, local, key):
         if not geometric and not local.all_steps_equal:
             raise ValueError(
-                "clients take different numbers of steps, but prox_skip needs the same of all; "
-                "pass local_steps(K), or steps='geometric'."
+                "clients take different numbers of steps, but prox_skip needs equal numbers; pass "
+                "local_steps(K), or steps='geometric'."
             )
         num_steps = local.num_steps.astype(jnp.asarray(hparams.client_lr).dtype)
         # The client keeps b_i = w - delta h_i and not h_i, so it needs no prox.

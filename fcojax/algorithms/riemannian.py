@@ -56,7 +56,7 @@ def r_fed_avg(loss: Loss, manifold: Manifold, *, maps: MapNames = "retraction") 
       manifold: M; the start point is projected on it.
       maps: R and its inverse: ``"geodesic"`` for exp and log, ``"retraction"`` for ``retract`` and
         ``inverse_retract``, ``"projection"`` for ``retract`` and the projection of the chord on
-        the tangent space, which is cheap and right to second order.
+        the tangent space, which is cheap and accurate to second order.
 
     Example:
       >>> import fcojax, jax.numpy as jnp

@@ -1,4 +1,4 @@
-r"""TAMUNA: local steps with control variates, where every client sends some coordinates only.
+r"""TAMUNA: local steps with control variates, where every client sends only some coordinates.
 
 Condat, Agarsky, Malinovsky and Richtarik, "TAMUNA: doubly accelerated distributed optimization with
 local training, compression, and partial participation", 2023 (arXiv 2302.09832), Algorithm 1.
@@ -23,10 +23,10 @@ class TamunaHparams(NamedTuple):
 
 
 class Center(NamedTuple):
-    """The model, the seed of this round's owners, and the weight that owns each coordinate.
+    """The model, the seed of this round's owners, and the total weight of each coordinate's owners.
 
-    That is the weight of the clients that owned it in their last round. Without owners the last two
-    are ``()``.
+    A client owns the coordinates that it was assigned in the last round it took part in. Without
+    ``num_owners`` the last two fields are ``()``.
     """
 
     center: Params
@@ -57,7 +57,7 @@ def tamuna(
 
     In each round every coordinate is owned by q of the n clients, drawn as a permutation of the
     clients; :math:`m_i` is 1 where client i is an owner. From the model w clients take K steps
-    :math:`x_i \leftarrow x_i - \gamma (\nabla f_i(x_i) - h_i)`, and with everyone
+    :math:`x_i \leftarrow x_i - \gamma (\nabla f_i(x_i) - h_i)`, and with full participation
 
     .. math:: w^+ = \frac{\sum_i p_i m_i x_i}{\sum_i p_i m_i}, \qquad
               h_i \leftarrow h_i + \frac{\chi}{\gamma K} m_i (w^+ - x_i), \qquad
@@ -68,14 +68,15 @@ def tamuna(
     so they add nothing to uploads.
 
     A client updates :math:`h_i` when it takes part again, with the model of that round, its own
-    last :math:`x_i` and :math:`m_i`; those that are absent keep all three. The server's mean is
-    chosen so that the :math:`h_i` add up to zero then too. With S the cohort, and :math:`m_j` of
-    every client as it was last drawn,
+    last :math:`x_i` and :math:`m_i`; absent clients keep all three. The server's mean is chosen so
+    that the :math:`h_i` add up to zero then too. With S the cohort, and :math:`m_j` the last mask
+    that was drawn for client j,
 
     .. math:: w^+ = w + \frac{\sum_{i \in S} p_i m_i (x_i - w)}{\sum_j p_j m_j},
 
-    which is the mean above with everyone, and exact with any cohort and with lost uploads. The
-    paper sends :math:`w^+` to the cohort at once, and takes the mean over q owners in the cohort.
+    which is the mean above with full participation, and exact with any cohort and with lost
+    uploads. The paper sends :math:`w^+` to the cohort at once, and takes the mean over q owners in
+    the cohort.
 
     Args:
       loss: one loss per example.
@@ -127,7 +128,7 @@ def tamuna(
     def client_update(hparams, message, client, local, key):
         if not local.all_steps_equal:
             raise ValueError(
-                "clients take different numbers of steps, but tamuna needs the same of all; pass "
+                "clients take different numbers of steps, but tamuna needs equal numbers; pass "
                 "local_steps(K)."
             )
         num_steps = local.num_steps.astype(jnp.asarray(hparams.client_lr).dtype)
@@ -144,7 +145,7 @@ def tamuna(
         if owners is None:
             return ClientResult(TamunaClient(control, end, ()), TamunaUpload(moved, ()), {})
         owned = owned_by(message.seed, local.client, end)
-        # The server keeps a sum over clients of what each owns, so uploads are differences.
+        # The server keeps the sum of all clients' masks, so clients upload changes of their masks.
         upload = TamunaUpload(times(owned, moved), tree.sub(owned, client.owned))
         return ClientResult(TamunaClient(control, end, owned), upload, {})
 

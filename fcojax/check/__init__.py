@@ -1,9 +1,9 @@
-"""Laws that every algorithm obeys, checked on any: ``fcojax check my_module:my_algorithm``."""
+"""Laws that every algorithm obeys; ``fcojax check my_module:my_algorithm`` checks them."""
 
 from fcojax.check.compressors import compressor_laws
 from fcojax.check.facts import Facts, facts
 from fcojax.check.laws import LAWS
-from fcojax.check.limits import Limit, limit, limits
+from fcojax.check.limits import limit, limits
 from fcojax.check.pieces import piece_laws
 from fcojax.check.subject import Finding, Subject, subject_of
 
@@ -11,7 +11,6 @@ __all__ = [
     "LAWS",
     "Facts",
     "Finding",
-    "Limit",
     "Subject",
     "compressor_laws",
     "facts",

@@ -1,4 +1,4 @@
-"""Check the laws on an algorithm, and report its limit and its costs; or on a piece of one.
+"""Check the laws on an algorithm and report its limit and costs, or check the laws of a piece.
 
     fcojax check my_module:my_algorithm [--FIELD=NUMBER ...] [--rounds=6000] [--laws]
     fcojax check my_module:my_compressor [--size=64]
@@ -35,7 +35,7 @@ from fcojax.check.subject import (
 )
 from fcojax.uploads import Compressor
 
-_MOST = 2**31 - 1  # of what is counted in int32
+_MOST = 2**31 - 1  # numbers are counted in int32
 _MARKS = {True: "holds", False: "FAILS", None: "-"}
 
 

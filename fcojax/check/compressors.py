@@ -20,7 +20,7 @@ class Compression(NamedTuple):
     """A compressor and its results for a few vectors.
 
     Attributes:
-      compressor: the compressor.
+      compressor: the compressor that is checked.
       vectors: [vectors, size], of all kinds for which a bound may be wrong.
       decoded: [draws, vectors, size], with independent keys.
     """
@@ -44,7 +44,7 @@ def compressor_laws(compressor: Compressor, size: Count = 64) -> dict[str, Findi
     heavy-tailed, large, small and equal entries, and with a single one.
 
     Args:
-      compressor: the compressor.
+      compressor: such as ``uploads.top_k(0.1)``, or your own.
       size: the number of entries of the vectors.
 
     Example:
@@ -102,7 +102,7 @@ def _form(compressor: Compressor, size: int) -> Finding:
         zeros = jnp.zeros(size, dtype)
         encoded = compressor.encode(None, zeros, jax.random.key(0))
         if not all(hasattr(leaf, "dtype") for leaf in jax.tree.leaves(encoded)):
-            return Finding(False, "what is encoded has parts that are no arrays")
+            return Finding(False, "encode returns parts that are not arrays")
         found = _once(compressor, zeros, jax.random.key(0))
         if jnp.shape(found) != zeros.shape or jnp.result_type(found) != dtype:
             kind = f"{jnp.result_type(found)}{list(jnp.shape(found))}"

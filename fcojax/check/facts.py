@@ -21,7 +21,7 @@ class Facts(NamedTuple):
       up: numbers that the client sends.
       state: numbers that the client keeps between rounds.
       client_proxes: proxes, or mirror steps, of the client.
-      server_proxes: proxes, or mirror steps, of the server, reading the model included.
+      server_proxes: proxes, or mirror steps, of the server, including the one that reads the model.
       needs_everyone: whether every client has to take part in every round.
 
     Example:

@@ -29,12 +29,12 @@ from fcojax.check.subject import Finding, Subject
 from fcojax.extend import draw_cohort, take
 from fcojax.types import PyTree
 
-_POINT = (0.4, -0.2, 0.8, 0.4)  # of unit norm, for the sphere
+_POINT = (0.4, -0.2, 0.8, 0.4)  # it has norm 1, for the sphere
 _WORK, _CLIENT_LR = local_steps(2), 0.05
 # A rate close enough to zero also for a server that divides by the size of uploads plus 1e-8, as
 # Adam does; and the largest change of a model that counts as none, see ``difference``.
 _NEAR_ZERO, _UNCHANGED = 1e-12, 1e-3
-_SMALL = 1e-6  # by which duals divide a displacement, whose rounding error is 1e-16
+_SMALL = 1e-6  # duals divide displacements by it; their rounding error is 1e-16
 _ROUNDS, _EXACT = 6, 1e-9  # rounds that are recorded, and the relative error of an equality there
 # A codec that keeps each client's last upload as its residual, and changes no upload.
 _RECORDER = Codec(
@@ -266,9 +266,9 @@ def differences(subject: Subject) -> Finding:
     """Where nobody has a reason to move, uploads are zero, except for their ``Public`` parts.
 
     All clients are given one minimiser, at which the run starts, no penalty, and rates near zero.
-    Displacements, also those of a dual point, gradients, and changes of what clients keep are zero
-    there. A point is not, even if the server subtracts what it has sent: compression and clipping
-    would act on the point.
+    Displacements of primal and dual points, gradients, and changes of the clients' states are zero
+    there. A point is not zero, even if the server subtracts the point that it sent: compression and
+    clipping would act on the point.
     """
     plain, rates = subject.hparams(client_lr=_CLIENT_LR), subject.client_rates
     if not rates:
@@ -326,10 +326,11 @@ def kept(subject: Subject) -> Finding:
 def fraction(subject: Subject) -> Finding:
     """A sum over all clients on the server stays right if some of them are absent.
 
-    Such a sum is recognised in a run with everyone. A part of the upload is a combination of the
-    changes of what the client keeps, the same for all clients and rounds, and a part of the
-    server's state changes by a multiple of its mean. In a run with some of the clients it has to
-    change by the same multiple of the mean over **all** clients, where absent ones count as zero.
+    Such a sum is recognised in a run with full participation. A part of the upload is a combination
+    of changes of the client's state, the same for all clients and rounds, and a part of the
+    server's state changes by a multiple of the mean of that part. In a run with some of the clients
+    it has to change by the same multiple of the mean over **all** clients, where absent ones count
+    as zero.
     """
     if subject.build(None).needs_everyone:
         return Finding(None, "it needs every client in every round")
@@ -353,11 +354,11 @@ def _affects_server(subject: Subject) -> bool:
 
 
 def _stays_right(sent: np.ndarray, full: State, some: State) -> bool | None:
-    """Whether the server's sum of what was sent is right; ``None`` if there is no such sum.
+    """Whether the server's sum of the uploads is right; ``None`` if there is no such sum.
 
     Args:
-      sent: a part of the uploads with everyone, [rounds, clients, ...].
-      full: the states with everyone.
+      sent: a part of the uploads with full participation, [rounds, clients, ...].
+      full: the states with full participation.
       some: the states with some of the clients.
     """
     changes, changes_of_some = (_changes(run.clients, sent.shape[1:]) for run in (full, some))

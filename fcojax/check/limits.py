@@ -29,7 +29,6 @@ class Limit(NamedTuple):
       nonzeros: nonzero entries of the last model.
 
     Example:
-      >>> from fcojax.check import Limit
       >>> Limit(distance=0.02, halved=0.01, halfway=0.02, nonzeros=5).word  # as the rate
       'neighbourhood'
     """
@@ -70,6 +69,11 @@ def limit(
       cohort: which clients take part; everyone by default.
       num_rounds: an even number.
       seed: seed of the cohorts.
+
+    Returns:
+      A named tuple: ``distance`` to the minimiser, relative to its norm; ``halved``, the distance
+      with half the client rate and prox step; ``halfway``, the distance after half of the rounds;
+      ``nonzeros`` of the last model; and ``word``, which sums them up, such as ``"exact"``.
 
     Example:
       >>> import fcojax
@@ -112,7 +116,7 @@ def _stable_hparams(subject: Subject, task: Task):
 
 @validated
 def limits(subject: Subject, *, num_rounds: Count = 6000) -> dict[str, Finding]:
-    """Return findings about the limit with everyone, half of the clients, and 30 % lost uploads.
+    """Return findings on the limit with all clients, with half of them, and with 30 % lost uploads.
 
     Args:
       subject: the algorithm, as ``subject_of`` makes it.

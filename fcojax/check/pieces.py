@@ -105,7 +105,7 @@ def _gap(found: PyTree, expected: PyTree) -> float:
 
 
 def _narrow(function: Callable, *points: PyTree) -> float:
-    """Return how far a compiled function of float32 is from float32, beyond its rounding."""
+    """Return by how much a compiled function's float32 results are wrong, beyond rounding."""
     found = jax.jit(function)(*jax.tree.map(jnp.float32, points))
     if any(leaf.dtype != jnp.float32 for leaf in jax.tree.leaves(found)):
         return np.inf
@@ -116,7 +116,7 @@ def _narrow(function: Callable, *points: PyTree) -> float:
 
 
 def _prox(given: _Piece) -> float:
-    """Prox(v) has the least step * psi(x) + |x - v|^2 / 2."""
+    """No point has a smaller step * psi(x) + |x - v|^2 / 2 than prox(v)."""
     psi, points = given.piece, given.points
     worst = -np.inf
     for step, scale in _NUMBERS:
@@ -124,7 +124,7 @@ def _prox(given: _Piece) -> float:
         def objective(x, v, step=step, scale=scale):
             return step * psi.value(x, scale) + 0.5 * tree.norm(tree.sub(x, v)) ** 2
 
-        inside = [psi.prox(x, step, scale) for x in points]  # of a set, if psi is an indicator
+        inside = [psi.prox(x, step, scale) for x in points]  # in the set of an indicator
         for v, best in zip(points, inside, strict=True):
             others = [*points, *inside, tree.zeros_like(v)]
             others += [tree.add_scaled(best, 1e-2, tree.sub(x, best)) for x in [*inside, v]]
@@ -197,7 +197,7 @@ def _inverse(given: _Piece) -> float:
 
 
 def _mirror_step(given: _Piece) -> float:
-    """to_primal(z) has the least h(x) + step * psi(x) - <z, x>."""
+    """No point has a smaller h(x) + step * psi(x) - <z, x> than to_primal(z)."""
     mirror, worst = given.piece, -np.inf
     for step, scale in _NUMBERS:
         inside = [mirror.to_primal(z, step, scale) for z in given.points]
@@ -272,7 +272,7 @@ def _inverses(given: _Piece) -> float | None:
 
 
 def _cohort(given: _Piece) -> float:
-    """Members are distinct clients, as many places as size says, also when it is compiled."""
+    """Members are distinct clients, and there are size(M) places, compiled or not."""
     sampler, key, size = given.piece, jax.random.key(0), given.piece.size(_CLIENTS)
     sizes, draw = jnp.arange(1, _CLIENTS + 1), jax.jit(sampler.draw, static_argnums=2)
     for index in range(20):
@@ -291,7 +291,7 @@ def _cohort(given: _Piece) -> float:
 
 
 def _mean_size(given: _Piece) -> float:
-    """mean_size is how many take part on average, by which sums with noise are divided."""
+    """mean_size is the mean number of participants, by which noisy sums are divided."""
     sampler, sizes = given.piece, jnp.arange(1, _CLIENTS + 1)
 
     def present(index):
@@ -318,7 +318,7 @@ def _encoded(codec: Codec, payload: list, residual: PyTree) -> tuple[Any, Any]:
 
 
 def _form(given: _Piece) -> float:
-    """What is decoded has the form of the upload, and residuals keep theirs, compiled or not."""
+    """Decoded uploads and residuals keep their form, compiled or not."""
     codec = given.piece
     for dtype in (jnp.float32, jnp.float64):
         payload = [leaf.astype(dtype) for leaf in jax.tree.leaves(given.points[0])]

@@ -51,7 +51,7 @@ def regression_clients(
     Args:
       rng: the random generator.
       sizes: the numbers of clients, examples of each, and features.
-      spectrum: the least and the largest variance along a principal axis.
+      spectrum: the smallest and the largest variance along a principal axis.
       num_true: nonzero entries of the true weights.
       spread: standard deviation of the deviations.
       own_axes: whether each client has its own principal axes.

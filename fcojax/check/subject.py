@@ -115,7 +115,7 @@ def subject_of(
     Args:
       factory: the function that builds the algorithm from a loss, decorated with ``takes``.
       geometry: its argument after the loss; by default an l1 norm, the Euclidean mirror of one, or
-        the sphere, as the factory takes.
+        the sphere, depending on what the factory takes.
       numbers: hyperparameters by name; the others have their defaults.
 
     Example:

@@ -36,7 +36,7 @@ def libsvm(
       sparse: whether ``x`` is ``SparseRows``; a dense array of more than 2 GiB is refused.
       num_features: number of columns of ``x``; pass it for a test file, whose last features may not
         occur.
-      classes: labels of the file in the order of the classes 0, 1, ...; by default those that
+      classes: labels of the file in the order of the classes 0, 1, ...; by default the labels that
         occur, sorted, so that -1 and +1 become 0 and 1.
       regression: whether targets are kept as numbers, not converted to classes.
 
@@ -71,7 +71,7 @@ def libsvm(
         if row.size < y.size:
             first = int(np.setdiff1d(np.arange(y.size), row)[0])
             raise ValueError(
-                f"label {y[first]:g} in row {first} of {found} is none of the classes "
+                f"label {y[first]:g} in row {first} of {found} is not among the classes "
                 f"{known.tolist()}; pass all labels that occur."
             )
         examples["y"] = label[np.argsort(row)].astype(np.int32)

@@ -28,12 +28,12 @@ _BROKEN = (
     struct.error,
     zipfile.BadZipFile,
     zlib.error,
-    SyntaxError,  # and TokenError: numpy reads the header of an array as Python
+    SyntaxError,  # numpy reads the header of an array as Python
     tokenize.TokenError,
-    NotImplementedError,  # by zipfile, for an encrypted file
+    NotImplementedError,  # zipfile raises it for an encrypted file
     MemoryError,
 )
-_MOST_LETTERS = 160  # of another library's message, which may quote the whole file
+_MOST_LETTERS = 160  # a library's message may quote the whole file
 
 
 class Foreign(ValueError):

@@ -25,14 +25,14 @@ def split_decoded(upload: PyTree) -> tuple[PyTree, list, Callable[[list, list], 
 def decoded_upload(
     codec: Codec, encoded: PyTree, payload: list, public: list, join: Callable
 ) -> PyTree:
-    """Return an upload as the server decodes it, as one ``Change`` if the codec sends changes.
+    """Return the upload that the server decodes, wrapped in ``Change`` if the codec sends changes.
 
     Args:
-      codec: the codec.
+      codec: the plan's codec.
       encoded: the result of ``encode``.
       payload: the payload before it was encoded, or its shapes.
       public: the public parts.
-      join: from ``split``.
+      join: the function that ``split`` returned.
     """
     decoded = codec.decode(encoded)
     changes = isinstance(decoded, Change)
@@ -65,9 +65,9 @@ class Tally(NamedTuple):
     """Sums over the clients of a round so far.
 
     Attributes:
-      collected: terms as the aggregator collects them, and the sums of public parts and of metrics,
-        each times its client's weight.
-      weight: the weights of counted clients.
+      collected: the terms that the aggregator has collected, and the weighted sums of public parts
+        and of metrics.
+      weight: total weight of the counted clients.
       participants: number of clients that worked.
       dropped: participants whose results are not finite.
       lost: participants whose finite upload did not arrive.
@@ -86,7 +86,7 @@ def empty_tally(aggregator: Aggregator, shapes: Contribution, num_places: int, d
     """Return the tally before the first client.
 
     Args:
-      aggregator: the aggregator.
+      aggregator: the plan's aggregator.
       shapes: shapes of one client's contribution.
       num_places: places in a cohort.
       dtype: dtype of the weights.
@@ -112,7 +112,7 @@ def add_clients(
     """Return the tally with one more chunk, and which clients of the chunk are counted.
 
     Args:
-      aggregator: the aggregator.
+      aggregator: the plan's aggregator.
       tally: the tally so far.
       clients: the contributions of several clients.
       finite: whether each result is finite.
@@ -196,7 +196,7 @@ def finish_round(
     """Return the result of a round from the sums over its clients.
 
     Args:
-      aggregator: the aggregator.
+      aggregator: the plan's aggregator.
       hparams: the hyperparameters.
       tally: the sums.
       totals: the total weights of the round.
@@ -218,7 +218,7 @@ def finish_round(
         largest=totals.largest,
     )
     found = aggregator.finish(hparams, terms, weights, memory, key)
-    # Shapes alone: the dtypes of metrics, and whether clients can be left out.
+    # Only shapes: the dtypes of metrics, and whether clients can be left out.
     one = jax.eval_shape(functools.partial(contribution_of, aggregator, hparams, memory), shapes)
     payload = payload.value if isinstance(payload, Change) else payload
     # Uploads in bfloat16 are summed and averaged in float32, also by aggregators, and cast back for
@@ -263,8 +263,8 @@ def aggregate(
     Args:
       aggregator: the plan's aggregator.
       hparams: the hyperparameters of the round.
-      results: with a leading axis of clients; uploads as the codec decoded them. States are not
-        read.
+      results: the clients' results, with a leading axis of clients and decoded uploads. States are
+        not read.
       weights: p_m of each client, 0 if it is absent.
       totals: total weights of the round.
       memory: the aggregator's memory.
@@ -304,8 +304,8 @@ def require_same_form(function: str, before: PyTree, after: PyTree, noun: str = 
     )
     if jax.tree.flatten(expected) != jax.tree.flatten(found):
         raise ValueError(
-            f"{function} returned a {noun} of another form, {shown(found)}, than it was given, "
-            f"{shown(expected)}; return one of the same structure, shapes and dtypes."
+            f"{function} was given a {noun} of form {shown(expected)} and returned one of form "
+            f"{shown(found)}; return the same structure, shapes and dtypes."
         )
 
 

@@ -47,7 +47,7 @@ class RoundWeights(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A correction of the server's estimate of the upload, as some codecs send it.
+    """A correction to the server's estimate of an upload, which some codecs send instead of it.
 
     An aggregator without ``takes_changes`` is refused for such a codec: it would use the mean of
     corrections as the mean of uploads.
@@ -60,7 +60,7 @@ class Term(NamedTuple):
     """One client's contribution to a round.
 
     Attributes:
-      value: what the collector gathers.
+      value: the arrays that the collector gathers.
       keep: 0 leaves the client out of the round: it keeps its state, and is counted in
         ``history["left_out"]``; ``None`` for aggregators that use all.
       metrics: scalars for the history, averaged like the clients' metrics.
@@ -80,7 +80,7 @@ class Aggregate(NamedTuple):
       fraction: the counted clients' share of the population's weight, for ``server_update``;
         ``None`` if the mean is an estimate over all clients, present or not. Algorithms whose
         server step depends on ``fraction`` are then refused.
-      memory: for the next round; stored even if the server's step is refused.
+      memory: the memory for the next round; it is stored even if the server's step is refused.
       step: whether the server updates its state.
     """
 
@@ -117,7 +117,7 @@ class Allowance(NamedTuple):
 class Collector(NamedTuple):
     """How the terms of a round are accumulated, chunk by chunk; results of devices are summed.
 
-    A rule that needs the whole cohort then runs in chunks and on devices as a sum does.
+    So a rule that needs the whole cohort can also run in chunks and on several devices.
 
     Attributes:
       start: ``(shapes, num_places) -> collected``: the initial value, given the shapes of one
@@ -192,9 +192,10 @@ def bytes_of_all(hparams: Any, encoded: PyTree) -> int:
 
 
 class Codec(NamedTuple):
-    """How a client encodes its upload, and how many bytes it sends; numbers are in ``hparams``.
+    """How a client encodes its upload, and how many bytes it sends.
 
-    A payload is the list of the arrays of an upload that are not ``Public``.
+    A payload is the list of the arrays of an upload that are not ``Public``. Numbers such as a step
+    size are fields of ``hparams``.
 
     Attributes:
       init: ``(payload) -> residual``: the initial residual of one client, given a payload of zeros.
@@ -202,8 +203,8 @@ class Codec(NamedTuple):
       encode: ``(hparams, payload, residual, client_key, round_key) -> (encoded, residual)`` for one
         client; all clients and the server share ``round_key``, for draws such as a coin.
       decode: ``(encoded) -> payload``, or a ``Change`` of one.
-      num_bytes: ``(hparams, encoded) -> bytes``, by default of all arrays; those that the server
-        can compute, such as draws from a key, need no bytes. It may depend on shapes, ``hparams``
+      num_bytes: ``(hparams, encoded) -> bytes``; by default it counts all arrays. Leave out arrays
+        that the server can compute, such as draws from a key. It may depend on shapes, ``hparams``
         and draws from the round's key, not on the payload.
       feeds_back: whether a residual is added to later uploads. Algorithms whose uploads change
         their meaning between rounds are then refused.
@@ -259,7 +260,7 @@ def mean_of(total: PyTree, weights: RoundWeights) -> PyTree:
 
 
 class Aggregator(NamedTuple):
-    """How the server combines the uploads of a round; numbers are passed as ``hparams``.
+    """How the server combines the uploads of a round; its numbers are fields of ``hparams``.
 
     Attributes:
       init: ``(payload) -> memory``: the initial memory, given a decoded payload of zeros.

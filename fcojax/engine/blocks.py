@@ -1,8 +1,8 @@
 """A sweep block by block: placed on the devices once, then run from evaluation to evaluation.
 
-For callers that write results and save states while a sweep runs, and resume it. They see results
-between two blocks only: the next block is dispatched before the numbers of the last one are read,
-so the device does not wait for the disk.
+This is for callers that write results and save states while a sweep runs, or resume a sweep. They
+see results only between two blocks: the next block is dispatched before the numbers of the last one
+are read, so the device does not wait for the disk.
 """
 
 import functools
@@ -42,7 +42,7 @@ class Placed(NamedTuple):
     """A sweep placed on the available devices, with every size chosen.
 
     Attributes:
-      algorithm: the algorithm.
+      algorithm: the algorithm of all runs.
       grid: its hyperparameters on the host, with a leading axis of points.
       init: ``(key) -> params``, the start point.
       train: the clients before they were spread over devices.
@@ -50,8 +50,8 @@ class Placed(NamedTuple):
       keys: one key for each seed, the last one repeated where devices share the seeds.
       num_seeds: number of seeds without repeats.
       plan: how rounds are run.
-      observe: what is evaluated after each block.
-      context: what ``observe`` needs.
+      observe: the function that is evaluated after each block.
+      context: the arrays that ``observe`` needs.
       longest: the rounds of the longest block. One program runs blocks of any length up to it.
       size: points whose states fit into memory together, the most that ``sweep_blocks`` takes.
       group: points that one call of the program runs. A block is one call for each group.
@@ -84,7 +84,7 @@ class Block(NamedTuple):
     Attributes:
       rounds: rounds since the start of the run.
       points: the points that took part, as indices of the grid.
-      history: what was evaluated at its end, with axes [points, seeds], on the host.
+      history: the measures at its end, with axes [points, seeds], on the host.
       state: the state of these points and all seeds, if it was requested. The next block overwrites
         it.
     """
@@ -110,7 +110,7 @@ def place(
     """Place a sweep on the devices, and choose how much of it runs side by side.
 
     Args:
-      algorithm: the algorithm.
+      algorithm: the algorithm of all runs.
       grid: its hyperparameters, with a leading axis of points.
       init: ``(key) -> params``, the start point.
       data: the clients, on one device or on disk.
@@ -186,12 +186,13 @@ def sweep_blocks(
     Args:
       placed: the sweep.
       points: the points to run, as indices of the grid.
-      ends: the rounds at which blocks end, from the start of the run to where these points stop.
-      state: the state to continue from, as a block returned it, on the host.
+      ends: the rounds at which blocks end, counted from the start of the run, up to the last round
+        of these points.
+      state: the state to continue from, taken from a ``Block``, on the host.
       stored: the points that ``state`` holds, which include ``points``.
       is_over: ``(point, rounds)``, whether a point had diverged by this round. Once half of the
-        points have, they are left out. Called for the block before the last one, whose results the
-        caller has, so that a resumed run leaves out the same points.
+        points have, they are left out. It is asked about the block before the last one, whose
+        results the caller has read, so that a resumed run leaves out the same points.
       wants_state: called after a block is dispatched and the previous one is yielded; if true, the
         block is yielded with its state before another is dispatched.
 
@@ -246,9 +247,9 @@ def _read(pending: tuple, state: State | None = None) -> Block:
 
 
 def _groups(placed: Placed, points: np.ndarray) -> list[np.ndarray]:
-    """Return the points of each call, equally many, as the last call repeats its last point."""
+    """Split the points into one group per call; the last group is filled up with its last point."""
     size, shards = halved(placed.group, points.size), placed.data.num_sweep_shards
-    if placed.group >= shards:  # with fewer points than devices these share the seeds
+    if placed.group >= shards:  # with fewer points than devices, devices share the seeds
         size += -size % shards
     parts = [points[first : first + size] for first in range(0, points.size, size)]
     return [padded(part, size) for part in parts]
@@ -305,7 +306,7 @@ def _advance(placed: Placed, grid: PyTree, state: State, num_rounds: int) -> tup
 
 
 def _program(placed: Placed) -> Program:
-    """Return what is compiled, once for blocks of any length."""
+    """Return the program, which is compiled once for blocks of any length."""
     return Program(placed.algorithm, placed.plan, placed.observe, 1, placed.longest)
 
 
@@ -322,7 +323,7 @@ def _collected(placed: Placed, points: np.ndarray, states: Sequence[State]) -> S
         clients, residuals = jax.tree.map(
             lambda leaf: leaf[:, :, : placed.data.num_clients], (state.clients, state.residuals)
         )
-        if placed.stream is not None:  # which overwrites these arrays on the host
+        if placed.stream is not None:  # the stream overwrites these arrays
             clients, residuals = jax.tree.map(np.array, (clients, residuals))
         return _with_seeds(placed, state._replace(clients=clients, residuals=residuals), False)
 
@@ -392,7 +393,7 @@ def _trace(placed: Placed) -> jax.stages.Traced:
 
 
 def _with_sizes(placed: Placed, plan: Plan, num_rounds: int) -> Placed:
-    """Choose how many points and clients run side by side, unless the plan says so."""
+    """Choose how many points and clients run side by side, unless the plan sets these numbers."""
     algorithm, grid, data = placed.algorithm, placed.grid, placed.data
     params, points = _params(placed.init), num_points(placed.grid)
     size, num_seeds = runs_at_once(algorithm, grid, params, data, plan, placed.num_seeds)

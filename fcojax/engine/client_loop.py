@@ -38,10 +38,10 @@ from fcojax.xla.slicing import small_slice
 
 
 class RoundContext(NamedTuple):
-    """What is constant while the clients of one round work.
+    """The values that are constant while the clients of one round work.
 
     Attributes:
-      algorithm: the algorithm.
+      algorithm: the algorithm of the run.
       plan: how rounds are run, with every size chosen.
       hparams: the hyperparameters of this round.
       data: the clients of this device.
@@ -149,7 +149,7 @@ def run_clients(
     """Run the clients in these slots.
 
     Args:
-      context: what is constant in this round.
+      context: the constants of this round.
       one_client: computes one client, from ``client_function``.
       shapes: shapes of one client's result.
       slots: the members; their weights are shares that add up to at most one, so that no sum of
@@ -310,10 +310,10 @@ def local_handle(
 def through_codec(
     codec: Codec, hparams: PyTree, upload: PyTree, residual: PyTree, key: Key, round_key: Key
 ) -> tuple[PyTree, PyTree]:
-    """Return an upload as the server decodes it, and the client's new residual.
+    """Return the upload that the server decodes, and the client's new residual.
 
     Args:
-      codec: the codec.
+      codec: the plan's codec.
       hparams: the hyperparameters of the round.
       upload: the client's upload.
       residual: the client's residual.

@@ -65,7 +65,7 @@ def take_leaves(leaves: PyTree, points: np.ndarray) -> PyTree:
 
 def put_leaves(leaves: PyTree, some: PyTree, points: np.ndarray) -> PyTree:
     """Return arrays with axes [points, ...] with some points replaced."""
-    # Padded points name the last one several times; its copies hold equal values.
+    # Padding repeats the last point; all of its copies have equal values.
     return jax.tree.map(lambda leaf, part: leaf.at[points].set(part), leaves, some)
 
 

@@ -47,7 +47,7 @@ def find_first_nonfinite(
     """Return the first non-finite upload, client state or server step; ``None`` if there is none.
 
     Args:
-      algorithm: the algorithm.
+      algorithm: the algorithm of the run.
       hparams: its hyperparameters.
       state: the state of one run, not of a sweep.
       data: the clients, on one device.

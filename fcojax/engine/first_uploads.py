@@ -27,7 +27,7 @@ class FirstUploads(NamedTuple):
 def one_update(
     algorithm: Algorithm, plan: Plan, hparams: PyTree, server: PyTree, client: PyTree, data: Any
 ) -> ClientResult:
-    """Return the result of the first client's work in the first round, for its shapes."""
+    """Return the result of the first client in the first round; callers use only its shapes."""
     return _update_of(algorithm, plan, hparams, server, client, data, jnp.zeros((), jnp.int32))
 
 
@@ -45,7 +45,7 @@ def first_uploads(
     """Return initial values; raise ``ValueError`` if algorithm, codec and aggregator do not fit.
 
     Args:
-      algorithm: the algorithm.
+      algorithm: the algorithm of the run.
       plan: how rounds are run.
       hparams: the hyperparameters of the first round.
       states: the first states of the server and of a client.
@@ -114,7 +114,7 @@ def require_fitting(
     ``fraction``, as a sum of uploads does.
 
     Args:
-      algorithm: the algorithm.
+      algorithm: its ``codecs``, ``needs_everyone`` and ``server_update`` are checked.
       plan: how rounds are run.
       hparams: its hyperparameters.
       server: the server's state, or its shapes.
@@ -125,7 +125,7 @@ def require_fitting(
     codec = plan.codec
     if codec is not None and codec.feeds_back and algorithm.codecs != "any":
         raise ValueError(
-            "the codec adds what it left out to later uploads, which have another meaning in this "
+            "the codec adds its error to later uploads, which have another meaning in this "
             "algorithm; pass a codec without feedback, such as uploads.compressed(...)."
         )
     if one.keep is not None and algorithm.needs_everyone:
@@ -140,8 +140,8 @@ def require_fitting(
     if found.fraction is None and reads_fraction(algorithm, hparams, server, result.upload):
         raise ValueError(
             "the algorithm's server step depends on fraction, but the aggregator returns an "
-            "estimate of the mean over all clients; pass one that returns the mean of what was "
-            "sent, as with the codec uploads.ef14(...)."
+            "estimate of the mean over all clients; pass one that returns the mean of this "
+            "round's uploads, as with the codec uploads.ef14(...)."
         )
 
 
@@ -149,7 +149,7 @@ def reads_fraction(algorithm: Algorithm, hparams: PyTree, server: PyTree, upload
     """Return whether the server's step depends on ``fraction``.
 
     Args:
-      algorithm: the algorithm.
+      algorithm: its ``server_update`` is traced.
       hparams: its hyperparameters.
       server: the server's state, or its shapes.
       upload: a mean upload, or its shapes.
@@ -190,13 +190,13 @@ def _require_equal_public_parts(algorithm, plan, hparams, states, data) -> None:
         result = _update_of(algorithm, plan, hparams, server, client, data, index)
         return split(result.upload)[1]
 
-    # Everything that can differ between two clients, the index included: a plan may give each
+    # Everything that can differ between two clients, including the index: a plan may give each
     # client its own number of steps.
     seen = client, data, jnp.zeros((), jnp.int32)
     if any(depend_on_first(public, seen, hparams, server)):
         raise ValueError(
             "the aggregator adds noise, but Public parts of this algorithm's upload depend on the "
-            "client or its data and pass without it; pass equal work to all clients, as "
+            "client or its data and get no noise; pass equal work to all clients, as "
             "local_steps(10) does, or an algorithm without such parts."
         )
 

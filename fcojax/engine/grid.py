@@ -34,7 +34,7 @@ def product(hparams_type: type, **values: Sequence[float]) -> PyTree:
 
 
 def zipped(hparams_type: type, **values: Sequence[float]) -> PyTree:
-    """Return the grid of the first values of all fields, the second values of all fields, ....
+    """Return the grid whose point i has the i-th value of every field.
 
     Args:
       hparams_type: a type of hyperparameters.
@@ -64,7 +64,7 @@ def zipped(hparams_type: type, **values: Sequence[float]) -> PyTree:
 
 @validated
 def log_spaced(low: Positive, high: Positive, num: Count) -> list[float]:
-    """Return values from ``low`` to ``high``, both included, with equal ratios between them.
+    """Return values from ``low`` to ``high``, including both, with equal ratios between them.
 
     Args:
       low: the first value.
@@ -130,7 +130,7 @@ def _ends(name: str, given: Any) -> list:
 
 
 def _as_number(value: Any) -> float:
-    """Return the value as a Python float, or NaN if it is no single number."""
+    """Return the value as a Python float, or NaN if it is not a single number."""
     try:
         alone = np.ndim(value) == 0 and not isinstance(value, str | bytes)
         return float(value) if alone else float("nan")

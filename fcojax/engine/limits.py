@@ -46,14 +46,14 @@ def within(limit: Allowance | None, num_rounds: int, warns: bool = True) -> int:
     Args:
       limit: the result of ``limit_of``.
       num_rounds: the requested number of rounds.
-      warns: whether to warn if they are fewer.
+      warns: whether to warn if fewer rounds are allowed.
     """
     if limit is None or limit.rounds >= num_rounds:
         return num_rounds
     if not limit.rounds:
         raise ValueError(f"no round is allowed, as {limit.detail}; add noise, or allow more.")
     if warns:
-        # Points at the line that calls `run` or `sweep`, above their check of arguments.
+        # The warning points at the line that calls `run` or `sweep`.
         warnings.warn(Status.SPENT.sentence(limit.rounds, limit.detail), stacklevel=4)
     return limit.rounds
 

@@ -26,8 +26,8 @@ def guarded(
       function: any function; it must not close over anything that is being differentiated.
       checked: selects the part of the result that has to be finite.
 
-    Where that is not finite, all derivatives of the result are zero, in forward and in reverse
-    mode.
+    If the checked part is not finite, all derivatives of the result are zero, in forward and in
+    reverse mode.
 
     Example:
       >>> half = guarded(lambda x: jnp.sqrt(x), lambda root: root)
@@ -78,7 +78,7 @@ def guarded(
 
 
 def _where_real(condition: Array, tangents: PyTree) -> PyTree:
-    """Return the tangents where the condition holds, else zero; those of integers are unchanged."""
+    """Return the tangents where the condition holds, else zero; float0 tangents are unchanged."""
 
     def gate(tangent):
         if tangent.dtype == jax.dtypes.float0:

@@ -32,9 +32,9 @@ def kkt_violation(
     .. math:: \mathrm{dist}\big(-\nabla F(w),\, \partial \psi(w; \lambda)\big)
 
     in the Euclidean norm of all parameters. It is zero exactly at a minimiser. If F is strongly
-    convex with constant mu, the distance to the minimiser is at most this over mu. For a penalty
-    without ``subdiff_distance`` it is the length of a proximal gradient step of size 1,
-    :math:`|w - \mathrm{prox}_\psi(w - \nabla F(w))|`, which is zero at the same points.
+    convex with constant mu, the distance to the minimiser is at most the violation divided by mu.
+    For a penalty without ``subdiff_distance`` it is the length of a proximal gradient step of size
+    1, :math:`|w - \mathrm{prox}_\psi(w - \nabla F(w))|`, which is zero at the same points.
 
     Args:
       loss: one loss per example.

@@ -1,8 +1,9 @@
 """Padding of clients of different sizes.
 
-Shapes are static, so where a step takes all rows of a client they are padded. A population has a
-few row counts to pad to; a chunk of clients runs the branch of the smallest that holds its largest
-client. Chunks hold clients of similar size, which saves rows here and steps with minibatches.
+Shapes are static, so clients are padded if a step takes all of their rows. A population has a few
+row counts to pad to; a chunk of clients runs the branch of the smallest count that holds its
+largest client. Chunks hold clients of similar size, which saves rows in full-batch steps, and steps
+with minibatches.
 """
 
 import jax.numpy as jnp
@@ -53,7 +54,7 @@ def padded_share(data: ClientData, work: Work, client_chunk_size: Count = 1) -> 
 
     Args:
       data: the clients.
-      work: how much each of them does.
+      work: the work of each client.
       client_chunk_size: clients that run together, as in ``Plan``; each of them takes as many
         steps, and as many rows, as the largest.
 

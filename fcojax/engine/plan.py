@@ -1,4 +1,4 @@
-"""Plans, how rounds are run; and programs, the static part of what is compiled for them."""
+"""Plans, which describe how rounds run, and programs, the static part of a compiled computation."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,13 +15,14 @@ from fcojax.types import Count
 class Plan(NamedTuple):
     """How rounds are run; static, hashable, and equal when its parts are.
 
-    Every function that takes a plan also takes a ``Work``, for a plan with everyone.
+    Every function that takes a plan also takes a ``Work``, which stands for a plan in which every
+    client takes part.
 
     Attributes:
       work: how much each client does: ``local_steps(...)`` or ``local_epochs(...)``.
       cohort: which clients take part; everyone by default.
       codec: how uploads are encoded; ``None`` to send them unchanged.
-      aggregator: what the server makes of the uploads; their weighted mean by default.
+      aggregator: how the server combines the uploads; by their weighted mean by default.
       client_chunk_size: number of clients that are vmapped together; ``None`` chooses it by the
         rules for the backend.
       point_chunk_size: number of points of a sweep that run together; ``None`` for as many as
@@ -58,12 +59,12 @@ def as_plan(plan: Plan | Work) -> Plan:
 
 
 class Program(NamedTuple):
-    """What is compiled: everything that is fixed before tracing.
+    """The static part of a compiled computation: everything that is fixed before tracing.
 
     Attributes:
-      algorithm: the algorithm.
+      algorithm: the algorithm of the run.
       plan: how rounds are run, with every size chosen.
-      observe: what is evaluated, or ``None``.
+      observe: the function that is evaluated, or ``None``.
       num_evaluations: how often it is evaluated.
       rounds_per_evaluation: rounds before each evaluation.
       num_last_rounds: rounds of a last, shorter block, followed by one more evaluation; 0 for none.

@@ -40,12 +40,12 @@ def one_round(
 ) -> tuple[PyTree, Rows, PyTree, dict[str, Array]]:
     """Compute one round.
 
-    Runs on one device, or inside ``shard_map`` on each device of the ``clients`` axis with that
-    device's part of the data and of the rows. A client whose upload or new state is not finite is
-    dropped. A server step is skipped if its result is not finite or no client counts.
+    This runs on one device, or inside ``shard_map`` on each device of the ``clients`` axis, with
+    that device's part of the data and of the rows. A client whose upload or new state is not finite
+    is dropped. A server step is skipped if its result is not finite or no client counts.
 
     Args:
-      context: what is constant in this round.
+      context: the constants of this round.
       server: the server's state.
       rows: the clients' states.
 
@@ -66,7 +66,7 @@ def one_round(
 
     one_client = client_function(context, message, slots.first_client)
     first = slots.row_indices[0], jax.tree.map(lambda leaf: leaf[0], rows)
-    # Shapes alone; nothing of this client is computed for them.
+    # Only shapes are read, so this client is not computed.
     shapes, _ = jax.eval_shape(one_client, *first)
     tally, rows = run_clients(context, one_client, shapes, slots, rows)
     # Only this and the weights in `_total_weights` cross devices. With a sum it is one mean upload:
@@ -99,7 +99,7 @@ def server_step(
     """Return the server's new state, and 1 if its step is refused because it is not finite.
 
     Args:
-      algorithm: the algorithm.
+      algorithm: its ``server_update`` computes the step.
       hparams: the hyperparameters of the round.
       server: the server's state.
       found: the result of the round.

@@ -58,8 +58,9 @@ def run(
     """Run an algorithm; a pure function, so it can be vmapped, jitted and differentiated.
 
     Args:
-      algorithm: the algorithm.
-      hparams: its hyperparameters: a named tuple of numbers, or of ``fcojax.schedule`` of them.
+      algorithm: an ``Algorithm``, which a factory such as ``fed_avg(loss)`` returns.
+      hparams: its hyperparameters: a named tuple of numbers, or of schedules made by
+        ``fcojax.schedule``.
       params: the start point.
       data: the clients.
       key: PRNG key, the only source of randomness. Two runs with the same key use the same cohorts
@@ -73,8 +74,9 @@ def run(
         ``eval_every`` rounds.
       context: arrays that ``observe`` needs, such as a validation set.
       progress: ``(rounds, history)``, called on the host after every ``eval_every`` rounds with the
-        number of rounds so far and their entry of the history; a program of these rounds then
-        replaces the program of the whole run, with the same result. Not inside ``jit`` or ``vmap``.
+        number of rounds so far and the new entry of the history. The run then calls one program per
+        evaluation instead of one program for all rounds, with the same result. It cannot be used
+        inside ``jit`` or ``vmap``.
 
     Returns:
       The model after the last round, and the history as ``fcojax.advance`` returns it.
@@ -179,8 +181,8 @@ def join_histories(histories: list[PyTree], axis: int) -> PyTree:
 def warn_if_nonfinite(history: dict[str, Array], grid: PyTree = None) -> None:
     """Warn once if between two evaluations no upload, or no server step, was finite.
 
-    Does nothing while tracing, or where a part of the history is in other processes. Waits for the
-    run.
+    It waits for the run. It does nothing while tracing, or if a part of the history is in other
+    processes.
 
     Args:
       history: history of a run or a sweep.
@@ -190,7 +192,7 @@ def warn_if_nonfinite(history: dict[str, Array], grid: PyTree = None) -> None:
     if any(isinstance(count, Tracer) or not count.is_fully_addressable for count in counts):
         return
     participants, dropped, refused = map(np.asarray, counts)
-    # An empty cohort is no failure: coin flips may leave everybody out.
+    # An empty cohort is not a failure: coin flips may leave everybody out.
     failed = ((participants > 0) & (dropped >= participants)) | (refused > 0)
     if failed.any():
         first = int(np.asarray(history["round"])[failed].min())

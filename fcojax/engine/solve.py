@@ -43,7 +43,7 @@ class Outcome(NamedTuple):
         model and sends a gradient.
       solved: whether the violation reached the tolerance.
       diverged: whether it became non-finite or grew without bound, or a whole round was non-finite.
-      bytes_down: bytes sent to each client, the certificate included.
+      bytes_down: bytes sent to each client, including the certificate.
       bytes_up: bytes sent by each client.
       spent: whether a budget allowed no further round.
     """
@@ -102,7 +102,7 @@ def solve(
     sweep that are solved are frozen; once half of the points are, only the others continue.
 
     Args:
-      algorithm: the algorithm.
+      algorithm: an ``Algorithm``, which a factory such as ``fed_avg(loss)`` returns.
       hparams: its hyperparameters; for a sweep a grid of them, with a leading axis of points.
       params: the start point.
       data: the clients.
@@ -116,7 +116,7 @@ def solve(
         privacy budget may allow fewer, after which the certificate is evaluated once more.
 
     Returns:
-      The model, and the outcome; in a sweep with leading axes [points, seeds].
+      The model, and the outcome, with leading axes [points, seeds] in a sweep.
 
     Example:
       >>> import jax, jax.numpy as jnp, numpy as np, fcojax
@@ -138,7 +138,7 @@ def solve(
     require_schedules(hparams, max_rounds, sweeping=sweeping)
     hparams, params = as_arrays(hparams), as_params(params)
     limit, requested = limit_of(plan, hparams, data, key), max_rounds
-    # No warning here: the outcome says `spent`.
+    # No warning is needed: the outcome has the status `spent`.
     max_rounds = within(limit, requested, warns=False)
     program = Program(algorithm, plan, certificate, 1, eval_every)
     if sweeping:
@@ -279,7 +279,7 @@ def has_failed(counts: dict, violation: Scalar, first_violation: Scalar) -> Arra
       first_violation: the violation at the start.
     """
     taking_part, dropped = jnp.asarray(counts["participants"]), jnp.asarray(counts["dropped"])
-    # Cohorts of coin flips may all be empty between two evaluations, which is no failure.
+    # Cohorts of coin flips may all be empty between two evaluations, which is not a failure.
     none_finite = (taking_part > 0) & (dropped >= taking_part)
     blown_up = jnp.asarray(violation) > _BLOW_UP * first_violation
     return none_finite | (jnp.asarray(counts["refused"]) > 0) | blown_up
@@ -323,7 +323,7 @@ def _violation(measures: dict[str, Array], ndim: int) -> Array:
             f'the certificate returned {shown(violation)} at "{VIOLATION}"; return one number '
             "there, as fcojax.kkt does."
         )
-    # A certificate may return an integer; cast to its dtype a tolerance of 1e-6 would be 0.
+    # A certificate may return an integer; a tolerance of 1e-6, cast to its dtype, would be 0.
     dtype = jnp.result_type(violation)
     return jnp.asarray(violation, dtype if jnp.issubdtype(dtype, jnp.inexact) else float)
 

@@ -34,7 +34,7 @@ SHARED = Axes(points=None, seeds=None)
 
 
 def is_sweep(key: Key) -> bool:
-    """Return whether a key is a vector with one key per seed; raise ``ValueError`` for no key."""
+    """Return whether this is a vector of keys, one per seed; raise ``ValueError`` if not a key."""
     dtype = getattr(key, "dtype", jnp.dtype(bool))
     if not jnp.issubdtype(dtype, jax.dtypes.prng_key) or key.ndim > 1:
         old = dtype == jnp.uint32 and getattr(key, "shape", ())[-1:] in ((2,), (4,))
@@ -57,7 +57,7 @@ def over_grid(
     On a mesh with an axis ``sweep`` the points or the seeds are sharded over it.
 
     Args:
-      function: the function.
+      function: maps the arguments of one point and one seed to a result.
       data: the population, with its mesh; ``None`` to leave the sharding unspecified.
       in_axes: for each argument a prefix tree of ``Axes``.
       out_axes: a prefix tree of ``Axes`` for the result.
@@ -254,7 +254,7 @@ def on_mesh(state: State, data: ClientData) -> State:
     Otherwise the second block of rounds would need another program than the first.
 
     Args:
-      state: the state.
+      state: the initial state of a run or of a sweep.
       data: the population, with its mesh.
     """
     mesh = data.mesh

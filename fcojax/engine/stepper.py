@@ -71,7 +71,7 @@ def start(
     """Return the state before the first round.
 
     Args:
-      algorithm: the algorithm.
+      algorithm: an ``Algorithm``, which a factory such as ``fed_avg(loss)`` returns.
       hparams: its hyperparameters; for a sweep a grid of them, with a leading axis of points.
       params: the start point, or a function ``(key) -> params`` that makes one for each seed.
       data: the clients.
@@ -79,7 +79,7 @@ def start(
       plan: how rounds are run: a ``Plan``, or a ``Work`` if everyone takes part.
 
     Returns:
-      The state; in a sweep with leading axes [points, seeds].
+      The state, with leading axes [points, seeds] in a sweep.
 
     Example:
       >>> import jax, jax.numpy as jnp, numpy as np, fcojax
@@ -139,7 +139,7 @@ def advance(
       counts since the last evaluation, which are ``participants``, uploads ``dropped`` because they
       were not finite, uploads ``lost``, server steps ``refused`` because they were not finite,
       ``bytes_down`` and ``bytes_up`` of all clients together, and ``left_out`` by an aggregator
-      that leaves clients out; and ``round``. In a sweep with leading axes [points, seeds].
+      that leaves clients out; and ``round``. In a sweep all have leading axes [points, seeds].
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -174,14 +174,14 @@ def look(
     """Evaluate a state once.
 
     Args:
-      algorithm: the algorithm.
+      algorithm: the algorithm of the run.
       hparams: its hyperparameters, or a grid of them.
-      state: the state.
+      state: the state to evaluate.
       observe: ``(hparams, model, context) -> dict`` of arrays, or a ``StateObserver``.
       context: arrays that ``observe`` needs.
 
     Returns:
-      What ``observe`` returned; in a sweep with leading axes [points, seeds].
+      What ``observe`` returned, with leading axes [points, seeds] in a sweep.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -202,12 +202,12 @@ def read_model(algorithm: Algorithm, hparams: PyTree, state: State) -> Params:
     """Return the current model.
 
     Args:
-      algorithm: the algorithm.
+      algorithm: the algorithm of the run.
       hparams: its hyperparameters, or a grid of them.
-      state: the state.
+      state: the state to read.
 
     Returns:
-      The parameters; in a sweep with leading axes [points, seeds].
+      The parameters, with leading axes [points, seeds] in a sweep.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -302,7 +302,8 @@ def _rounds(
     def rounds(hparams, data, state, num_rounds):
         noise_key = state.key
         if program.plan.aggregator.noisy:
-            # By the whole schedule: two that agree in one round draw different noise.
+            # Fold in the whole schedule, so that two schedules that agree in one round draw
+            # different noise there.
             noise_key = folded_by(state.key, hparams)
 
         def body(state, _):
@@ -423,7 +424,7 @@ def _require_matching_state(algorithm, plan, hparams, data, state) -> None:
         expected, found = getattr(fresh, name), getattr(state, name)
         if jax.tree.map(_form, expected) != jax.tree.map(_form, found):
             raise ValueError(
-                f"the state's {name} do not fit: they come from {origin}; pass a state that "
+                f"state.{name} does not fit: it comes from {origin}; pass a state that "
                 "fcojax.start made with the same arguments."
             )
 

@@ -71,8 +71,8 @@ class Stream:
           data: the population, with examples on disk or in memory.
           plan: how rounds are run: a ``Plan``, or a ``Work`` if everyone takes part.
           eval_every: rounds in a block, between two evaluations. The examples of three blocks are
-            in memory (one is computed, one is queued, one is read), or of one where a block may
-            hold the whole population.
+            in memory: one block is computed, one is queued, one is read. If a block may hold the
+            whole population, only one block is in memory.
           num_seeds: number of seeds of a sweep.
         """
         require_one_device(data)
@@ -121,7 +121,7 @@ class Stream:
         """Return the state before the first round, with the clients' states on the host.
 
         Args:
-          algorithm: the algorithm.
+          algorithm: the algorithm of the run.
           hparams: its hyperparameters, or a grid of them.
           params: the start point, or a function ``(key) -> params``.
           key: PRNG key; for a sweep a vector with one key per seed.
@@ -153,7 +153,7 @@ class Stream:
         """Advance a state by a number of rounds, with an evaluation after each block.
 
         Args:
-          algorithm: the algorithm.
+          algorithm: the algorithm of the run.
           hparams: its hyperparameters, or a grid of them.
           state: the state to continue from.
           num_rounds: number of rounds, a multiple of ``eval_every``.
@@ -225,7 +225,7 @@ class Stream:
         if prefetched is not None and prefetched[0] == (name, first):
             found = prefetched[1].result()
         else:
-            if prefetched is not None:  # not the expected block
+            if prefetched is not None:  # it is not the expected block
                 concurrent.futures.wait([prefetched[1]])
             jax.block_until_ready(self._computing)
             found = self._held(self._members(name, key, first))
@@ -236,7 +236,7 @@ class Stream:
         return found
 
     def _held(self, members: np.ndarray) -> tuple[np.ndarray, ClientData]:
-        """Return these clients, without reading them again if they were read last."""
+        """Return these clients; read them only if the last read was of other clients."""
         if self._latest is None or not np.array_equal(members, self._latest[0]):
             self._latest = members, self._read(members, next(self._buffers))
         return self._latest

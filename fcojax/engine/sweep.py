@@ -50,7 +50,7 @@ def sweep(
     The points of a seed share its cohorts and minibatches.
 
     Args:
-      algorithm: the algorithm.
+      algorithm: an ``Algorithm``, which a factory such as ``fed_avg(loss)`` returns.
       grid: its hyperparameters with a leading axis of points, as ``fcojax.grid.product`` makes
         them.
       params: the start point of all runs.
@@ -59,7 +59,7 @@ def sweep(
       plan: how rounds are run: a ``Plan``, or a ``Work`` if everyone takes part. Its
         ``point_chunk_size`` is the number of points that run together.
       num_rounds: number of rounds; a budget of the aggregator is shared by all points and seeds, as
-        ``run`` says.
+        in ``run``.
       eval_every: rounds between two evaluations; must divide ``num_rounds``.
       observe: ``(hparams, model, context) -> dict`` of arrays, evaluated after every
         ``eval_every`` rounds.
@@ -151,8 +151,8 @@ def runs_at_once(
     """Return how many points and seeds run together; one of them is a multiple of the devices.
 
     Args:
-      algorithm: the algorithm.
-      grid: the grid.
+      algorithm: its states decide how many runs fit into memory.
+      grid: the hyperparameters of all points.
       params: the start point, or its shapes.
       data: the clients.
       plan: how rounds are run.
@@ -182,6 +182,6 @@ def _of_seeds(found: PyTree, num_seeds: int) -> PyTree:
 
 def repeated(values: Array, size: int) -> Array:
     """Return a vector with its last entry repeated up to ``size`` entries."""
-    if len(values) == size:  # which runs and compiles nothing
+    if len(values) == size:  # nothing is run or compiled
         return values
     return values[jnp.minimum(jnp.arange(size, dtype=jnp.int32), len(values) - 1)]

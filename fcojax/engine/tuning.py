@@ -28,7 +28,7 @@ from fcojax.types import Count, Params, PyTree
 
 _NUM_ROUNDS = 4  # in one call, so that the time of the call itself is shared
 _REPEATS = 5  # timed calls of each candidate, after one that warms up
-_STEP = 4  # from one candidate to the next
+_STEP = 4  # ratio of one candidate to the one before
 
 
 @validated
@@ -44,20 +44,21 @@ def fastest_chunk_size(
     candidates: tuple[int, ...] | None = None,
     remember: str | os.PathLike | None = None,
 ) -> int:
-    """Return the ``client_chunk_size`` with which rounds take least time on this machine.
+    """Return the ``client_chunk_size`` with which rounds are fastest on this machine.
 
     Every candidate is compiled and timed over a few rounds, in turn; with ``remember`` only once
     for the same program on the same kind of device.
 
     Args:
-      algorithm: the algorithm.
+      algorithm: the algorithm that will be run.
       hparams: hyperparameters of one run; the first values of schedules are used.
       params: the start point.
       data: the clients, on one device or on a mesh.
       plan: how rounds are run: a ``Plan``, or a ``Work`` if everyone takes part.
       num_points: points of a sweep that run together.
       num_seeds: seeds of a sweep.
-      candidates: sizes to try; by default 1, 4, 16, ... up to the whole cohort, and the rule's.
+      candidates: sizes to try; by default 1, 4, 16, ... up to the whole cohort, and the size that
+        the rule chooses.
       remember: a JSON file of earlier results, which is read and updated.
 
     Example:
@@ -94,7 +95,7 @@ def fastest_chunk_size(
         program = Program(algorithm, sized, rounds_per_evaluation=_NUM_ROUNDS)
         return advance_compiled.lower(program, grid, data, state, None)
 
-    # Lowered and not compiled: if the file has the result, that is all the work.
+    # The program is lowered but not compiled: if the file has the result, no more is needed.
     lowered = {size: lower(size) for size in candidates}
     file = None if remember is None else pathlib.Path(remember)
     known = {} if file is None else _read(file)

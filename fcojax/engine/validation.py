@@ -64,15 +64,15 @@ def require_run(
 def require_parts(
     algorithm: Algorithm, plan: Plan, hparams: PyTree, data: ClientData, sweeping: bool = False
 ) -> None:
-    """Check as ``require_run`` does, without a key."""
+    """Raise ``ValueError`` as ``require_run`` does; callers without a key use this."""
     require_algorithm(algorithm)
     checked_value("data", data, ClientData)
     _require_cohort(algorithm, plan, data)
-    # They compress by themselves, or are exact only with the mean as sent.
+    # These algorithms compress by themselves, or are exact only with the plain mean.
     if algorithm.codecs == "none" and (plan.codec is not None or plan.aggregator is not MEAN):
         raise ValueError(
-            "the plan has a codec or an aggregator, but this algorithm needs the mean of uploads "
-            "as they were sent; pass neither, or another algorithm, such as fed_avg."
+            "the plan has a codec or an aggregator, but this algorithm needs the plain mean of "
+            "the uploads; pass neither, or another algorithm, such as fed_avg."
         )
     _require_work(plan, data)
     require_type(algorithm, hparams)
@@ -80,7 +80,7 @@ def require_parts(
 
 
 def require_algorithm(algorithm: Any) -> None:
-    """Raise ``ValueError`` if this is no ``Algorithm``, such as a factory that was not called."""
+    """Raise ``ValueError`` unless this is an ``Algorithm``; a factory may not have been called."""
     checked_value("algorithm", algorithm, Algorithm)
 
 
@@ -142,7 +142,7 @@ def _is_number(leaf: Any) -> bool:
 
 
 def require_init(init: Callable) -> Callable:
-    """Return a function that makes a start point from a key alone."""
+    """Return ``init``; raise ``ValueError`` unless it takes one argument, a key."""
     if not _accepts(init, 1):
         raise ValueError(
             f"params is {shown(init)}; pass a start point, or a function (key) -> params."
@@ -349,7 +349,7 @@ def require_schedules(
 def require_state(state: Any) -> None:
     """Raise ``ValueError`` unless this is the state of a run, with no array deleted."""
     checked_value("state", state, State)
-    # JAX's own error says that an array was deleted, and not which argument it belongs to.
+    # JAX's own error says that an array was deleted, but not which argument it belongs to.
     arrays = [leaf for leaf in jax.tree.leaves(state) if isinstance(leaf, jax.Array)]
     if any(not isinstance(leaf, Tracer) and leaf.is_deleted() for leaf in arrays):
         raise ValueError(

@@ -1,7 +1,7 @@
 """Federations of real sites: an algorithm, a plan and hyperparameters as Flower's two apps.
 
-What works in ``fcojax.run`` works at sites: the same algorithm, plan and hyperparameters. Messages
-are bytes, so everything but the two apps also runs without Flower, in one process.
+Sites run the same algorithm, plan and hyperparameters as ``fcojax.run``. Messages are bytes, so
+everything but the two apps also runs without Flower, in one process.
 """
 
 from fcojax.flower.apps import client_app, over_grid, server_app

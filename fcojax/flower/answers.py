@@ -18,11 +18,11 @@ from fcojax.types import PyTree
 Value = TypeVar("Value")
 
 LOG = logging.getLogger("fcojax.flower")
-# The most bytes of facts and names in an answer. Introductions need some kilobytes; the worst JSON
-# of 4 MiB takes 0.1 GB and 0.4 s to read.
+# The largest number of bytes of facts and names in an answer. Introductions need a few kilobytes;
+# the worst JSON of 4 MiB takes 0.1 GB and 0.4 s to read.
 _TEXT = 2**22
 _NAME = 1_000  # more of them for each array, whose name and place are among the facts
-_MOST_LETTERS = 300  # of a text from a site, in a log or an error
+_MOST_LETTERS = 300  # of a site's text that are shown in a log or an error
 
 
 class BadAnswer(ValueError):
@@ -61,14 +61,14 @@ def read(reply: Any, like: PyTree = ()) -> tuple[dict[str, np.ndarray], dict[str
     Example:
       >>> read(b"PK")
       Traceback (most recent call last):
-      fcojax.flower.answers.BadAnswer: these 2 bytes are no safetensors file: the header is cut off.
+      fcojax.flower.answers.BadAnswer: these 2 bytes are not safetensors: the header is cut off.
     """
     if not isinstance(reply, bytes):
         raise BadAnswer(f"it is of type {plain(type(reply).__name__)}, not bytes.")
     leaves = jax.tree.leaves(like)
     most = _TEXT + sum(_NAME + leaf.size * leaf.dtype.itemsize for leaf in leaves)
     if len(reply) > most:
-        raise BadAnswer(f"it has {len(reply)} bytes, and {most} are the most that it can need.")
+        raise BadAnswer(f"it has {len(reply)} bytes, but it needs at most {most}.")
     try:
         arrays, facts = safetensors.loads(reply)
     except ValueError as error:
@@ -79,7 +79,7 @@ def read(reply: Any, like: PyTree = ()) -> tuple[dict[str, np.ndarray], dict[str
 
 
 def filled(like: PyTree, arrays: dict[str, np.ndarray]) -> PyTree:
-    """Return a pytree of the form of another one with the arrays of an answer in it.
+    """Return a pytree with the structure of ``like`` and the arrays of an answer.
 
     Args:
       like: a pytree of arrays, or of their shapes.
@@ -121,7 +121,7 @@ class Judge:
         return found
 
     def name(self, site: str, what: str) -> None:
-        """Log a fault of a site, only the first one.
+        """Log the first fault of a site, and ignore later ones.
 
         Args:
           site: the site's name.
@@ -136,7 +136,7 @@ class Judge:
 
         Args:
           kind: the kind of the messages.
-          most: how many.
+          most: the number of messages.
         """
         return sorted(
             site for (site, of), times in self._missed.items() if of == kind and times >= most

@@ -1,7 +1,7 @@
 """The two apps of Flower's message API, around bytes.
 
-Each message has one record with one value, the bytes of a safetensors file. What the fields of
-Flower's own records would say, shapes, names and metrics, is inside of it.
+Each message has one record with one value, the bytes of a safetensors file. Shapes, names and
+metrics are inside that file, not in fields of Flower's records.
 """
 
 import hashlib
@@ -30,14 +30,14 @@ _POLL_SECONDS = 0.5  # Flower's own loop sleeps for 3 s
 def client_app(federation: Federation, rows: Callable[[dict[str, Any]], PyTree]) -> Any:
     """Return the ClientApp of a site.
 
-    The site's name is ``site`` in its node config. What it keeps between rounds is in Flower's
-    context, which ends with the run and with the SuperNode; with ``folder`` in the node config it
-    is in a file for each run there, from which a site goes on that was killed.
+    The site's name is ``site`` in its node config. It keeps its state between rounds in Flower's
+    context, which ends with the run or the SuperNode. With ``folder`` in the node config it keeps
+    one file per run in that folder, from which a killed site continues.
 
     Needs Flower, ``pip install 'fcojax[flower]'``.
 
     Args:
-      federation: what is agreed on.
+      federation: the ``Federation`` that the server and all sites build from the same code.
       rows: ``(node config) -> rows``, which reads the rows of the site: a pytree of arrays.
 
     Example:
@@ -84,12 +84,12 @@ def server_app(
     """Return the ServerApp.
 
     It waits for the sites, runs the rounds, and writes ``model.safetensors`` and ``history.jsonl``
-    to the folder. A run that was stopped goes on from the folder.
+    to the folder. A run that was stopped continues from the folder.
 
     Needs Flower, ``pip install 'fcojax[flower]'``.
 
     Args:
-      federation: what is agreed on.
+      federation: the ``Federation`` that the server and all sites build from the same code.
       key: PRNG key, the only source of randomness.
       num_sites: number of sites to wait for.
       num_rounds: the largest number of rounds.
@@ -98,8 +98,7 @@ def server_app(
       tolerance: stop when the violation is at most this; ``None`` for all rounds.
       timeout: seconds to wait for sites before the first round, and for answers in each; a later
         answer is a lost upload.
-      nodes: the ids of the SuperNodes by the names of their sites, where Flower ties ids to keys;
-        as for ``over_grid``.
+      nodes: the id of each site's SuperNode, by the site's name, as for ``over_grid``.
       progress: called with the metrics of every round; by default they are printed.
 
     Example:
@@ -145,16 +144,17 @@ def over_grid(
 ) -> Transport:
     """Return the transport of a Flower Grid.
 
-    A site states its own name, again if its SuperNode reconnects under another id. So any client
-    that can connect can claim the name of a site, unless ``nodes`` gives the SuperNode of each.
+    A site states its own name, and states it again if its SuperNode reconnects under another id. So
+    any client that can connect can claim the name of a site, unless ``nodes`` gives the SuperNode
+    of each.
 
     Args:
-      grid: Flower's.
+      grid: Flower's ``Grid``.
       num_sites: number of sites to wait for.
       timeout: seconds to wait for sites, and for the answers to a message.
-      nodes: the ids of the SuperNodes by the names of their sites; no other is asked. Flower ties
-        an id to a key if the SuperLink has ``--enable-supernode-auth``: ``flwr supernode register``
-        prints the id.
+      nodes: the id of each site's SuperNode, by the site's name; other nodes are not asked. Flower
+        ties an id to a key if the SuperLink has ``--enable-supernode-auth``: ``flwr supernode
+        register`` prints the id.
 
     Example:
       >>> def main(grid, context):  # of a ServerApp
@@ -162,7 +162,7 @@ def over_grid(
       ...     return fcojax.flower.path(federation, transport, key, strengths=10)
     """
     flower = _flower()
-    names: dict[int, str | None] = {}  # of the site at each node, None if it has none
+    names: dict[int, str | None] = {}  # the site at each node; None if it has none
     told: set[int] = set()
     invitations: list[bytes] = []
 
@@ -208,7 +208,7 @@ def over_grid(
                 if nodes is not None and nodes.get(name) != node:
                     raise BadAnswer(f"it introduces itself as site {name}, which is another node.")
             except BadAnswer as error:
-                names[node] = None  # not to be asked again
+                names[node] = None  # it is not asked again
                 tell(node, f"it is refused: {error}")
             else:
                 found.append(reply)
@@ -230,7 +230,7 @@ def over_grid(
     def exchange(messages: dict[str, bytes]) -> dict[str, bytes]:
         meet()
         online = set(grid.get_node_ids())
-        # The last one to come under a name has it.
+        # If several nodes have stated a name, the last one has it.
         places = {name: node for node, name in names.items() if name and node in online}
         asked = {places[name]: name for name in messages if name in places}
         replies = send({node: messages[name] for node, name in asked.items()})
@@ -240,7 +240,7 @@ def over_grid(
 
 
 class _InContext:
-    """What a site keeps, in the context of its run."""
+    """Stores the state of a site in the context of its run."""
 
     def __init__(self, context: Any, flower: Any):
         self._context, self._flower = context, flower
@@ -254,7 +254,7 @@ class _InContext:
 
 
 class _InFile:
-    """What a site keeps, in a file that is complete or the one before."""
+    """Stores the state of a site in a file, which is replaced in one step."""
 
     def __init__(self, path: pathlib.Path):
         self._path = path
@@ -270,7 +270,7 @@ class _InFile:
 
 
 def _store(config: dict[str, Any], message: bytes, context: Any, flower: Any) -> Any:
-    """Return where a site keeps its state: for each run of its own, since they may run at once."""
+    """Return the store of a site's state; each run has its own, since several may run at once."""
     if "folder" not in config:
         return _InContext(context, flower)
     run = safetensors.loads(message)[1]["run"].partition(SOLVE)[0]
@@ -285,7 +285,7 @@ def _record(flower: Any, content: bytes) -> Any:
 
 
 def _content(reply: Any) -> Any:
-    """Return what a node has sent in the place of the bytes, ``None`` for nothing."""
+    """Return the value that a node sent in place of the bytes; ``None`` if it sent nothing."""
     try:
         return reply.content[_RECORD][_VALUE]
     except (KeyError, TypeError):

@@ -1,7 +1,7 @@
 """Checkpoints of the server: its progress after every round, by Orbax.
 
-There is one for every round, because a site keeps its state before and after its last upload only:
-it cannot go back further than the server's last round.
+There is a checkpoint for every round, because a site keeps only its states before and after its
+last upload, and so cannot go back further.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ def held(folder: str | os.PathLike | None) -> Iterator[None]:
     """Keep other runs from a folder while the block runs.
 
     Args:
-      folder: the folder; made if it does not exist. ``None`` for none.
+      folder: the folder of the checkpoints; made if it does not exist. ``None`` for none.
     """
     if folder is None:
         yield
@@ -46,8 +46,8 @@ def run_of(folder: str | os.PathLike, facts: dict[str, str], run: str) -> str:
     """Return the name of the run in a folder, after writing it there if the folder is new.
 
     Args:
-      folder: the folder.
-      facts: what must not change during a run; raise ``ValueError`` if it has.
+      folder: the folder of the checkpoints.
+      facts: facts that must not change during a run; raise ``ValueError`` if one has.
       run: the name if the run is new.
     """
     path = pathlib.Path(folder) / _FACTS
@@ -65,10 +65,10 @@ def run_of(folder: str | os.PathLike, facts: dict[str, str], run: str) -> str:
 
 
 def save(folder: str | os.PathLike, progress: Any) -> None:
-    """Write a checkpoint and remove those before it.
+    """Write a checkpoint and remove the earlier ones.
 
     Args:
-      folder: the folder.
+      folder: the folder of the checkpoints.
       progress: the server's progress.
     """
     from orbax.checkpoint import v1 as ocp
@@ -89,7 +89,7 @@ def restored(folder: str | os.PathLike, fresh: Any) -> Any:
     """Return the last progress that was saved, or the fresh one.
 
     Args:
-      folder: the folder.
+      folder: the folder of the checkpoints.
       fresh: the progress before the first round.
     """
     from orbax.checkpoint import v1 as ocp

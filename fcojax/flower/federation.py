@@ -1,7 +1,7 @@
-"""What the server and the sites of a federation agree on, and how two that do not are told apart.
+"""The agreement between the server and the sites of a federation, and how a difference is found.
 
-Both build the same ``Federation`` from the same code. Before the first round they compare what each
-has: versions, the names and numbers in the algorithm and the plan, and the program of a site.
+Both build the same ``Federation`` from the same code. Before the first round they compare versions,
+the names and numbers in the algorithm and the plan, and the program of a site.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ from fcojax.extend import (
 from fcojax.transforms import Penalty
 from fcojax.types import Params, PyTree
 
-VERSION = "1"  # of the messages
+VERSION = "1"  # the version of the messages
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -42,15 +42,15 @@ class Federation:
     The server and all sites build it from the same code.
 
     Attributes:
-      algorithm: the algorithm.
+      algorithm: the algorithm that the server and the sites run.
       plan: how rounds are run: a ``Plan``, or a ``Work`` if all sites take part.
-      hparams: its hyperparameters. The server's count: it sends those of the round.
-      params: the start point. The server's counts; of the sites' only the shapes do.
+      hparams: its hyperparameters. Only the server's values are used; it sends them in every round.
+      params: the start point. Only the server's values are used; sites use the shapes.
       loss: one loss per example, for the certificate; ``None`` without one.
       penalty: psi, for the certificate.
-      weights: the p_m. The server's count: by the names of the sites, then no other site takes
-        part; or as for ``fcojax.from_rows``, in the order of the sites' names. ``"examples"`` are
-        the numbers of rows that the sites say they have.
+      weights: the p_m; only the server's are used. With a dict by the names of the sites, no other
+        site takes part; all other forms are as for ``fcojax.from_rows``, in the order of the sites'
+        names. ``"examples"`` uses the numbers of rows that the sites state.
 
     Example:
       >>> import fcojax, jax.numpy as jnp
@@ -96,7 +96,7 @@ class Federation:
 
     @functools.cached_property
     def description(self) -> dict[str, str]:
-        """What has to be equal at the server and at all sites, by name."""
+        """The facts that must be equal at the server and at all sites, by name."""
         facts = {
             "messages": VERSION,
             "fcojax": importlib.import_module("fcojax").__version__,
@@ -122,7 +122,7 @@ class Federation:
 def described(value: Any, path: str, above: set[int]) -> Iterator[tuple[str, str]]:
     """Yield the names of functions and the numbers in a value, each with its place.
 
-    Numbers that a function has closed over are among them; its code is not, which differs between
+    Numbers in the closure of a function are included; its code is not, since it differs between
     versions of Python.
 
     Args:
@@ -184,8 +184,8 @@ def difference(here: dict[str, str], there: dict[str, str], where: str) -> str |
     """Return the first difference between two descriptions in words, or ``None``.
 
     Args:
-      here: what is there now, or at the server.
-      there: the other one.
+      here: the current description, or the server's.
+      there: the other description.
       where: the place of the first, in words.
     """
     for place in [*here, *(place for place in there if place not in here)]:
@@ -211,7 +211,7 @@ def program_hash(function: Any, *args: Any) -> str:
 def _contents(cell: Any) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # of a function that is not complete yet
+    except ValueError:  # the function is not complete yet
         return None
 
 

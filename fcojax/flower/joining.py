@@ -23,10 +23,10 @@ _DTYPES = {
 
 
 class Site(NamedTuple):
-    """What a site says of itself before the first round.
+    """The facts that a site states about itself before the first round.
 
     Attributes:
-      name: its name.
+      name: the name in its node config.
       num_examples: number of its rows.
       columns: the shapes and dtypes of its rows.
     """
@@ -41,7 +41,7 @@ def invitation(federation: Federation, run: str) -> bytes:
     """Return the message that asks sites to introduce themselves.
 
     Args:
-      federation: what is agreed on.
+      federation: the ``Federation`` that the server and all sites build from the same code.
       run: a name of the run.
 
     Example:
@@ -60,10 +60,10 @@ def invitation(federation: Federation, run: str) -> bytes:
 def admitted(federation: Federation, reply: Any) -> Site:
     """Return the site that introduced itself; raise ``ValueError`` for one of another federation.
 
-    What it says of its name and the number of its rows is believed.
+    The name and the number of rows that it states are not verified.
 
     Args:
-      federation: what is agreed on.
+      federation: the ``Federation`` that the server and all sites build from the same code.
       reply: its answer to ``invitation``.
 
     Example:
@@ -109,7 +109,7 @@ def _admitted(federation: Federation, name: str, facts: dict[str, str]) -> Site:
     except (KeyError, RecursionError, ValueError) as error:
         raise BadAnswer(f"its introduction cannot be read: {plain(error)}.") from None
     if not isinstance(theirs, dict):
-        raise BadAnswer("its introduction has no description by name.")
+        raise BadAnswer("its introduction has no table of facts.")
     wrong = difference(federation.description, theirs, "at the server")
     if wrong is not None:
         raise ValueError(
@@ -120,7 +120,7 @@ def _admitted(federation: Federation, name: str, facts: dict[str, str]) -> Site:
             f"the number of its rows is '{plain(size)}'; pass a number from 1 to {MOST_ROWS}."
         )
     if not re.fullmatch("[a-z]+ [0-9a-f]{64}", program):
-        raise BadAnswer(f"its program is '{plain(program)}', which is no hash.")
+        raise BadAnswer(f"its program is '{plain(program)}', which is not a hash.")
     columns = jax.tree.map(functools.partial(_column, int(size)), shapes, is_leaf=_is_column)
     if not jax.tree.leaves(columns):
         raise BadAnswer("its rows have no columns.")
@@ -140,14 +140,14 @@ def _admitted(federation: Federation, name: str, facts: dict[str, str]) -> Site:
 
 
 def _is_column(value: Any) -> bool:
-    """Whether a part of the columns stands for one, as a list of its dtype and its lengths."""
+    """Whether a part of the columns describes one column: a list of its dtype and its lengths."""
     return isinstance(value, list) and bool(value) and isinstance(value[0], str)
 
 
 def _column(size: int, column: Any) -> jax.ShapeDtypeStruct:
     """Return the shape of a column of so many rows."""
     if not _is_column(column) or column[0] not in _DTYPES:
-        raise BadAnswer(f"a column is {plain(column)}, which is no dtype with a shape.")
+        raise BadAnswer(f"a column is {plain(column)}, which is not a dtype with a shape.")
     shape = column[1:]
     lengths = all(type(length) is int and 0 < length <= MOST_ROWS for length in shape)
     if not lengths or len(shape) > _MOST_AXES:

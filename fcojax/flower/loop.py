@@ -1,4 +1,4 @@
-"""The loop over the rounds of a federation, over any way in which messages travel."""
+"""The loop over the rounds of a federation, for any transport of messages."""
 
 import os
 import secrets
@@ -23,11 +23,11 @@ Report = Callable[[dict[str, float]], Any]
 
 
 class Transport(NamedTuple):
-    """How messages travel.
+    """How messages travel between the server and the sites.
 
     Attributes:
-      join: ``(message) -> replies``: sends one message to every site and waits for all that are
-        expected.
+      join: ``(message) -> replies``: sends one message to every site and waits for all expected
+        replies.
       exchange: ``(messages) -> replies``: sends a message to each of these sites, by name, and
         returns the answers that came in time, by name. The transport guarantees the sender of an
         answer; its content is checked.
@@ -60,7 +60,7 @@ def coordinate(
     has changed the model.
 
     Args:
-      federation: what is agreed on.
+      federation: the ``Federation`` that the server and all sites build from the same code.
       transport: how messages travel.
       key: PRNG key, the only source of randomness. With the same key, rows and cohorts the result
         is that of ``fcojax.run``.
@@ -68,8 +68,9 @@ def coordinate(
       run: a name of the run, by which sites keep their states; drawn if it is ``None``.
       eval_every: rounds between two exchanges for the certificate.
       tolerance: stop when the violation is at most this; needs the federation's loss and penalty.
-      checkpoints: a folder for the progress after every round, from which a run goes on; raise
-        ``ValueError`` if it has a run of another federation, key or number of rows.
+      checkpoints: a folder for the progress after every round, from which a stopped run continues.
+        It is refused with a ``ValueError`` if it has a run of another federation, key or number of
+        rows.
       progress: called with the metrics of every round.
 
     Returns:
@@ -148,7 +149,7 @@ def _coordinated(
 
 
 def _warn_if_idle(history: list[dict[str, float]]) -> None:
-    """Warn if no round has changed the model, or, as ``run`` does, of one that was not finite."""
+    """Warn if no round has changed the model or, as ``run`` does, if a round was not finite."""
     counts = {
         name: [row.get(name, 0.0) for row in history]
         for name in ("participants", "dropped", "lost", "left_out", "refused")
@@ -189,10 +190,10 @@ def met(federation: Federation, transport: Transport, run: str) -> list[Site]:
 
 @validated
 def in_process(federation: Federation, rows: dict[str, PyTree]) -> Transport:
-    """Return a transport to sites in this process, to try a federation before there is one.
+    """Return a transport to sites in this process, to try a federation without real sites.
 
     Args:
-      federation: what is agreed on.
+      federation: the ``Federation`` that the server and all sites build from the same code.
       rows: the rows of each site, by its name.
 
     Example:
@@ -232,5 +233,5 @@ def _traffic(messages: dict[str, bytes], replies: dict[str, bytes]) -> dict[str,
 
 
 def num_bytes(sent: Any) -> int:
-    """Return the number of bytes of a message, 0 for what a site sends instead of bytes."""
+    """Return the number of bytes of a message; 0 if a site sent something other than bytes."""
     return len(sent) if isinstance(sent, bytes) else 0

@@ -42,7 +42,7 @@ from fcojax.flower.joining import MOST_ROWS, Site
 from fcojax.flower.site import EncodedUpload, Forms, Keys, decoded_traced, forms
 from fcojax.types import Array, Key, PyTree
 
-PURPOSES = CLIENT, BATCHES, ENCODE  # of the keys of one site in ``Keys``
+PURPOSES = CLIENT, BATCHES, ENCODE  # purposes of a site's ``Keys``
 
 
 class ServerProgress(NamedTuple):
@@ -50,10 +50,11 @@ class ServerProgress(NamedTuple):
 
     Attributes:
       server: the algorithm's server state.
-      memory: what the aggregator keeps.
+      memory: the aggregator's memory.
       key: PRNG key of the run.
       round: number of rounds so far.
-      counted: for each site the index of the round whose upload counted last, -1 if there is none.
+      counted: for each site the index of the last round in which its upload counted; -1 if none
+        did.
     """
 
     server: PyTree
@@ -68,7 +69,7 @@ class Gradients(NamedTuple):
 
     Attributes:
       losses: the mean loss of each site of positive weight.
-      gradient: of F.
+      gradient: the gradient of F.
       nonfinite: names of the sites whose loss or gradient is not finite.
     """
 
@@ -106,13 +107,13 @@ class Server:
     def __init__(
         self, federation: Federation, sites: list[Site], run: str, judge: Judge | None = None
     ):
-        """Fix who takes part.
+        """Create the server of a run.
 
         Args:
-          federation: what is agreed on.
-          sites: those that introduced themselves.
-          run: a name of the run; what sites kept of another one does not count.
-          judge: of the answers, if runs share one.
+          federation: the ``Federation`` that the server and all sites build from the same code.
+          sites: the sites that introduced themselves.
+          run: a name of the run; sites do not use states that they kept from another run.
+          judge: the judge of the answers, if several runs share one.
         """
         self.sites = sorted(sites, key=lambda site: site.name)
         names = [site.name for site in self.sites]
@@ -131,7 +132,7 @@ class Server:
             largest = self.sites[int(np.argmax(sizes))]
             raise ValueError(
                 f"the sites have {sizes.sum()} rows in all, {largest.num_examples} of them site "
-                f"{largest.name}, and {MOST_ROWS} are the most."
+                f"{largest.name}, and at most {MOST_ROWS} are allowed."
             )
         self.judge = judge or Judge()
         self._federation, self._run = federation, run
@@ -373,7 +374,7 @@ class Server:
         replies: dict[str, bytes],
         reader: Callable[[dict[str, np.ndarray], dict[str, str]], Value],
     ) -> Value | None:
-        """Return what a site says, ``None`` without an answer that counts.
+        """Return the content of a site's answer; ``None`` if the answer is missing or not valid.
 
         Raise ``ValueError`` if the site itself says that it cannot go on.
         """

@@ -1,4 +1,4 @@
-"""A site: from a message of the server to its answer, with rows and states that stay here.
+"""A site: it answers the server's messages, and its rows and states stay with it.
 
 A site does not know whether its upload arrived. So it keeps two states, the one before the upload
 and the one after it, until the server's next message says which of its uploads counted last.
@@ -35,7 +35,7 @@ SOLVE = "#"  # between the name of a path and the number of one of its solves, i
 class Keys(NamedTuple):
     """The keys of one site in one round.
 
-    Of the run's own key a site learns nothing, nor of the other sites' keys.
+    A site learns neither the run's own key nor the keys of other sites.
     """
 
     client: Any  # keys, their data, or their shapes
@@ -45,11 +45,11 @@ class Keys(NamedTuple):
 
 
 class EncodedUpload(NamedTuple):
-    """What travels from a site to the server: the upload, encoded, and its metrics.
+    """The answer of a site in a round: the encoded upload and its metrics.
 
     Attributes:
-      own: the arrays of the encoded payload that depend on the payload; the others, such as a key,
-        are known to the server.
+      own: the arrays of the encoded payload that depend on the payload; the server knows the other
+        arrays, such as keys.
       public: the public parts of the upload.
       metrics: scalars.
     """
@@ -62,7 +62,7 @@ class EncodedUpload(NamedTuple):
 def site_traced(
     algorithm: Algorithm, plan: Plan, hparams, message, before: Rows, examples, keys: Keys, client
 ) -> tuple[EncodedUpload, Rows, Array]:
-    """Compute one site's round: what is sent, its new state, and whether all of it is finite."""
+    """Compute one site's round: its upload, its new state, and whether both are finite."""
     result = _update(algorithm, plan, hparams, message, before.states, examples, keys, client)
     payload, public, _ = split(result.upload)
     if plan.codec is None:
@@ -95,7 +95,7 @@ def own_leaves(codec: Codec, hparams, payload, residual, key, shared) -> list[bo
 def decoded_traced(
     codec: Codec | None, hparams, sent: EncodedUpload, like, residual, key, shared
 ) -> PyTree:
-    """Return a site's upload at the server, which computes the parts that were not sent."""
+    """Return a site's decoded upload; the server computes the parts that were not sent."""
     payload, _, join = split(like)
     if codec is None:
         return join(sent.own, sent.public)
@@ -109,9 +109,9 @@ def decoded_traced(
 
 
 class Forms(NamedTuple):
-    """The shapes of what a site with given columns receives, computes, keeps and sends.
+    """The shapes of the arrays that a site with given columns receives, computes, keeps and sends.
 
-    ``decoded`` is its upload as the server has it.
+    ``decoded`` has the shapes of its decoded upload.
     """
 
     message: PyTree
@@ -130,7 +130,7 @@ def forms(federation: Federation, examples: PyTree) -> Forms:
     """Return the shapes for a site.
 
     Args:
-      federation: what is agreed on.
+      federation: the ``Federation`` that the server and all sites build from the same code.
       examples: the rows of the site, or their shapes.
     """
     leaves, structure = jax.tree.flatten(examples)
@@ -169,15 +169,15 @@ def site_hash(federation: Federation, examples: PyTree) -> str:
 def answer(
     federation: Federation, name: str, examples: PyTree, kept: bytes | None, message: bytes
 ) -> tuple[bytes, bytes | None]:
-    """Return a site's answer to a message, and what the site has to keep until the next one.
+    """Return a site's answer to a message, and the bytes that it keeps until the next one.
 
     Neither rows nor states are in the answer.
 
     Args:
-      federation: what is agreed on.
+      federation: the ``Federation`` that the server and all sites build from the same code.
       name: the site's name.
       examples: a pytree of arrays, one row per example, as for ``fcojax.from_rows``.
-      kept: what the last call returned; ``None`` at first.
+      kept: the second result of the last call; ``None`` at first.
       message: the server's message.
 
     Example:

@@ -1,4 +1,4 @@
-"""The solves of a path over sites, each of them a run of its own, and what they send."""
+"""The solves of a path over sites. Each solve is a separate run, and its messages are counted."""
 
 import dataclasses
 import functools
@@ -27,7 +27,7 @@ from fcojax.selection import (
 from fcojax.transforms import Penalty
 from fcojax.types import Array, Key, Params
 
-_TRIES = 3  # exchanges of gradients before a site that is silent ends the path
+_TRIES = 3  # exchanges of gradients before a silent site ends the path
 # Rounds in a row: one site may be silent in some, and each of them costs the timeout.
 _ROUNDS = 10
 
@@ -44,7 +44,7 @@ class Solves:
     max_rounds: int
     report: Report | None
     part: str = "path"
-    # Shared with those on other weights:
+    # Shared with the copies that `on` returns:
     numbers: Iterator[int] = dataclasses.field(default_factory=itertools.count)
     entries: dict[str, Entry] = dataclasses.field(default_factory=dict)
     judge: Judge = dataclasses.field(default_factory=Judge)
@@ -54,7 +54,7 @@ class Solves:
         return Server(self.federation, self.sites, self.run, self.judge)
 
     def on(self, weights: np.ndarray, part: str) -> "Solves":
-        """Return the same with other weights of the sites; a site of weight 0 is not asked."""
+        """Return a copy with other weights of the sites; a site of weight 0 is not asked."""
         federation = dataclasses.replace(self.federation, weights=weights)
         return dataclasses.replace(self, federation=federation, part=part)
 
@@ -98,7 +98,7 @@ class Solves:
         )
 
     def solve(self, start: Start, strength: Array, key: Key, tolerance: Any) -> tuple[Start, Fits]:
-        """Solve for one strength; return where the next solve starts, too."""
+        """Solve for one strength; return the start of the next solve, and the fit."""
         federation, before = self.federation, self._billed()
         model, hparams = start.extrapolated(strength), federation.hparams
         scale = jnp.asarray(strength, jnp.asarray(hparams.penalty_scale).dtype)
@@ -154,7 +154,7 @@ class Solves:
         return replies
 
     def _bill(self, sent: np.ndarray, rounds: int) -> None:
-        """Add bytes [down and up, sites] and rounds to those of this part so far."""
+        """Add bytes [down and up, sites] and rounds to the totals of this part."""
         before = self.entries[self.part].rounds if self.part in self.entries else 0
         down, up = self._billed() + sent
         self.entries[self.part] = Entry(self.part, down, up, before + rounds)

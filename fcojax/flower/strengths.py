@@ -49,23 +49,23 @@ def path(
 ) -> Path:
     """Fit a model for each strength of the federation's penalty, as ``fcojax.path`` does.
 
-    Each solve is a run of its own for the sites, which starts where the line through the last two
-    models leads. The start point of the federation gives only the shapes, and its hyperparameters
-    all numbers but ``penalty_scale``: a rate is not searched for. The models are those of
+    Each solve is a separate run for the sites, and starts at the linear extrapolation of the last
+    two models. The start point of the federation gives only the shapes. Its hyperparameters give
+    all numbers but ``penalty_scale``; no rate is searched for. The models are those of
     ``fcojax.path`` with the same algorithm, plan and key.
 
     Args:
-      federation: what is agreed on, with a loss and a penalty.
+      federation: a ``Federation`` with a loss and a penalty.
       transport: how messages travel.
       key: PRNG key, the only source of randomness.
-      strengths: how many, or the strengths themselves, in the order in which they are solved.
-      nonzeros: in place of ``strengths``, how sparse the model shall be, as for ``fcojax.path``;
-        each strength that is tried is a solve over the sites.
+      strengths: their number, or the strengths in the order in which they are solved.
+      nonzeros: in place of ``strengths``, the wanted sparsity, as for ``fcojax.path``; each tried
+        strength is a solve over the sites.
       least: the last strength as a share of the first, if ``strengths`` is a number; a search for
         ``nonzeros`` ends there.
-      tolerance: on the violation of the optimality conditions, in units of the first strength.
+      tolerance: largest violation of the optimality conditions, in units of the first strength.
       eval_every: rounds between two evaluations of the violation.
-      max_rounds: for each strength, rounded up to a multiple of ``eval_every``.
+      max_rounds: rounds for each strength, rounded up to a multiple of ``eval_every``.
       run: a name of the path, by which sites keep their states; drawn if it is ``None``.
       progress: called after each solve with its strength, rounds and violation.
 
@@ -120,18 +120,18 @@ def select(
     There is no refit.
 
     Args:
-      federation: what is agreed on, with a loss and a penalty.
+      federation: a ``Federation`` with a loss and a penalty.
       transport: how messages travel.
       key: PRNG key, the only source of randomness.
       by: ``selection.by_client()``, the default, ``by_client(k)``, ``hold_out(share,
-        clients=True)``, a criterion, or ``selection.nonzeros(5)`` for a model as sparse as that;
-        not folds of rows, which no message asks for.
+        clients=True)``, a criterion, or ``selection.nonzeros(5)`` for a model with that sparsity.
+        Folds of rows are refused, since no message asks for them.
       one_standard_error: as for ``fcojax.select``.
-      strengths: how many, or the strengths themselves, in the order in which they are solved.
+      strengths: their number, or the strengths in the order in which they are solved.
       least: the last strength as a share of the first, if ``strengths`` is a number.
-      tolerance: on the violation of the optimality conditions, in units of the first strength.
+      tolerance: largest violation of the optimality conditions, in units of the first strength.
       eval_every: rounds between two evaluations of the violation.
-      max_rounds: for each strength, rounded up to a multiple of ``eval_every``.
+      max_rounds: rounds for each strength, rounded up to a multiple of ``eval_every``.
       run: a name of the choice, by which sites keep their states; drawn if it is ``None``.
       progress: called after each solve with its strength, rounds and violation.
 
@@ -176,7 +176,7 @@ def select(
         folds = draw_folds(by, solves.server.data, key, 1)
         if folds.train.rows is not None:
             raise ValueError(
-                "the folds divide the rows of sites, which no message asks for; pass "
+                "the folds divide the rows of sites, and no message asks for a part of them; pass "
                 "by_client(), hold_out(share, clients=True) or a criterion."
             )
         rows, outcomes = [], []

@@ -102,7 +102,7 @@ def char_lstm(
     """Build the LSTM of TensorFlow Federated and FedJAX for Shakespeare, 820,522 parameters.
 
     Args:
-      num_tokens: number of different characters, padding included.
+      num_tokens: number of different characters, including padding.
       num_embedding: dimension of the embedding.
       num_units: units of each recurrent layer.
       num_layers: number of recurrent layers.
@@ -136,7 +136,7 @@ def char_gru(
     """Build the network of ``char_lstm`` with gated recurrent units, by default in one layer.
 
     Args:
-      num_tokens: number of different characters, padding included.
+      num_tokens: number of different characters, including padding.
       num_embedding: dimension of the embedding.
       num_units: units of each recurrent layer.
       num_layers: number of recurrent layers.

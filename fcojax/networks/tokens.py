@@ -36,7 +36,7 @@ def language_model(
         ``Functions``; from tokens [examples, time] to logits [examples, time, num_tokens].
       train: training data, with fields ``x`` and ``y``, usually ``x`` shifted by one token.
       validation: validation data, or ``None``.
-      num_tokens: number of different tokens, padding included.
+      num_tokens: number of different tokens, including padding.
       padding: the token that marks padding.
 
     Example:

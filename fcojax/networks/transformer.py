@@ -80,7 +80,7 @@ def transformer(
     so that no other token attends to it.
 
     Args:
-      num_tokens: number of different tokens, padding included.
+      num_tokens: number of different tokens, including padding.
       length: largest number of tokens of a sequence.
       num_units: dimension of the embeddings, a multiple of ``num_heads``.
       num_layers: number of layers.

@@ -33,7 +33,7 @@ Accountant = Literal["rdp", "pld"]
 
 
 class Law(NamedTuple):
-    """How a sampler is accounted.
+    """How the accounting treats a sampler.
 
     Attributes:
       name: the law in words.
@@ -54,7 +54,7 @@ class Law(NamedTuple):
 
 @validated
 def law(sampler: Sampler, num_clients: Count) -> Law:
-    """Return how a sampler is accounted; raise ``ValueError`` if it is not.
+    """Return how the accounting treats a sampler; raise ``ValueError`` if it cannot.
 
     ``coin_flips`` is Poisson sampling. A ``uniform_cohort`` is sampling without replacement, with
     populations that differ by the replacement of one client. For ``everyone``, ``cyclic``,
@@ -96,8 +96,8 @@ def law(sampler: Sampler, num_clients: Count) -> Law:
         )
         return Law(name, "add or remove", _gaussian)
     raise ValueError(
-        f"the cohort is {sampler}, whose law is not accounted, as who takes part may depend on the "
-        "data; pass coin_flips(...), uniform_cohort(...) or everyone()."
+        f"the cohort is {sampler}, which cannot be accounted for, as participation may depend on "
+        f"the data; pass coin_flips(...), uniform_cohort(...) or everyone()."
     )
 
 
@@ -106,10 +106,10 @@ class Releases(NamedTuple):
 
     Attributes:
       cohort: who takes part.
-      noise: the noise multiplier of a round. If n runs have the same cohorts, that of all their
-        releases together, :math:`z / \sqrt{n}`.
+      noise: the noise multiplier of a round. If n runs share their cohorts, it is :math:`z /
+        \sqrt{n}`, the multiplier of all their releases together.
       num_rounds: number of rounds whose cohorts are drawn independently.
-      bands: as for ``gaussian``; with several, the rounds are of one run.
+      bands: as for ``gaussian``; with several bands, all rounds belong to one run.
 
     Example:
       >>> import fcojax
@@ -134,8 +134,8 @@ def releases(
       num_rounds: number of rounds of each run.
       hparams: the hyperparameters, if the noise is a function of them.
       num_runs: number of runs with the same key, such as the points of a sweep. They have the same
-        cohorts, so sampling hides a client from all of them or from none. Runs with keys of their
-        own, such as seeds, are entries of their own.
+        cohorts, so sampling hides a client from all of them or from none. Runs with other keys,
+        such as other seeds, need separate entries.
 
     Example:
       >>> import fcojax
@@ -153,7 +153,7 @@ def releases(
 def together(noises: Sequence[float]) -> float:
     r"""Return the noise multiplier of several releases about one cohort.
 
-    Gaussian releases of :math:`z_1, z_2, \dots` about the same sum reveal as much as one of
+    Gaussian releases of :math:`z_1, z_2, \dots` about the same sum reveal as much as one release of
     :math:`(\sum_i z_i^{-2})^{-1/2}`.
 
     Args:
@@ -177,7 +177,7 @@ def total_epsilon(
     """Return the epsilon of everything that was released about the same clients.
 
     Args:
-      ledger: the runs, tuning included. All are accounted for the same neighbours: a
+      ledger: the runs, including tuning. All are accounted for the same neighbours: a
         ``uniform_cohort`` cannot be combined with ``coin_flips`` or ``everyone``.
       num_clients: size of the population, which is public.
       delta: failure probability of (epsilon, delta)-privacy.
@@ -197,7 +197,7 @@ def total_epsilon(
     if len({accounted.relation for accounted in laws}) > 1:
         raise ValueError(
             "the ledger has runs that are accounted for the replacement of a client, and others "
-            "for one client more or less; pass each kind alone."
+            "for one client more or less; pass each kind separately."
         )
     _warn_of(delta, num_clients)
     accountant = _accountant(laws[0], by)
@@ -229,7 +229,8 @@ def epsilon(
       hparams: the hyperparameters, if the noise is a function of them.
       num_runs: runs whose results are released or inspected, such as the points of a sweep from
         which the best was taken; with the same key, as for ``releases``.
-      by: ``"rdp"``, or ``"pld"``, which is tighter and slower, and not for ``uniform_cohort``.
+      by: ``"rdp"``, or ``"pld"``, which is tighter and slower, and cannot account for
+        ``uniform_cohort``.
 
     Example:
       >>> import fcojax
@@ -255,7 +256,7 @@ def noise_for(
     num_runs: Count = 1,
     by: Accountant = "rdp",
 ) -> float:
-    """Return the least noise multiplier whose epsilon is within a target.
+    """Return the smallest noise multiplier whose epsilon is within a target.
 
     Args:
       target: the largest epsilon.

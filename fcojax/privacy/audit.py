@@ -26,12 +26,12 @@ from fcojax.types import Array, Count, CountOrZero, Fraction, Key, Params, PyTre
 
 # Far beyond any clipping norm, so that the client sends as much as it may.
 _LARGE = 1e3
-_MOST_ENTRIES = 10  # of the server's state that are tested one by one
+_MOST_ENTRIES = 10  # entries of the server's state that are tested one by one
 _THRESHOLDS = np.linspace(0.005, 0.995, 100)
 
 
 class Audit(NamedTuple):
-    """What an audit found; see ``audit``.
+    """The result of ``audit``.
 
     Attributes:
       lower: epsilon is at least this, with the given confidence.
@@ -69,13 +69,13 @@ def audit(
     """Return a lower bound of epsilon, from runs with one client and without it.
 
     The client sends the same large vector in every round in place of its own uploads, as privacy
-    must not depend on what is sent. Its neighbour is that of ``privacy.law``: the population in
-    which it never takes part, or the one in which it sends the opposite vector. An attacker sees
-    the server's state and the model after every round. A bound above ``promised`` shows an error in
-    the aggregator or its accounting; one below it proves nothing.
+    must not depend on its uploads. The neighbour follows ``privacy.law``: the population in which
+    it never takes part, or the one in which it sends the opposite vector. An attacker sees the
+    server's state and the model after every round. A bound above ``promised`` shows an error in the
+    aggregator or its accounting; a bound below it proves nothing.
 
     Args:
-      algorithm: the algorithm.
+      algorithm: the algorithm of the audited runs.
       hparams: its hyperparameters; or a grid of several points, all of which are released.
       params: the start point.
       data: the clients; a small population suffices.
@@ -176,11 +176,11 @@ def _with_fixed_upload(algorithm: Algorithm, client: int, key: Key, sign: float)
 
 
 class _Seen(NamedTuple):
-    """What an attacker sees of each run.
+    """The values of each run that an attacker sees.
 
     Attributes:
       states: the server's state after each round, of shape [runs, points, rounds, entries].
-      models: the same of the model.
+      models: the model after each round, of the same shape.
       history: entries of the history that are released, [runs, points * rounds] each.
     """
 
@@ -222,7 +222,7 @@ def _statistics(
     add("the server's last state", lambda seen: seen.states[:, :, -1])
     add("the last model", lambda seen: seen.models[:, :, -1])
     add("the support of the models", lambda seen: (seen.models != 0).astype(float))
-    if present.states.shape[1] > 1:  # without noise if the points share it
+    if present.states.shape[1] > 1:  # the points may share their noise
         add(
             "the steps of the first point less those of the second",
             lambda seen: np.diff(seen.states[:, 0] - seen.states[:, 1], axis=1, prepend=0),
@@ -266,7 +266,7 @@ def _bounded(names, choosing, bounding, delta, level, promised) -> Audit:
 def _bounds(both: tuple, thresholds: np.ndarray, delta: float, level: float) -> np.ndarray:
     """Return a bound for each side, threshold and statistic."""
     runs = len(both[0])
-    least = _least_probabilities(runs, level / 2)  # and as much for the other share
+    least = _least_probabilities(runs, level / 2)  # the other share gets the same level
     most = 1 - least[::-1]
     found, falsely = ((values[None] > thresholds[:, None]).sum(axis=1) for values in both)
     sides = [(found, falsely), (falsely, found)]

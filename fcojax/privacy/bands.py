@@ -5,10 +5,10 @@ With C lower triangular and :math:`c_{t-s}` in row t and column s, the noise of 
 
 .. math:: \xi_t = \Big( z_t - \sum_{k=1}^{b-1} c_k \, \xi_{t-k} \Big) / c_0.
 
-Releasing sums plus noise :math:`C^{-1} Z` is releasing C times the sums plus Z, so a client that
-takes part k times, never within b rounds, changes that by at most :math:`\sqrt{k} \, |c|` clipping
-norms:
-its columns of C have no common row. Later sums may depend on earlier releases, as Z is Gaussian.
+Releasing the sums plus :math:`C^{-1} Z` is equivalent to releasing C times the sums plus Z. A
+client that takes part k times, never twice within b rounds, changes this by at most :math:`\sqrt{k}
+\, |c|` clipping norms, because its columns of C have no common row. Later sums may depend on
+earlier releases, as Z is Gaussian.
 
 Denisov, McMahan, Rush, Smith and Thakurta, NeurIPS 2022, theorem 2.1; Choquette-Choo, Ganesh,
 McKenna, McMahan, Rush, Thakurta and Xu, "(Amplified) banded matrix factorization: a

@@ -39,7 +39,8 @@ class Budget(NamedTuple):
           noise: the noise multiplier, a number or a function of the hyperparameters.
           bands: coefficients of noise that is correlated across rounds.
           cohort: who takes part.
-          runs: the hyperparameters of each run, in lists of those with the same cohorts.
+          runs: the hyperparameters of each run, in one list for each set of runs with the same
+            cohorts.
           num_clients: size of the population.
         """
         noises = [together([multiplier(each, noise) for each in same]) for same in runs]
@@ -74,7 +75,7 @@ def budget(
     Args:
       epsilon: the largest epsilon.
       delta: failure probability of (epsilon, delta)-privacy.
-      spent: earlier releases about these clients, such as by tuning.
+      spent: earlier releases about these clients, such as from tuning.
       by: as for ``privacy.epsilon``.
 
     Example:

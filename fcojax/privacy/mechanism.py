@@ -53,7 +53,7 @@ def adaptive_clip(
     .. math:: C_{r+1} = C_r \exp(-\eta (b_r - q)), \qquad b_r \text{ the share of norms} \le C_r
 
     The share is private too: its sum gets separate noise, and the uploads get more, so that both
-    together have the privacy of ``noise`` of ``gaussian``.
+    releases together are as private as one with the ``noise`` of ``gaussian``.
 
     Args:
       quantile: q, the share of uploads that should not be clipped.
@@ -89,7 +89,7 @@ def gaussian(
         + z C \max_m p_m \, \mathcal{N}(0, I) \Big)
 
     with qW the expected weight of a cohort, which is public: the denominator must not reveal who
-    takes part. For the same reason the algorithm receives that fraction in every round, and the
+    takes part. For the same reason the algorithm receives the fraction q in every round, and the
     server also steps in rounds without clients. Weights are assumed to be public. Parts of an
     upload are clipped jointly, after the codec; ``Public`` ones bypass it, and are refused if they
     could differ between clients or with the data.
@@ -160,7 +160,7 @@ def gaussian(
 def _adaptive(
     adaptive: AdaptiveClip, noise: Any, per_leaf: bool, known: Noise | bool
 ) -> Aggregator:
-    """Terms are in units of the norm, which the server multiplies back."""
+    """Return the aggregator with an adaptive norm; terms are in units of the norm."""
 
     def term(hparams, payload, norm):
         clipped, longer = _clipped(_wide(payload), norm, per_leaf)
@@ -208,10 +208,10 @@ def modular_gaussian(
 ) -> Uploads:
     """Return a codec and an aggregator for noise on a sum modulo a power of two.
 
-    Clients clip to C minus the most that rounding can add, so that what is sent is within C, and
-    round at random to a grid, as ``uploads.modular_sum`` does. The noise is added to the sum, and a
-    round is refused if the noisy sum would wrap. The server sees no single upload, and ``history``
-    has no ``"clipped"``.
+    Clients clip to C minus the largest norm that rounding can add, so that their uploads are within
+    C, and round at random to a grid, as ``uploads.modular_sum`` does. The noise is added to the
+    sum, and a round is refused if the noisy sum would wrap. The server does not see single uploads,
+    and ``history`` has no ``"clipped"``.
 
     Args:
       clip: as for ``gaussian``; a number or a function of the hyperparameters.

@@ -107,7 +107,7 @@ class ClientData:
 
     @property
     def clients_per_shard(self) -> int:
-        """Number of clients that one device owns or has loaded, padding included."""
+        """Number of clients that one device owns or has loaded, including padding."""
         if self.held is not None:
             return self.held.members.shape[0]
         return -(-self.num_clients // self.num_shards)
@@ -134,7 +134,7 @@ class ClientData:
     def rows_of(self, members: Sequence[int] | np.ndarray) -> tuple[PyTree, np.ndarray]:
         """Return the examples of some clients, and how many each has.
 
-        Runs on the host and reads no other rows, also if the population is on disk.
+        This runs on the host and reads no other rows, even if the population is on disk.
 
         Args:
           members: indices of the clients; their rows are returned in this order.
@@ -168,7 +168,7 @@ class ClientData:
         )
 
     def to_device(self) -> "ClientData":
-        """Return the same population with its examples on the device, for several runs on it."""
+        """Return the population with its examples on the device; use it before several runs."""
         examples = jax.tree.map(lambda leaf: memory.copied(memory.in_memory(leaf)), self.examples)
         return dataclasses.replace(self, examples=jax.device_put(examples))
 
@@ -222,8 +222,8 @@ def from_rows(
 ) -> ClientData:
     """Build a population from flat arrays in which client m owns the next ``sizes[m]`` rows.
 
-    The arrays are copied to the device once and may be deleted after it. On a CPU, an array aligned
-    to 64 bytes is used without a copy: do not write to it.
+    The arrays are copied to the device once and may be deleted afterwards. On a CPU, an array
+    aligned to 64 bytes is used without a copy: do not write to it.
 
     Args:
       examples: a pytree of arrays with a common leading axis, one row per example.
@@ -254,7 +254,7 @@ def from_rows(
             f"client {names[empty[0]]} has {sizes[empty[0]]} examples; every client needs at "
             "least 1, so drop the empty ones."
         )
-    total = sum(sizes.tolist())  # of Python's integers, which do not overflow
+    total = sum(sizes.tolist())  # Python's integers do not overflow
     if total != num_rows:
         raise ValueError(f"the sizes add up to {total} but there are {num_rows} rows; correct one.")
     weights = fields.in_range(fields.checked_weights(weights, sizes), names)

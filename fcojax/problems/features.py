@@ -56,8 +56,8 @@ def feature_skew(
         raise ValueError(f"features is {shown(features)}; pass rows of floating-point numbers.")
     if features.shape[0] != partition.order.size:
         raise ValueError(
-            f"features have {features.shape[0]} rows but the partition is of "
-            f"{partition.order.size} examples; pass the examples that were partitioned."
+            f"features have {features.shape[0]} rows but the partition has {partition.order.size} "
+            f"examples; pass the examples that were partitioned."
         )
     rng = np.random.Generator(np.random.PCG64(seed))
     rows = features.reshape(features.shape[0], -1)

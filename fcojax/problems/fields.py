@@ -33,7 +33,7 @@ def require_floats(params: PyTree) -> None:
 def num_rows(examples: PyTree, owner: str) -> int:
     """Return the number of rows that all fields have; raise ``ValueError`` if they differ."""
     for name, leaf in by_field([examples]):
-        if getattr(leaf, "dtype", np.dtype(float)).kind in "USO":  # of texts, or of objects
+        if getattr(leaf, "dtype", np.dtype(float)).kind in "USO":  # texts or objects
             raise ValueError(
                 f"the field {name} of {owner} is {shown(leaf)}; pass numbers, such as "
                 "np.unique(labels, return_inverse=True)[1]."

@@ -55,7 +55,7 @@ def fmri_surrogate(
       grid: the shape of a scan.
       num_voxels: number of voxels, the features.
       num_blobs: number of contiguous regions that depend on the label.
-      share_true: share of the voxels in them.
+      share_true: share of the voxels that are in these regions.
       effect: e, in units of the noise.
       effect_spread: standard deviation of v, the variation of the effect between subjects.
       subject_scale: standard deviation of a.

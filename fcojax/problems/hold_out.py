@@ -61,7 +61,7 @@ def hold_out_examples(data: ClientData, share: Share, key: Key) -> tuple[ClientD
 
 @validated
 def hold_out_clients(data: ClientData, share: Share, key: Key) -> tuple[ClientData, ClientData]:
-    """Split the clients at random into those to train on and those to validate on.
+    """Split the clients at random into training clients and validation clients.
 
     All keep their ids and weights; each part has at least one client.
 

@@ -62,7 +62,7 @@ def check_labels(
     if wrong.any():
         row = int(np.argmax(wrong))
         raise ValueError(
-            f"label {labels[row]} in {place(row)} of {owner} is none of the {num_classes} classes; "
+            f"label {labels[row]} in {place(row)} of {owner} is not one of {num_classes} classes; "
             f"pass whole numbers from 0 to {num_classes - 1}."
         )
 

@@ -1,4 +1,4 @@
-r"""Binary logistic regression, with a bias without penalty."""
+r"""Binary logistic regression, with an unpenalised bias."""
 
 from collections.abc import Sequence
 

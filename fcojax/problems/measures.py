@@ -61,7 +61,7 @@ def support_recovery(estimate: Array, truth: ArrayLike, cut: NonNegative) -> dic
     """
     if jnp.shape(estimate) != jnp.shape(truth):
         raise ValueError(
-            f"truth is of shape {jnp.shape(truth)} but estimate of {jnp.shape(estimate)}; pass "
+            f"truth has shape {jnp.shape(truth)} but estimate has {jnp.shape(estimate)}; pass "
             "arrays of one shape."
         )
     dtype = jnp.result_type(float)

@@ -154,7 +154,7 @@ def aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 
 def copied(array: Any) -> Any:
-    """Return an aligned copy of a large array, made by several threads; XLA would use one.
+    """Return an aligned copy of a large array, made by several threads; XLA copies with one.
 
     Other arrays, and those that XLA need not copy, are returned unchanged.
     """

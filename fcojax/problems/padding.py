@@ -15,8 +15,8 @@ def size_bounds(sizes: np.ndarray, row_bytes: int) -> tuple[int, ...]:
     """Choose ascending row counts to pad clients to, the last of them the largest client's.
 
     A client is padded to the smallest bound that is at least its size. The bounds are the sizes
-    that minimise the rows of the population after padding; there are as few as give at most 1.15
-    padded rows per real row, and at most twelve.
+    that minimise the rows of the population after padding; their number is the smallest with at
+    most 1.15 padded rows per real row, but at most twelve.
 
     Args:
       sizes: number of rows of each client.

@@ -48,7 +48,7 @@ class Partition(NamedTuple):
         for leaf in jax.tree.leaves(examples):
             if np.shape(leaf)[:1] != self.order.shape:
                 raise ValueError(
-                    f"the partition is of {self.order.size} examples but a field has shape "
+                    f"the partition has {self.order.size} examples but a field has shape "
                     f"{np.shape(leaf)}; pass the examples that were partitioned."
                 )
         ordered = jax.tree.map(lambda leaf: memory.taken(leaf, self.order), examples)
@@ -117,7 +117,7 @@ def dirichlet(
       labels: one number or string per example.
       num_clients: number of clients.
       alpha: concentration of the Dirichlet distribution; 1e9 for equal shares.
-      min_size: least number of examples per client.
+      min_size: smallest number of examples of a client.
       max_draws: number of draws before giving up.
       seed: seed of the partition.
 
@@ -131,8 +131,8 @@ def dirichlet(
     labels = _checked(labels)
     if labels.dtype.kind == "f" and (fractions := labels[labels % 1 != 0]).size:
         raise ValueError(
-            f"labels contains {fractions[0]:g}, a number to predict and no label; pass labels, of "
-            "which each has many examples, or intervals: np.digitize(targets, edges)."
+            f"labels contains {fractions[0]:g}, which is a number to predict, not a label; pass "
+            f"labels that have many examples each, or intervals: np.digitize(targets, edges)."
         )
     _check_enough(labels.size, num_clients, min_size)
     rng = _rng(seed)
@@ -152,8 +152,8 @@ def dirichlet(
             clients = np.tile(np.arange(num_clients), counts.size)
             return _gathered(order, np.repeat(clients, sizes.reshape(-1)), num_clients)
     raise ValueError(
-        f"none of {max_draws} draws gave each of {num_clients} clients {min_size} examples, "
-        f"the best gave all at least {most}; raise alpha or max_draws, or lower min_size."
+        f"none of {max_draws} draws gave each of {num_clients} clients {min_size} examples; the "
+        f"best draw gave all at least {most}; raise alpha or max_draws, or lower min_size."
     )
 
 

@@ -38,10 +38,10 @@ def pca(
 
     Params are B itself, of shape (dim, num_components). The loss depends on the span of B alone,
     so both ``transforms.stiefel`` and ``transforms.grassmann`` apply. S is decomposed once, in
-    float64, for the measures: ``grad_norm``, that of the Riemannian gradient of F;
+    float64, for the measures: ``grad_norm``, the norm of the Riemannian gradient of F;
     ``suboptimality``; ``angle_sum`` and ``angle_max``, the principal angles to the solution in
-    radians; and ``feasibility``, ``|B^T B - I|``. All but the first have a small relative error,
-    in float32 too; ``grad_norm`` is accurate relative to the largest eigenvalue.
+    radians; and ``feasibility``, ``|B^T B - I|``. All but the first have a small relative error, in
+    float32 too; ``grad_norm`` is accurate relative to the largest eigenvalue.
 
     Args:
       train: training data.

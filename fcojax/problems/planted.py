@@ -1,7 +1,7 @@
 r"""Regression with planted weights and a feature mean per client: sparse, or of low rank.
 
 The synthetic problems of Yuan, Zaheer and Reddi, "Federated composite optimization", ICML 2021,
-sections 5.1 and 5.2: squared error without the factor 1/2, and a bias without penalty.
+sections 5.1 and 5.2: squared error without the factor 1/2, and an unpenalised bias.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ def lasso(
     cuts: Sequence[float] = (1e-2, 1e-4),
     seed: Seed = 0,
 ) -> Problem:
-    r"""Linear regression whose true weights are one on the first ``num_true`` features, else zero.
+    r"""Linear regression with true weights of one on the first ``num_true`` features, else zero.
 
     Client m draws :math:`x = \mu_m + \delta` with :math:`\mu_m \sim N(0, s^2 I)` fixed and
     :math:`\delta \sim N(0, \Sigma)`, and observes :math:`y = x^T w + b + \varepsilon`. Large client
@@ -104,9 +104,9 @@ def low_rank(
 ) -> Problem:
     r"""Regression on a matrix with ones on the first ``true_rank`` diagonal entries, else zeros.
 
-    Client m draws matrices :math:`X = \mu_m + \Delta` with the entries of :math:`\mu_m` from
-    :math:`N(0, s^2)`, fixed, and those of :math:`\Delta` from N(0, 1), and observes
-    :math:`y = \langle X, W \rangle + b + \varepsilon`. The bias has no penalty.
+    Client m draws matrices :math:`X = \mu_m + \Delta` with fixed entries of :math:`\mu_m` from
+    :math:`N(0, s^2)` and entries of :math:`\Delta` from N(0, 1), and observes :math:`y = \langle X,
+    W \rangle + b + \varepsilon`. The bias is not penalised.
 
     The measures are the ``rank`` at each cut and ``error_fro``, the distance of the kernel to W.
 

@@ -14,7 +14,7 @@ from fcojax.problems.losses import Loss, WholeBatchLoss, losses_of
 from fcojax.types import Array, Count, Key, Params, PyTree
 from fcojax.xla.jaxprs import largest_result
 
-_MOST_ROWS, _BLOCK_BYTES = 8192, 1 << 25  # of a block of population_loss
+_MOST_ROWS, _BLOCK_BYTES = 8192, 1 << 25  # limits of a block of population_loss
 
 
 class Problem(NamedTuple):

@@ -22,7 +22,7 @@ from fcojax.problems.clients import ClientData
 from fcojax.problems.problem import to_rows
 from fcojax.types import Array, Params
 
-_BLOCKS = 4  # of a symmetric product, along each axis
+_BLOCKS = 4  # blocks of a symmetric product along each axis
 _PIECE = 1024  # rows transposed at a time, so that they stay in the cache
 
 
@@ -55,7 +55,7 @@ class SecondMoments(NamedTuple):
 
 @memoised
 def summary(*, bias: bool = False, ridge: float = 0.0) -> Callable[[ClientData], ClientData]:
-    """Return the ``summary`` of a problem of least squares on the fields ``x`` and ``y``.
+    """Return the ``summary`` of a least-squares problem on the fields ``x`` and ``y``.
 
     Its one client has ``SecondMoments`` as its example, on which losses evaluate ``rows.loss``.
 
@@ -170,7 +170,8 @@ def second_moment(data: ClientData, left: str = "x", right: str | None = None) -
 
     .. math:: \sum_m p_m \tfrac{1}{n_m} \sum_i a_{m,i} b_{m,i}^T \Big/ \sum_m p_m
 
-    Computed in float64 on the host. A field with one number per row counts as vectors of length 1.
+    It is computed in float64 on the host. A field with one number per row counts as vectors of
+    length 1.
 
     Example:
       >>> from fcojax.problems.clients import from_clients

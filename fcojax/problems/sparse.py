@@ -99,7 +99,7 @@ class SparseRows:
 
 
 def unchecked(index: Any, value: Any, num_features: int) -> SparseRows:
-    """Build sparse rows from parts of others, whose columns are not checked again."""
+    """Build sparse rows from parts of other sparse rows, without another check of the columns."""
     rows = object.__new__(SparseRows)
     vars(rows).update(index=index, value=value, num_features=num_features)
     return rows

@@ -1,6 +1,6 @@
-"""Robust means in place of the weighted mean, which a few bad clients cannot move far.
+"""Robust means of uploads, which a few bad clients cannot move far.
 
-``averaged`` makes an aggregator of a rule, for ``fcojax.Plan``.
+``averaged`` makes an aggregator from a rule, for ``fcojax.Plan``.
 """
 
 from fcojax.robust.bounds import follow_quantile, norm_bound, norm_quantile

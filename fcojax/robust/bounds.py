@@ -1,8 +1,8 @@
 """Bounds on the norms of uploads: clients beyond them are left out of the round.
 
-A fixed bound needs the norm of one client only. A quantile needs those of the whole cohort, which
-runs in chunks and on several devices. So the bound follows a quantile from round to round, by the
-share of uploads beyond it.
+A fixed bound needs the norm of one client only. A quantile needs the norms of the whole cohort,
+which runs in chunks and on several devices. So the bound follows a quantile from round to round, by
+the share of uploads beyond it.
 
 Andrew, Thakkar, McMahan and Ramaswamy, "Differentially private learning with adaptive clipping",
 NeurIPS 2021, section 3. They clip uploads beyond the bound and add noise to the share, as
@@ -89,7 +89,7 @@ def follow_quantile(bound: Array, within: Array, quantile: Scalar, rate: Scalar)
     Args:
       bound: C, the bound of this round.
       within: b, the share of norms within it.
-      quantile: q, the share that should be.
+      quantile: q, the share that is wanted.
       rate: :math:`\eta`.
 
     Example:

@@ -51,9 +51,9 @@ def between(weights: Array, low: Any, high: Any, keys: Array | None = None) -> A
       weights: along the first axis.
       low: share of the mass before which nothing counts.
       high: share of the mass after which nothing counts.
-      keys: numbers of 0 or more that the weights are sorted by; equal ones share what is cut in
-        proportion to their weights, so that their order has no effect. ``None`` where it has none
-        anyway.
+      keys: numbers of 0 or more by which the weights are sorted. A cut through equal keys takes the
+        same share of each of their weights, so that their order has no effect; ``None`` if the
+        caller's result does not depend on that order.
     """
     after = jnp.cumsum(weights, axis=0)
     before = jnp.concatenate([jnp.zeros_like(after[:1]), after[:-1]])
@@ -80,8 +80,7 @@ def between(weights: Array, low: Any, high: Any, keys: Array | None = None) -> A
 def weighted_median(values: Array, weights: Array) -> Array:
     """Return the weighted median along the first axis.
 
-    It is the midpoint of all medians where these are an interval, as of an even number of equal
-    weights.
+    If the medians form an interval, as with an even number of equal weights, it is the midpoint.
 
     Args:
       values: an array of shape [n, ...].
@@ -92,7 +91,7 @@ def weighted_median(values: Array, weights: Array) -> Array:
 
 
 def medians(values: Array, weights: Array) -> tuple[Array, Array]:
-    """Return the least and the largest weighted median along the first axis.
+    """Return the smallest and the largest weighted median along the first axis.
 
     Args:
       values: as for ``weighted_median``.
@@ -100,7 +99,7 @@ def medians(values: Array, weights: Array) -> tuple[Array, Array]:
     """
     values, weights = ordered(values, weights)
     mass = jnp.cumsum(weights, axis=0)
-    # For sums of rounded weights that are one half in exact arithmetic.
+    # Sums of rounded weights that are one half in exact arithmetic may be off by this much.
     slack = rounding(values.shape[0], mass.dtype)
     lower = jnp.min(jnp.where(mass >= (0.5 - slack) * mass[-1:], values, jnp.inf), axis=0)
     upper = jnp.min(jnp.where(mass > (0.5 + slack) * mass[-1:], values, jnp.inf), axis=0)
@@ -111,7 +110,7 @@ def lengths(vectors: Array) -> Array:
     """Return the Euclidean norms of rows, whose squares may overflow or vanish.
 
     The unit is a power of two, so that exact norms, such as those of small integers, stay exact. A
-    norm beyond the largest number is that number.
+    norm that overflows becomes the largest finite number.
     """
     largest = jnp.max(jnp.abs(vectors), axis=1)
     _, exponent = jnp.frexp(jnp.where(jnp.isfinite(largest), largest, 1))
@@ -132,7 +131,7 @@ def nearest(points: Array, weights: Array, mass: Any) -> tuple[Array, Array]:
     Args:
       points: of shape [n, d].
       weights: of shape [n].
-      mass: share of the weight that is nearest to each point, the point itself included.
+      mass: share of the weight that is nearest to each point, including the point itself.
 
     Returns:
       Two arrays of shape [n, n], a row for each point.

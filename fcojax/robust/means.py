@@ -87,7 +87,8 @@ def mean_around_median(share: Any) -> Rule:
 
     def mean(hparams, points, weights):
         lower, upper = medians(points, weights)
-        # Twice the distance from the midpoint; so written, it is exactly equal for both medians.
+        # This is twice the distance from the midpoint; in this form it is exactly equal for both
+        # medians.
         far = jnp.abs((points - lower[None]) + (points - upper[None]))
         far = jnp.where(weights[:, None] > 0, far, jnp.inf)
         far, weights, points = ordered(far, weights, points)
@@ -98,12 +99,12 @@ def mean_around_median(share: Any) -> Rule:
 
 @factory
 def geometric_median(steps: Count = 3, smoothing: Positive = 1e-6) -> Rule:
-    r"""Return the point with the least weighted sum of distances, by Weiszfeld's iteration.
+    r"""Return the point with the smallest weighted sum of distances, by Weiszfeld's iteration.
 
     .. math:: z \leftarrow \sum_i b_i x_i / \sum_i b_i, \quad b_i = w_i / \max(\nu, |x_i - z|)
 
-    from the mean. Where all points lie within :math:`\nu` of the mean it is the mean, so choose
-    :math:`\nu` well below the distances between uploads.
+    starting at the mean. If all points lie within :math:`\nu` of the mean, the result is the mean,
+    so choose :math:`\nu` well below the distances between uploads.
 
     Args:
       steps: passes over the uploads, after the one for the mean.
@@ -132,12 +133,12 @@ def geometric_median(steps: Count = 3, smoothing: Positive = 1e-6) -> Rule:
 
 @factory
 def krum(share: Any) -> Rule:
-    """Return the point with the least sum of squared distances to its nearest neighbours.
+    """Return the point with the smallest sum of squared distances to its nearest neighbours.
 
     If several points have the same sum, it is their mean.
 
     Args:
-      share: weight that is not among the neighbours; below 1/2.
+      share: share of the weight that does not count as neighbours; below 1/2.
 
     Example:
       >>> points = jnp.array([[0.0], [1.0], [1.5], [90.0]])
@@ -146,8 +147,8 @@ def krum(share: Any) -> Rule:
 
     References:
       Blanchard, El Mhamdi, Guerraoui and Stainer, "Machine learning with adversaries: Byzantine
-      tolerant gradient descent", NeurIPS 2017. Of n equal weights they sum over
-      n - f - 2 neighbours, here it is n - f - 1, as a weight is not a number of neighbours.
+      tolerant gradient descent", NeurIPS 2017. With n equal weights the paper sums over n - f - 2
+      neighbours; here a share of the weight is cut off, which leaves n - f - 1.
     """
     _require_minority(share)
 
@@ -165,7 +166,8 @@ def multi_krum(share: Any) -> Rule:
     """Return the mean of the points with the best scores of ``krum``.
 
     Args:
-      share: part of the weight that is not among the neighbours, nor in the mean; below 1/2.
+      share: share of the weight that is left out, both of the neighbours and of the mean; below
+        1/2.
 
     Example:
       >>> points = jnp.array([[0.0], [1.0], [2.0], [90.0]])
@@ -193,7 +195,7 @@ def centred_clipping(radius: Any, steps: Count = 1) -> Rule:
 
     .. math:: v \leftarrow v + \sum_i w_i (x_i - v) \min(1, \tau / |x_i - v|)
 
-    In a run the centre is the result of the round before, and with one step a round is one sum.
+    With one step the centre is the result of the previous round, and a round is one sum.
 
     Args:
       radius: :math:`\tau`; infinity for the mean.
@@ -228,7 +230,7 @@ def centred_clipping(radius: Any, steps: Count = 1) -> Rule:
 
 
 def clip(vector: Any, radius: Any) -> tuple[Any, Array]:
-    """Return a vector, or a list of arrays, scaled down to a norm; and whether it was longer.
+    """Return a vector or a list of arrays, scaled down to a norm if longer, and whether it was.
 
     Args:
       vector: finite arrays, whose norm may overflow.

@@ -1,4 +1,4 @@
-"""Steps before a robust mean, which make uploads of honest clients more alike."""
+"""Steps before a robust mean, which make uploads of honest clients more similar."""
 
 from typing import Any
 
@@ -45,10 +45,10 @@ def bucketing(size: Count) -> Mixing:
 
 @factory
 def nearest_neighbour_mixing(share: Any) -> Mixing:
-    """Return the step that replaces each point by the mean of those nearest to it.
+    """Return the step that replaces each point by the mean of its nearest neighbours.
 
     Args:
-      share: weight that is not among the nearest.
+      share: share of the weight that does not count as nearest.
 
     Example:
       >>> points = jnp.array([[0.0], [1.0], [2.0], [9.0]])

@@ -1,6 +1,6 @@
 """Robust means of weighted points, and the aggregator that uses one in place of the mean.
 
-A rule does not depend on clients or rounds. ``averaged`` makes an aggregator of it, for
+A rule does not depend on clients or rounds. ``averaged`` makes an aggregator from it, for
 ``fcojax.Plan``.
 """
 
@@ -23,10 +23,11 @@ class Rule(NamedTuple):
       name: the call that makes it, for error messages.
       mean: ``(hparams, points, weights) -> point``, for points of shape [n, d] and weights that sum
         to 1; a point of weight 0 has no effect.
-      term: ``(hparams, offset) -> term`` for a rule that is one sum over the clients, which needs
-        no memory for their uploads: the term of an upload at this offset from the centre, a list of
-        arrays. ``None`` for a rule that compares the points.
-      keeps_centre: whether the result is the centre of the next round; otherwise it is zero.
+      term: ``(hparams, offset) -> term`` for a rule that is one sum over the clients, so that
+        uploads need not be stored: the term of an upload at this offset from the centre, as a list
+        of arrays. ``None`` for a rule that compares the points.
+      keeps_centre: whether the result is the centre of the next round; otherwise the centre is
+        zero.
 
     Example:
       >>> import jax.numpy as jnp

@@ -21,8 +21,8 @@ class Part(NamedTuple):
 
     Attributes:
       clients: [folds, clients], the clients' weights, 0 outside the part.
-      rows: [folds, rows], weights scaled so that the mean over all rows of a client is the mean
-        over those in the part; ``None`` where clients are not split.
+      rows: [folds, rows], weights, scaled so that the weighted mean over all rows of a client is
+        the mean over its rows in the part; ``None`` if clients are not split.
     """
 
     clients: Array

@@ -29,7 +29,8 @@ def group_labels(names: Sequence[str], groups: Mapping[str, str | Iterable[str]]
             matches = [at for at, name in enumerate(names) if fnmatch.fnmatchcase(name, pattern)]
             if not matches:
                 raise ValueError(
-                    f"{pattern} of group {group} is no column; pass names among {shown(names)}."
+                    f"{pattern} of group {group} matches no column; pass names among "
+                    f"{shown(names)}."
                 )
             for at in matches:
                 if found[at] not in (-1, index):

@@ -6,7 +6,7 @@ means g, H and J over all sites,
 
 .. math:: \hat w = w - M g, \qquad \mathrm{Cov}(\hat w) = M J M^T,
 
-with M the inverse of H: for least squares the debiased lasso, and on the support of a refitted
+with M the inverse of H. For least squares this is the debiased lasso; on the support of a refitted
 model it is that model. For other losses one step is not enough where the lasso shrinks strongly, so
 the second exchange allows a second step. The covariance is the sandwich formula, which holds where
 the variance or the distribution of the noise differs between rows or sites.
@@ -119,7 +119,7 @@ def intervals(
       model: a model of a path or a selection: ``found.model`` with ``on="all"``, which removes the
         bias of the penalty from all parameters, or ``found.refit`` with ``on="support"``, whose
         intervals do not account for the choice of the support.
-      on: whether all parameters are estimated, or those that are not zero.
+      on: ``"all"`` to estimate all parameters, ``"support"`` to estimate only the nonzero ones.
       level: confidence level of the intervals.
       nodewise: strength of the lasso of each column on the others that replaces the inverse
         Hessian; 0 for the inverse, which has to exist.
@@ -137,7 +137,7 @@ def intervals(
     """
     if isinstance(problem.loss, WholeBatchLoss | RandomLoss):
         raise ValueError(
-            f"the loss is a {type(problem.loss).__name__}, which is no sum over rows; pass a "
+            f"the loss is a {type(problem.loss).__name__}, which is not a sum over rows; pass a "
             "problem with one loss for each row."
         )
     model = jax.tree.map(jnp.asarray, model)
@@ -176,12 +176,12 @@ def _compiled(loss, is_nodewise, model, data, kept, nodewise):
 
 
 def moments_of(loss: Loss, model: Params, examples: PyTree, weights: Array) -> Moments:
-    """Return the moments of all rows, which are the sum of those of the sites.
+    """Return the moments of all rows, which are the sum of the sites' moments.
 
     Args:
       loss: one loss per row.
       model: the point.
-      examples: of all sites.
+      examples: the rows of all sites.
       weights: [rows], with sum 1.
     """
     flat, unravel = ravel_pytree(model)
@@ -201,23 +201,24 @@ def moments_of(loss: Loss, model: Params, examples: PyTree, weights: Array) -> M
 def debiased(
     loss: Loss, model: Params, examples: PyTree, weights: Array, kept: Array, nodewise=None
 ) -> tuple[Array, Array, Array]:
-    """Return the estimates, their covariance, and the Hessian's least eigenvalue over the largest.
+    """Return the estimates, their covariance, and the ratio of the Hessian's extreme eigenvalues.
 
     Args:
       loss: one loss per row.
       model: the point w.
-      examples: of all sites.
+      examples: the rows of all sites.
       weights: [rows], with sum 1.
       kept: [parameters], whether each is estimated; the others stay zero.
       nodewise: strength of the lasso of each column on the others, or ``None`` for the inverse.
-        With it there is one step with the covariance at w, as an estimate of more parameters than
-        rows overfits them; otherwise two, with that at the first.
+        With it one step is taken, with the covariance at w, because an estimate of more parameters
+        than rows overfits them. Without it there are two steps, with the covariance at the first
+        estimate.
     """
     flat, unravel = ravel_pytree(model)
     both = kept[:, None] & kept[None, :]
 
     def inverse_of(moments):
-        """Return the inverse Hessian, and the least eigenvalue over the largest."""
+        """Return the inverse Hessian, and its smallest eigenvalue over the largest."""
         largest = jnp.max(jnp.diagonal(moments.hessian))
         hessian = jnp.where(both, moments.hessian, largest * jnp.eye(flat.size, dtype=flat.dtype))
         if nodewise is not None:
@@ -248,7 +249,7 @@ def debiased(
 def _nodewise(hessian: Array, step: Array, strength: Array) -> Array:
     """Return an approximate inverse: a lasso of each column on the others, from the Hessian alone.
 
-    The prox is that of l1 on all columns at once, and keeps one as the weight of each on itself.
+    The prox of l1 acts on all columns at once; the weight of a column on itself stays one.
     """
     identity = jnp.eye(hessian.shape[0], dtype=hessian.dtype)
     prox = l1().prox

@@ -29,7 +29,7 @@ class Entry(NamedTuple):
 
 
 class Ledger(NamedTuple):
-    """All traffic, including that of tuning.
+    """All traffic, including tuning.
 
     Attributes:
       entries: one for each part of the work.

@@ -22,8 +22,8 @@ class Nonzeros(NamedTuple):
 
     Attributes:
       name: the target in words.
-      count: how many.
-      number: ``(penalised parameters) -> their number``.
+      count: the number to reach.
+      number: ``(penalised parameters) -> the number of nonzeros, groups or ranks``.
       units: ``(penalised parameters) -> number of rows or columns``; 1 without ``per``.
       most: ``(penalised parameters) -> the largest possible number``.
 
@@ -56,11 +56,11 @@ def nonzeros(
 ) -> Nonzeros:
     """Return a target: a number of nonzero entries or groups, or a rank.
 
-    Parameters without penalty, such as a bias, do not count. Per row or column the mean must be at
-    most ``count`` and above ``count`` minus one half.
+    Unpenalised parameters, such as a bias, do not count. Per row or column the mean must be at most
+    ``count`` and above ``count`` minus one half.
 
     Args:
-      count: how many.
+      count: the number to reach.
       per: whether to count in the whole model, or take the mean over rows or columns of its
         matrices.
       of: what to count: entries, groups, or the rank, which is summed over matrices.
@@ -139,7 +139,7 @@ def penalised(penalty: Penalty, params: Params) -> PyTree:
 
 
 class Counter(NamedTuple):
-    """What is counted, and in which leaves; static."""
+    """The function that counts, and the leaves in which it counts; static."""
 
     number: Number
     leaves: tuple[bool, ...]

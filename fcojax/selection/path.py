@@ -113,10 +113,10 @@ def path(
 ) -> Path:
     """Fit a model for each strength of a penalty, from the strongest on, as one program.
 
-    No data leave a client. The clients fit the parameters without penalty (a bias), and one
-    exchange of their gradients at that model gives the first strength: the least one at which all
-    penalised parameters are zero. The grid descends from there geometrically; each solve starts at
-    the model of the strength before and stops once it is solved.
+    No data leave a client. The clients fit the unpenalised parameters (a bias), and one exchange of
+    their gradients at that model gives the first strength: the smallest one at which all penalised
+    parameters are zero. The grid descends from there geometrically; each solve starts at the model
+    of the strength before and stops once it is solved.
 
     With ``nonzeros`` it searches for a strength whose model has that sparsity and returns it alone,
     or, if no strength has such a model, its two neighbours, the sparser first.
@@ -135,8 +135,8 @@ def path(
       least: the last strength as a share of the first, if ``strengths`` is a number; a search for
         ``nonzeros`` ends there.
       key: PRNG key, the only source of randomness; ``None`` for ``jax.random.key(0)``.
-      method: ``loss -> algorithm``; by default FedMiD-OSP, which with one full-batch step of
-        everyone a round is proximal gradient descent on F + psi and gives exact zeros.
+      method: ``loss -> algorithm``; by default FedMiD-OSP. With one full-batch step of every client
+        per round, it is proximal gradient descent on F + psi and gives exact zeros.
       hparams: the method's hyperparameters, whose ``penalty_scale`` is replaced. By default
         ``client_lr`` is one over the largest curvature of F, found by power iterations: each is an
         exchange with all clients, a few for each strength unless F is a quadratic.

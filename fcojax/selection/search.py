@@ -21,9 +21,10 @@ from fcojax.selection.solver import Fits, Loops, Null, Solver, Start, null_model
 from fcojax.transforms import Penalty
 from fcojax.types import Array
 
-# After 60 steps a range of ln(100) has shrunk by a fifth each time to 7e-6, below `_NARROW`.
+# Each step shrinks the range by at least a fifth, so 60 steps shrink ln(100) to 7e-6, below
+# `_NARROW`.
 _MAX_STEPS = 60
-_NARROW = 1e-4  # of the logarithm: closer strengths are neighbours
+_NARROW = 1e-4  # in the logarithm: closer strengths are neighbours
 _PART = 0.1  # precision of a step: a share of the distance to the nearer of the two
 
 
@@ -97,7 +98,7 @@ class SearchProgress(NamedTuple):
 
 
 class Searching(NamedTuple):
-    """A search: its target, and the parts of its steps that need no data."""
+    """The target of a search, and the parts of its steps that need no data."""
 
     penalty: Penalty
     counter: Counter
@@ -149,7 +150,7 @@ class Searching(NamedTuple):
         return ~now.is_done & (now.step < _MAX_STEPS)
 
     def after(self, now: SearchProgress, start: Start, fit: Fits) -> SearchProgress:
-        """Return the search after the solve for the strength of a step."""
+        """Return the state of the search after a solve."""
         count = self.counter(self.penalty, fit.models)
         row = {
             "strengths": jnp.exp(now.log_strength),
@@ -237,7 +238,7 @@ def _after(now: SearchProgress, goal: Range, first, floor, tolerance) -> SearchP
     denser = tree.where(too_dense, here, now.denser)
 
     def moved(end, away):
-        """Move an end away if its model, solved more precisely, was on the other side."""
+        """Return an end at another strength, at which it is not solved yet."""
         return end._replace(log_strength=away, precision=jnp.full_like(end.precision, jnp.inf))
 
     # The bracket may be wrong at an end whose model was solved loosely.
@@ -268,7 +269,7 @@ def _after(now: SearchProgress, goal: Range, first, floor, tolerance) -> SearchP
     next_precision = jnp.where(
         is_hit | is_narrow, tolerance, _precision(between, sparser, denser, tolerance)
     )
-    # Stop then: every later solve would start from a model that is no solution.
+    # Stop then: every later solve would start from a model that is not a solution.
     failed = now.fit.outcome.diverged | (precision <= tolerance) & ~now.fit.outcome.solved
     done = failed | jnp.where(is_hit, precision <= tolerance, is_narrow & ~loose & ~(also & exists))
     return now._replace(

@@ -58,10 +58,10 @@ class Selection(NamedTuple):
       by: the name of the score.
       scores: [draws and folds, strengths], the mean held-out loss; one row for a criterion.
       mean: [strengths], the mean of the scores over draws and folds.
-      standard_error: [strengths], of ``mean`` over the folds of one draw, because another draw
-        evaluates the same clients again; over the draws if each has one fold, and NaN if there is
-        one fold in all.
-      best: index of the strength with the least mean score, the strongest of equal ones.
+      standard_error: [strengths], the standard error of ``mean`` over the folds of one draw,
+        because another draw evaluates the same clients again. If each draw has one fold, it is over
+        the draws; with one fold in all it is NaN.
+      best: index of the strength with the lowest mean score; of equal ones, the strongest.
       chosen: index of the chosen strength.
       model: the model of the path at the chosen strength.
       refit: the model without the penalty on the support of ``model``, or ``None``.
@@ -143,7 +143,7 @@ class Selection(NamedTuple):
         """Draw the scores over the strength with matplotlib; return the axes.
 
         Args:
-          axes: to draw in; ``None`` for those of a new figure.
+          axes: axes to draw in; ``None`` for a new figure.
         """
         return draw_scores(self, axes)
 
@@ -151,8 +151,8 @@ class Selection(NamedTuple):
         """Draw the parameters over the strength, and the choice; return the axes.
 
         Args:
-          axes: to draw in; ``None`` for those of a new figure.
-          names: names of the features, for a legend of those with a nonzero parameter.
+          axes: axes to draw in; ``None`` for a new figure.
+          names: names of the features; the legend lists the features with a nonzero parameter.
         """
         return draw_path(self.path, axes, self.chosen, names)
 
@@ -178,7 +178,7 @@ def select(
 ) -> Selection:
     """Choose the strength of a penalty, and count the traffic of the choice.
 
-    The path on all data and those on all folds run as one program, where weights select the clients
+    The paths on all data and on all folds run as one program, in which weights select the clients
     and examples of a fold. The models of a fold are scored by their mean held-out loss.
 
     Args:
@@ -189,7 +189,8 @@ def select(
         rows, ``hold_out(share)`` has one fold; ``selection.bic()``, ``aic()`` and ``ebic()`` are
         criteria; ``selection.nonzeros(5)`` chooses a model with that sparsity, whatever its score.
       one_standard_error: whether to choose the strongest penalty whose mean score is within one
-        standard error of the least; otherwise the least. Ties go to the strongest penalty.
+        standard error of the lowest; otherwise the penalty with the lowest score. Ties go to the
+        strongest penalty.
       num_draws: how often the folds are drawn, if they are random.
       refit: whether to fit the chosen support again without the penalty, which makes sense for
         penalties that set entries to zero.
@@ -305,7 +306,7 @@ def selection_of(
       path: the models.
       name: the name of the scores.
       scores: [folds or 1, strengths].
-      one_standard_error: whether the sparsest model within one standard error is chosen.
+      one_standard_error: whether the strongest penalty within one standard error is chosen.
       num_draws: draws of the folds.
       fold_outcome: the outcomes of the folds' solves.
 
@@ -406,7 +407,7 @@ def draw_folds(split: Split, data: ClientData, key: Key, num_draws: Count) -> Fo
 
 
 def _as_sets(folds: Folds) -> set[bytes]:
-    """Return the held-out parts of the folds without their order."""
+    """Return the set of held-out parts of the folds, to compare divisions."""
     parts = [np.asarray(leaf) > 0 for leaf in folds.held if leaf is not None]
     return {np.concatenate(fold).tobytes() for fold in zip(*parts, strict=True)}
 
@@ -423,7 +424,7 @@ def _one_client_at_a_time(plan: Plan, data: ClientData) -> Plan:
 def _search(
     setups, relative, hparams, params, data, key, folds, grid, tolerance
 ) -> tuple[SolvedPath, FoldResults | None]:
-    """Compute the path on all data, and those of all folds with the scores of their models."""
+    """Compute the paths on all data and on all folds, and the scores of the folds' models."""
     setup, fold_setup = setups
     solver = solver_of(setup, hparams, data)
     found = solve_path(solver, TRACED, params, key, grid, relative, tolerance)
@@ -477,7 +478,7 @@ def standard_error(scores: np.ndarray, num_draws: int) -> np.ndarray:
 def choice(
     mean: np.ndarray, error: np.ndarray, strengths: np.ndarray, one_standard_error: bool
 ) -> tuple[int, int]:
-    """Return the index of the least mean score, and of the strongest within an error of it."""
+    """Return the index of the lowest score, and of the strongest one within a standard error."""
     if not np.isfinite(mean).any():
         raise ValueError("no strength has a finite score; pass a smaller rate or fewer strengths.")
 
@@ -485,7 +486,7 @@ def choice(
         return int(np.argmax(np.where(which, strengths, -np.inf)))
 
     best = strongest(mean == np.nanmin(mean))
-    # With one fold there is no standard error, and the least score decides.
+    # With one fold there is no standard error, and the lowest score decides.
     margin = error[best] if one_standard_error and np.isfinite(error[best]) else 0.0
     return best, strongest(mean <= mean[best] + margin)
 

@@ -38,7 +38,7 @@ class Start(NamedTuple):
 
     Attributes:
       model: the last model.
-      strength: its strength.
+      strength: the strength of the penalty at that model.
       earlier: the model before the last, and its strength.
       curvature: the curvature and its direction, if a solver searches for its rate.
 
@@ -71,7 +71,7 @@ class Start(NamedTuple):
 
         Args:
           model: the solution.
-          strength: its strength.
+          strength: the strength of the penalty at that model.
           is_sound: whether the solve did not diverge and the model is finite; otherwise the next
             solve starts from the last sound model.
         """
@@ -131,7 +131,7 @@ class Solver(NamedTuple):
 
 
 class Loops(NamedTuple):
-    """``scan`` and ``while_loop``, with the arguments of ``jax.lax``'s."""
+    """``scan`` and ``while_loop``, with the arguments of the functions in ``jax.lax``."""
 
     scan: Callable
     while_loop: Callable
@@ -157,7 +157,7 @@ ON_HOST = Loops(_scan, _while_loop)
 
 
 class Null(NamedTuple):
-    """The model at a strength beyond all others, and the least strength at which it is optimal."""
+    """The model at a strength above all others, and the smallest strength where it is optimal."""
 
     model: Params
     outcome: Outcome
@@ -181,7 +181,7 @@ class SolvedPath(NamedTuple):
 
 
 def null_model(solver: Solver, params: Params, key: Key, tolerance: Any) -> Null:
-    """Solve for the parameters without penalty.
+    """Solve for the unpenalised parameters.
 
     Args:
       solver: a solver whose penalty has a ``scale_max``.
@@ -214,7 +214,7 @@ def solve_path(
 ) -> SolvedPath:
     """Compute the first strength from the null model, then the path.
 
-    The null model gives the least strength at which it is optimal, the first one of a relative
+    The null model gives the smallest strength at which it is optimal, the first one of a relative
     grid. A penalty without ``scale_max`` has no such strength: then the path starts at ``params``,
     and the grid must not be relative.
 
@@ -226,7 +226,7 @@ def solve_path(
       grid: the strengths, or their ratios to the first one.
       relative: whether they are ratios.
       tolerance: largest violation, in units of ``unit``.
-      unit: ``None`` for the first strength, or the largest of those that are given.
+      unit: ``None`` for the first strength, or for the largest one of a given list.
 
     Example:
       >>> from fcojax.transforms import l1

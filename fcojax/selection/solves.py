@@ -22,7 +22,7 @@ FIRST_ITERATIONS, LATER_ITERATIONS = 30, 3
 class Setup(NamedTuple):
     """The static inputs of a compiled path."""
 
-    program: Program  # of one solve; it evaluates the violation
+    program: Program  # the program of one solve, with the violation
     loss: Loss
     penalty: Penalty
     max_rounds: int
@@ -61,7 +61,7 @@ def solver_of(setup: Setup, hparams: PyTree, data: ClientData) -> Solver:
         model, curvature = start.extrapolated(strength), start.curvature
         now = hparams._replace(penalty_scale=tree.cast_like(strength, hparams.penalty_scale))
         if setup.finds_rate:
-            if not is_quadratic:  # whose curvature is the same everywhere
+            if not is_quadratic:  # a quadratic has one curvature
                 curvature = curvature_at(loss, model, data, curvature[1], LATER_ITERATIONS)
             now = now._replace(client_lr=tree.cast_like(1 / curvature[0], now.client_lr))
         found, outcome = solve_traced(

@@ -28,7 +28,7 @@ class Stability(NamedTuple):
     """Selection frequencies along a path.
 
     Attributes:
-      strengths: [strengths].
+      strengths: [strengths], the strengths of the path.
       frequencies: a pytree like the model with a leading axis of strengths: the share of the draws
         in which each parameter is not zero.
       ledger: the traffic.

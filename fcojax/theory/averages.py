@@ -1,4 +1,4 @@
-r"""Algorithms whose model is an average of iterates, the point that the theorems bound.
+r"""Algorithms whose model is an average of iterates, for which the theorems are stated.
 
 Both are ordinary algorithms, so ``run`` and ``sweep`` accept them.
 """

@@ -82,8 +82,8 @@ def gap_from_discrepancy(
       client_lr: eta, at most 1/(4L).
       num_steps: K.
       num_rounds: R.
-      discrepancy: the mean over clients and the points at which gradients are taken of the squared
-        dual distance to the mean dual.
+      discrepancy: the squared dual distance to the mean dual, averaged over clients and over the
+        points at which gradients are taken.
     """
     _check_rate(constants, client_lr)
     start = constants.distance / (client_lr * num_steps * num_rounds)
@@ -224,7 +224,7 @@ def quadratic_constants(
 
     Args:
       hessian: Q.
-      linear: the c_m, one row a client.
+      linear: the c_m, one row per client.
       noise: the noise of a client's gradients, [clients, draws, dim], each draw equally likely and
         their mean zero; the largest variance of a client is used.
       start: w_0.

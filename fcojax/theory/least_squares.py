@@ -196,7 +196,7 @@ class RoundMap(NamedTuple):
     r"""The map of one round of FedGD, :math:`x \mapsto M x + C`, in the eigenbasis of M.
 
     Attributes:
-      fixed_point: the limit x_FGD; the one of least norm if I - M is singular.
+      fixed_point: the limit x_FGD; if I - M is singular, the limit of smallest norm.
       axes: orthonormal columns, the eigenvectors of M.
       decrements: 1 minus the eigenvalues of M, in the order of the axes.
     """
@@ -207,12 +207,12 @@ class RoundMap(NamedTuple):
 
     @property
     def matrix(self) -> Matrix:
-        """M."""
+        """The matrix M of the round map."""
         return (self.axes * (1 - self.decrements)) @ self.axes.T
 
     @property
     def offset(self) -> Vector:
-        """C."""
+        """The offset C of the round map."""
         return self.axes @ (self.decrements * (self.axes.T @ self.fixed_point))
 
     @property
@@ -267,7 +267,7 @@ def round_map(clients: QuadraticClients, step_size: Positive, num_steps: Count) 
 
 @validated
 def minimiser(clients: QuadraticClients) -> Vector:
-    """Return x_LS, the minimiser of sum p_k f_k, of least norm if there are several.
+    """Return x_LS, the minimiser of sum p_k f_k; of several, the one of smallest norm.
 
     It is FedGD's limit if E = 1, if all H_k are equal, or if the clients share a minimiser; else
     the two differ in general.
@@ -312,7 +312,7 @@ def _weighted_sum(clients: QuadraticClients, gains: Sequence[Vector]) -> Matrix:
 def _weighted_minimiser(clients: QuadraticClients, gains: Sequence[Vector]) -> Vector:
     """Minimise the sum of the distances to the clients' minimisers in p_k V_k diag(gains_k) V_k^T.
 
-    As a least-squares problem in the square roots of the gains, not by normal equations.
+    Solved as a least-squares problem in the square roots of the gains, not by normal equations.
     """
     roots = [np.sqrt(p * gain) for p, gain in zip(clients.weights, gains, strict=True)]
     rows = np.concatenate([r[:, None] * axes for r, axes in zip(roots, clients.axes, strict=True)])

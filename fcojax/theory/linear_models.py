@@ -65,7 +65,7 @@ class Constants(NamedTuple):
       smoothness: beta, an upper bound.
       optimum: the minimiser x* of f.
       minimum: f* = f(x*).
-      client_minima: f_k*, the least value of each f_k.
+      client_minima: f_k*, the minimum of each f_k.
       heterogeneity: :math:`\Gamma = f^* - \sum_k p_k f_k^* \ge 0`, zero if and only if the clients
         of positive weight share a minimiser.
     """
@@ -113,7 +113,7 @@ class LinearModel(NamedTuple):
         return np.stack(losses, axis=-1) + self.ridge / 2 * np.sum(points**2, axis=-1)
 
     def objective(self, point: np.ndarray) -> np.ndarray:
-        """F at one point for all clients, or at many with the coordinates last."""
+        """Return f at one point for all clients, or at several, with the coordinates last."""
         return self.values(self._for_each_client(point)) @ self.weights
 
     def gradients(self, points: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 r"""Federated learning on manifolds: the quantity that is bounded, and the floor of averaging.
 
-For the mean loss F over a submanifold M. These functions run on the device and are pure.
+The loss is the clients' mean loss F on a submanifold M. These functions run on the device and are
+pure.
 
 Zhang, Hu, So and Johansson, "Nonconvex federated learning on compact smooth submanifolds with
 heterogeneous data", NeurIPS 2024.
@@ -68,9 +69,9 @@ def stationarity_bound(
     .. math:: \frac{1}{R} \sum_r E |G(x_r)|^2
               \le \frac{a\,(F(x_1) - F^*)}{\tilde\eta R} + \frac{b\,\sigma^2}{M K B}
 
-    over the first R rounds of ``fed_manifold`` with everyone, for rates small enough. With
-    :math:`\eta_g = \sqrt{M}` the first term is the published
-    :math:`O(1 / (\sqrt{M} K R \eta))`.
+    over the first R rounds of ``fed_manifold`` with full participation, for small enough rates.
+    With :math:`\eta_g = \sqrt{M}` the first term is the published :math:`O(1 / (\sqrt{M} K R
+    \eta))`.
 
     Args:
       gap: :math:`F(x_1) - F^*` at the start.
@@ -106,10 +107,10 @@ def drift_floor(
     .. math:: \tfrac{\eta (K - 1)}{2} \Bigl| \sum_m p_m\, \mathrm{Hess} F_m(x)
               [\mathrm{grad} F_m(x)] \Bigr|
 
-    at a stationary point x of F, full batches, everyone in every round, a server rate of one. The
-    sum of a client's K steps is :math:`-\eta K (\mathrm{grad} F_m - \tfrac{\eta (K - 1)}{2}
-    \mathrm{Hess} F_m[\mathrm{grad} F_m])`, and the mean of these has to vanish. It is zero for
-    K = 1 and if all clients are stationary at x.
+    at a stationary point x of F, with full batches, full participation and a server rate of one.
+    The sum of a client's K steps is :math:`-\eta K (\mathrm{grad} F_m - \tfrac{\eta (K - 1)}{2}
+    \mathrm{Hess} F_m[\mathrm{grad} F_m])`, and the mean of these has to vanish. It is zero for K =
+    1 and if all clients are stationary at x.
 
     The gradient of one client costs a pass over the population's rows, so all cost M passes.
 

@@ -1,4 +1,4 @@
-"""Bisection for the least strength at which zero is a minimiser."""
+"""Bisection for the smallest strength at which zero is a minimiser."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ _NUM_BISECTIONS = 60  # enough for the last bit of a float64
 
 
 def least_scale(stays_zero: Callable[[Array], Array], high: Array) -> Array:
-    """Return the least scale in [0, high] with ``stays_zero(scale)``, by bisection."""
+    """Return the smallest scale in [0, high] with ``stays_zero(scale)``, by bisection."""
 
     def bisect(_, bounds):
         low, high = bounds

@@ -1,8 +1,8 @@
 """Blocks of neighbouring entries, shared by total variation and isotonic regression.
 
-The signals of a leaf are concatenated to one flat vector, with a mask of the entries at which a
-signal begins. A partition of the signals into blocks is another such mask. All operations are scans
-or segment sums over that vector, for one signal or many.
+The signals of a leaf are concatenated to one flat vector, with a mask that marks the first entry of
+each signal. A partition of the signals into blocks is given by a mask of the same kind. All
+operations are scans or segment sums over that vector, for one signal or many.
 """
 
 from collections.abc import Callable

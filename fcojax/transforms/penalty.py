@@ -1,4 +1,4 @@
-r"""Penalties: a convex function that is not smooth, and its prox.
+r"""Penalties: a function that need not be smooth, and its prox.
 
 A penalty is two pure functions. Its strength is an argument and not a field, so that it is traced
 and can be swept; a factory fixes only functions and shapes. A negative Python or numpy number is
@@ -24,10 +24,10 @@ class Penalty(NamedTuple):
         a ball. An indicator is 0 inside its set and infinite outside, with a tolerance of
         ``1 + scale`` times the square root of the machine epsilon.
       prox: ``(v, step, scale) -> argmin_x step * psi(x; scale) + |x - v|^2 / 2``. An indicator
-        projects at every step, zero included. The derivative of the prox is exact wherever it
-        exists, also at zeros and ties. At a kink it is one-sided: that of the side on which an
-        entry stays zero, or a constraint is inactive.
-      scale_max: ``(gradient at zero) -> the least scale at which zero minimises f + psi``, or
+        projects for every step, including zero. The derivative of the prox is exact wherever it
+        exists, also at zeros and ties. At a kink it is the one-sided derivative of the side on
+        which an entry stays zero, or a constraint is inactive.
+      scale_max: ``(gradient at zero) -> the smallest scale at which zero minimises f + psi``, or
         ``None`` if there is no such number. For a psi that is zero on a subspace, pass the gradient
         at the minimiser of f there; at that scale this point minimises f + psi.
       convex: whether psi is convex.
@@ -38,9 +38,9 @@ class Penalty(NamedTuple):
       subdiff_distance: ``(x, v, scale) -> the Euclidean distance of v from the subdifferential of
         psi at x`` (for a set, from its normal cone), or ``None`` if not implemented. If v is minus
         a gradient of f, it is zero exactly where x minimises f + psi. Zeros, ties and active
-        bounds of x have to be exact, as those of a prox are.
-      diagonal_prox: for a psi that is no sum over entries, the prox with a step t_i for each entry:
-        ``(v, steps, scale)`` with steps like ``v``, or ``None`` if it has no known form.
+        bounds of x have to be exact, as in the result of a prox.
+      diagonal_prox: for a psi that is not a sum over entries, the prox with a step t_i for each
+        entry: ``(v, steps, scale)`` with steps like ``v``, or ``None`` if it has no known form.
 
     Example:
       >>> import jax.numpy as jnp

@@ -39,4 +39,4 @@ def require_same_shapes(x: PyTree, given: PyTree, name: str) -> None:
         advice = f"pass {needed}"
         if isinstance(x, list) and not isinstance(given, list):
             advice = "pass a list, with one array for each touched leaf"
-        raise ValueError(f"{name} is of shape {found} but the point of {needed}; {advice}.")
+        raise ValueError(f"{name} has shape {found} but the point has {needed}; {advice}.")

@@ -17,7 +17,7 @@ from fcojax.xla.rules import rules
 
 # A product with at most this many terms is summed in the kernel that computes its factors.
 _SMALL_PRODUCT = 1 << 16
-_ROUNDING = 8  # of differences of values and of their images, in units of the machine epsilon
+_ROUNDING = 8  # error of differences, in units of the machine epsilon
 
 
 def per_matrix(name: str, function: Callable[[Array], Array], x: PyTree) -> PyTree:
@@ -44,7 +44,7 @@ def require_matrix(name: str, array: Array, *, square: bool = False, least: int 
       name: the name of the transform.
       array: the array that it was applied to.
       square: whether it has to be square.
-      least: the least number of rows and of columns.
+      least: the smallest allowed number of rows and of columns.
     """
     shape = array.shape
     if len(shape) != 2 or min(shape) < least or square and shape[0] != shape[1]:

@@ -42,7 +42,7 @@ def distance_to_intervals(
 def distance_up_to_rounding(
     prox: Prox, distance: Distance, x: Params, v: Params, scale: Scalar, size: Array
 ) -> Array:
-    r"""Return the least distance of v from the subdifferentials at points that round to x.
+    r"""Return the smallest distance of v from the subdifferentials at points that round to x.
 
     This is for an x that was computed from numbers of norm ``size``, so that its zeros, ties and
     active bounds are rounding errors away from those of a prox. A prox returns exact zeros, ties
@@ -83,7 +83,7 @@ def distance_up_to_rounding(
 
 
 def absolute_value_interval(leaf: Array, weight: Array) -> tuple[Array, Array]:
-    """Return the least and greatest subgradient of ``weight * |x|``."""
+    """Return the smallest and largest subgradient of ``weight * |x|``."""
     zero = leaf == 0
     sign = jnp.sign(leaf)
     return weight * jnp.where(zero, -1, sign), weight * jnp.where(zero, 1, sign)

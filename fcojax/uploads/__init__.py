@@ -1,6 +1,6 @@
 """Compression of uploads: what is sent, what it costs, and what keeps the method exact.
 
-A compressor encodes one array; ``compressed`` makes a codec of it, for ``fcojax.Plan``.
+A compressor encodes one array; ``compressed`` makes a codec from it, for ``fcojax.Plan``.
 """
 
 from fcojax.uploads.broadcast import compressed_broadcast

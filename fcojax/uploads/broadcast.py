@@ -3,9 +3,9 @@ r"""Compressed broadcasts: the server sends corrections of the clients' estimate
 .. math:: \hat m \leftarrow \hat m + C(m - \hat m)
 
 for the message m that the algorithm would send. Server and clients hold the same :math:`\hat m`, so
-only the compressed correction is sent; fixed points are the algorithm's, where :math:`\hat m = m`.
-A message that grows forever, as the dual of ``fed_dual_avg`` with a penalty, has no fixed point:
-the estimate lags some rounds behind, and the limit is wrong.
+only the compressed correction is sent; the fixed points are the same as without compression, with
+:math:`\hat m = m`. A message that grows forever, as the dual of ``fed_dual_avg`` with a penalty,
+has no fixed point: the estimate lags some rounds behind, and the limit is wrong.
 
 Gruntkowska, Tyurin and Richtarik, "EF21-P and friends: improved theoretical communication
 complexity for distributed optimization with bidirectional compression", ICML 2023.
@@ -45,7 +45,7 @@ def compressed_broadcast(algorithm: Algorithm, compressor: Compressor) -> Algori
     Clients know the first message.
 
     Args:
-      algorithm: the algorithm.
+      algorithm: the algorithm whose messages are compressed.
       compressor: a contractive compressor with a fixed strength, such as ``uploads.top_k(0.1)``.
 
     Example:
@@ -69,7 +69,7 @@ def compressed_broadcast(algorithm: Algorithm, compressor: Compressor) -> Algori
         )
 
     def corrected(hparams, estimate, message, key):
-        """Return the new estimate, and what is sent."""
+        """Return the new estimate, and the correction that is sent."""
         olds, structure = jax.tree.flatten(estimate)
         news = jax.tree.leaves(message)
         long = [index for index, leaf in enumerate(news) if leaf.size > 1 and _is_float(leaf)]

@@ -49,7 +49,7 @@ class Facts(NamedTuple):
       variance: w with :math:`E |C(x) - x|^2 \le w |x|^2`; ``None`` if it is biased.
       contraction: a with :math:`E |C(x) - x|^2 \le (1 - a) |x|^2`; ``None`` if it is not
         contractive.
-      num_bytes: bytes of an encoded payload, indices included.
+      num_bytes: bytes of an encoded payload, including indices.
       whole_bytes: bytes of the payload without compression.
 
     Example:
@@ -70,7 +70,7 @@ def facts(compressor: Compressor, payload: Params, hparams: NumberTree | None = 
     """Return the constants of a compressor for payloads of this form.
 
     Args:
-      compressor: the compressor.
+      compressor: a compressor, such as ``uploads.top_k(0.1)``.
       payload: arrays, or their shapes.
       hparams: the hyperparameters, if a strength is a function of them.
 
@@ -112,7 +112,7 @@ def encode(compressor: Compressor, hparams: Any, payload: PyTree, key: Key) -> E
     """Return the encoded payload.
 
     Args:
-      compressor: the compressor.
+      compressor: encodes the floating-point arrays.
       hparams: the hyperparameters.
       payload: the arrays of an upload.
       key: known to the client and to the server.
@@ -134,7 +134,7 @@ def decode(compressor: Compressor, encoded: Encoded) -> PyTree:
     """Return the payload that the server decodes.
 
     Args:
-      compressor: the compressor.
+      compressor: the compressor that encoded the payload.
       encoded: the result of ``encode``.
     """
     hparams, key = encoded.known
@@ -162,7 +162,7 @@ def num_bytes(compressor: Compressor, hparams: Any, encoded: Encoded) -> Scalar:
     """Return the transmitted bytes of an encoded payload, or of its shapes.
 
     Args:
-      compressor: the compressor.
+      compressor: the compressor that encoded the payload.
       hparams: the hyperparameters.
       encoded: the result of ``encode``.
     """
@@ -177,11 +177,11 @@ def num_bytes(compressor: Compressor, hparams: Any, encoded: Encoded) -> Scalar:
 def compressed(compressor: Compressor) -> Codec:
     """Return the codec that compresses each upload, without error feedback.
 
-    With an unbiased compressor the mean is right on average; with a biased one the limit is wrong,
+    With an unbiased compressor the mean upload is unbiased; with a biased one the limit is wrong,
     and ``ef14`` or ``ef21`` is needed.
 
     Args:
-      compressor: the compressor.
+      compressor: a compressor, such as ``uploads.qsgd(7)``.
 
     Example:
       >>> import fcojax, numpy as np
@@ -209,7 +209,7 @@ def codec_of(compressor: Compressor, init: Callable, encode_with: Callable, **fi
     """Return a codec that decodes and counts what this compressor encodes.
 
     Args:
-      compressor: the compressor.
+      compressor: decodes the uploads and counts their bytes.
       init: ``(payload) -> residual``.
       encode_with: ``(hparams, payload, residual, key) -> (Encoded, residual)``.
       **fields: other fields of the codec.

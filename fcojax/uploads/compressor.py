@@ -1,7 +1,7 @@
-"""Compressors: maps of one array to fewer bytes and back, with bounds of the error.
+"""Compressors: maps of one array to fewer bytes and back, with bounds on the error.
 
-A compressor does not depend on clients or rounds. ``fcojax.uploads.compressed`` makes a codec of
-it, and ``ef14``, ``ef21`` and their relatives one with error feedback.
+A compressor does not depend on clients or rounds. ``fcojax.uploads.compressed`` makes a codec from
+it; ``ef14``, ``ef21`` and their relatives make a codec with error feedback.
 """
 
 from collections.abc import Callable
@@ -29,9 +29,9 @@ class Compressor(NamedTuple):
         shape and dtype of x.
       variance: ``(hparams, like) -> w``, or ``None`` if it is biased.
       contraction: ``(hparams, like) -> a``, or ``None`` if it is not contractive.
-      num_bytes: ``(hparams, like) -> bytes``, for a swept strength, with which the arrays that are
-        sent have full size; ``None`` to count these arrays.
-      leafwise: whether it takes the leaves of a payload one by one, and not all in one vector.
+      num_bytes: ``(hparams, like) -> bytes``, needed for a swept strength, whose encoded arrays
+        have full size; ``None`` to count the encoded arrays.
+      leafwise: whether it compresses leaf by leaf, and not one vector of all leaves.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -74,7 +74,7 @@ def identity() -> Compressor:
 
 @factory
 def leafwise(compressor: Compressor) -> Compressor:
-    """Return the compressor applied to each leaf of a payload, and not to all in one vector.
+    """Return the compressor applied leaf by leaf, and not to one vector of all leaves.
 
     Args:
       compressor: any compressor.
@@ -129,7 +129,7 @@ def contractive(compressor: Compressor) -> Compressor:
 def compose(first: Compressor, second: Compressor) -> Compressor:
     r"""Return a compressor whose sent values are compressed once more, as in top-k of 8 bits.
 
-    Unbiased if both are, with :math:`1 + w = (1 + w_1)(1 + w_2)`. Contractive with
+    It is unbiased if both are, with :math:`1 + w = (1 + w_1)(1 + w_2)`. It is contractive with
     :math:`a = a_1 a_2` if the first one keeps entries unchanged and the second is contractive.
 
     Args:
@@ -156,7 +156,8 @@ def compose(first: Compressor, second: Compressor) -> Compressor:
         encoded = first.encode(hparams, x, one)
         if not hasattr(encoded, "values") or first.num_bytes is not None:
             raise ValueError(
-                f"first is {first.name}, which sends no values of fixed number; pass top_k or "
+                f"first is {first.name}, which does not send a fixed number of values; pass top_k "
+                f"or "
                 "rand_k with k as a number."
             )
         return encoded._replace(values=second.encode(hparams, encoded.values, other))

@@ -1,10 +1,11 @@
-r"""Error feedback: what compression leaves out is sent later.
+r"""Error feedback: the error of compression is sent in later uploads.
 
-Plain compression by a contractive C converges to a wrong point. Two kinds of uploads, two remedies:
+Plain compression by a contractive C converges to a wrong point. Each of two kinds of uploads has
+its remedy:
 
-- ``ef14`` adds what was left out to the next upload, so that sums over rounds are right. It is for
-  methods whose uploads vanish at the solution: those with control variates or with dual variables
-  on the clients, such as ``composite_fl``, ``scaffold`` and ``fed_dr``.
+- ``ef14`` adds the error to the next upload, so that sums over rounds are right. It is for methods
+  whose uploads vanish at the solution: those with control variates or with dual variables on the
+  clients, such as ``composite_fl``, ``scaffold`` and ``fed_dr``.
 - ``ef21`` and its relatives keep an estimate of each client's upload, which the server mirrors, and
   send compressed corrections of it. They are for methods whose uploads do not vanish, such as
   ``fed_avg`` and ``fed_mid``: clients with different data pull in different directions forever.
@@ -52,7 +53,7 @@ class Compared(NamedTuple):
 
 
 class Either(NamedTuple):
-    """An encoded change, or the whole one."""
+    """An encoded change, or the whole change; ``whole`` tells which is sent."""
 
     encoded: coding.Encoded
     change: PyTree
@@ -61,11 +62,11 @@ class Either(NamedTuple):
 
 @factory
 def ef14(compressor: Compressor) -> Codec:
-    r"""Return the codec whose clients add what compression left out to their next upload.
+    r"""Return the codec whose clients add the error of compression to their next upload.
 
     .. math:: c_i = C(u_i + e_i), \qquad e_i \leftarrow u_i + e_i - c_i
 
-    So over any rounds the sum of what was sent plus :math:`e_i` is the sum of the uploads
+    So over any rounds the sum of the :math:`c_i` plus :math:`e_i` is the sum of the uploads
     :math:`u_i`, also for clients that were absent or whose uploads were lost. It is exact for
     methods whose uploads vanish at the solution.
 
@@ -105,10 +106,10 @@ def ef21(compressor: Compressor) -> Uploads:
     .. math:: c_i = C(u_i - g_i), \quad g_i \leftarrow g_i + c_i, \qquad
               g \leftarrow g + \sum_i p_i c_i
 
-    The algorithm receives :math:`g = \sum_i p_i g_i`, over **all** clients: those that are absent
-    or whose upload was lost keep their :math:`g_i`, on both sides (EF21-PP). So it is exact for
-    methods that take the mean of uploads that do not vanish, at the step sizes of its theory; the
-    bias of several local steps remains. Algorithms that depend on ``fraction`` are refused.
+    The algorithm receives :math:`g = \sum_i p_i g_i`, over **all** clients: absent clients, and
+    clients whose upload was lost, keep their :math:`g_i`, on both sides (EF21-PP). So it is exact
+    for methods that take the mean of uploads that do not vanish, at the step sizes of its theory;
+    the bias of several local steps remains. Algorithms that depend on ``fraction`` are refused.
 
     Args:
       compressor: a contractive compressor.
@@ -185,7 +186,7 @@ def ef21_sgdm(
 
 @factory
 def econtrol(compressor: Compressor, rate: NonNegative | Callable[[Any], Any] = 0.1) -> Uploads:
-    r"""Return ``ef21`` that also sends, little by little, the sum of what was left out.
+    r"""Return ``ef21`` that also sends, little by little, the accumulated error.
 
     .. math:: c_i = C(\eta e_i + u_i - g_i), \quad e_i \leftarrow e_i + u_i - g_i - c_i, \quad
               g_i \leftarrow g_i + c_i
@@ -275,24 +276,24 @@ def diana(
 def marina(compressor: Compressor, probability: Share | Callable[[Any], Any] = 0.1) -> Uploads:
     r"""Return a codec and an aggregator that send compressed changes of uploads, or whole ones.
 
-    One coin for all clients of a round shows heads with probability p; with :math:`u_i'` the upload
-    before,
+    All clients of a round share one coin, which shows heads with probability p. With :math:`u_i'`
+    the previous upload,
 
     .. math:: g_i \leftarrow \begin{cases} u_i & \text{if heads} \\
               g_i + Q(u_i - u_i') & \text{otherwise} \end{cases}
 
-    and the algorithm receives :math:`g = \sum_i p_i g_i`, over all clients: those that are absent
-    or whose upload was lost keep both. It is for uploads of full gradients, as the noise of
-    minibatches would add up between two coins. The first :math:`u_i'` and :math:`g_i` are zero,
-    where the paper sends whole uploads first.
+    and the algorithm receives :math:`g = \sum_i p_i g_i`, over all clients: absent clients, and
+    clients whose upload was lost, keep both. It is for uploads of full gradients, as the noise of
+    minibatches would add up between two coins. The first :math:`u_i'` and :math:`g_i` are zero; in
+    the paper the first uploads are whole.
 
     Gorbunov, Burlachenko, Li and Richtarik, "MARINA: faster non-convex distributed learning with
     compression", ICML 2021.
 
     Args:
       compressor: an unbiased compressor.
-      probability: p, in the paper the ratio of bytes, a compressed upload to a whole one; or
-        ``hparams -> p``, to sweep it.
+      probability: p; the paper takes the ratio of the bytes of a compressed upload and a whole
+        one. A function ``hparams -> p`` can be swept.
 
     Example:
       >>> from fcojax import uploads

@@ -30,14 +30,14 @@ def power(rank: Count, num_iterations: Count = 1) -> Compressor:
     attained where all singular values are equal, and exact where the rank of M is at most r.
 
     It works leaf by leaf: arrays of more than two axes are matrices of their last axis and of all
-    others. Vectors, and matrices that have fewer entries than P and Q, are sent uncompressed. Where
-    PowerSGD averages first P and then Q over the workers, in two exchanges, each client here
-    compresses its own matrix, in one. It needs no second exchange and no Q kept from the last
-    round; more iterations make up for a random start.
+    others. Vectors, and matrices that have fewer entries than P and Q, are sent uncompressed.
+    PowerSGD averages first P and then Q over the workers, in two exchanges, and starts from the Q
+    of the last round. Here each client compresses its own matrix, in one exchange, from a random
+    start; more iterations compensate for this.
 
     Args:
       rank: r.
-      num_iterations: how often Q is computed anew before P.
+      num_iterations: power iterations; each computes P, then Q.
 
     Example:
       >>> from fcojax import uploads

@@ -27,7 +27,7 @@ _WHOLE = 0.25  # how far the rounding errors of a sum may be from a whole number
 
 @dataclasses.dataclass(frozen=True)
 class ModularGrid:
-    """A grid of steps, and sums of whole numbers of them modulo a power of two.
+    """A grid with a fixed step, and sums of its multiples modulo a power of two.
 
     Attributes:
       step: the step of the grid, a number or a function of the hyperparameters.
@@ -81,8 +81,8 @@ class ModularGrid:
         """Return the means of all leaves, or NaN in all of them if any sum would wrap.
 
         Args:
-          total: the sum over clients, each times its share of the cohort's weight; it has to
-            consist of whole numbers, as it does with equal weights.
+          total: the sum over clients, each times its share of the cohort's weight; divided by this
+            share, it has to consist of whole numbers, as it does with equal weights.
           weights: the weights of the round.
           mean: ``(released, count) -> mean`` of a leaf, over the counted clients.
           released: ``(sum, index) -> released`` of a leaf, which has to be in the range.
@@ -110,14 +110,15 @@ def modular_sum(step: Positive | Callable[[Any], Any], bits: Bits) -> Uploads:
     .. math:: q_i = \lfloor u_i / s + \mathrm{uniform}(0, 1) \rfloor, \qquad
               g = \frac{s}{n} \sum_i q_i, \qquad -2^{b-1} \le \sum_i q_i < 2^{b-1}.
 
-    Each q is unbiased, with an error of at most :math:`s^2 / 4` an entry. Only the sum is needed,
+    Each q is unbiased, with an error of at most :math:`s^2 / 4` per entry. Only the sum is needed,
     modulo :math:`2^b`, so a secure aggregation can hide the summands, which may be beyond the range
     themselves. A sum that would wrap is refused: the round changes nothing and is counted in
     ``history["refused"]``, because a server that sees only the remainder would take a wrong step.
-    Whole numbers add up exactly, so the mean is the same bit for bit on any chunk and any device.
+    Whole numbers add up exactly, so the mean is the same bit for bit for any chunk size and on any
+    device.
 
-    Clients have to have equal weights, as sums of whole numbers have no weights; with others every
-    round is refused. ``privacy.modular_gaussian`` adds noise to the sum.
+    Clients have to have equal weights, as sums of whole numbers have no weights; with unequal
+    weights every round is refused. ``privacy.modular_gaussian`` adds noise to the sum.
 
     Args:
       step: s; or ``hparams -> s``, to sweep it in one program.

@@ -18,7 +18,7 @@ def bits_for(number: int) -> int:
 
 
 def packed(numbers: Array, num_bits: int) -> Array:
-    """Return numbers below ``2**num_bits`` as bytes, rounded up to whole ones.
+    """Return numbers below ``2**num_bits`` as bytes, with zeros at the end of the last one.
 
     Args:
       numbers: a vector of integers, 0 or more.
@@ -36,7 +36,7 @@ def packed(numbers: Array, num_bits: int) -> Array:
 
 
 def unpacked(code: Array, num_bits: int, size: int) -> Array:
-    """Return the numbers of ``packed``.
+    """Return the numbers that ``packed`` encoded.
 
     Args:
       code: the bytes.

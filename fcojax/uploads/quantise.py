@@ -97,8 +97,8 @@ def terngrad(clip: Positive | None = None) -> Compressor:
     :math:`m / (1 + \sqrt d)`. An entry costs two bits.
 
     Args:
-      clip: cut entries to this many standard deviations first, 2.5 in the paper; less variance, but
-        biased.
+      clip: first clip entries to this many standard deviations, 2.5 in the paper, which lowers the
+        variance but adds a bias; ``None`` to leave them.
 
     Example:
       >>> three, x, key = terngrad(), jnp.array([3.0, 0.0, -3.0, 3.0]), jax.random.key(0)
@@ -217,8 +217,8 @@ def half(dtype: Literal["bfloat16", "float16"] = "bfloat16") -> Compressor:
     of them, and larger ones become infinite.
 
     Args:
-      dtype: ``"bfloat16"``, with the range of float32, or ``"float16"``, with eight times its
-        precision.
+      dtype: ``"bfloat16"``, with the range of float32, or ``"float16"``, with eight times the
+        precision of bfloat16.
 
     Example:
       >>> third = jnp.array([1 / 3])

@@ -1,7 +1,7 @@
-r"""DRIVE and EDEN: a random rotation, then one or a few bits an entry and one scale.
+r"""DRIVE and EDEN: a random rotation, then one or a few bits per entry and one scale.
 
 The papers rotate by a Hadamard transform, which pads to a power of two; the Hartley transform here
-has every size, and entries at most a factor of sqrt 2 above theirs.
+exists for every size, and its entries are larger by at most a factor of sqrt 2.
 """
 
 import functools
@@ -19,8 +19,8 @@ from fcojax.uploads.quantise import Quantised
 
 Scale = Literal["unbiased", "least error"]
 
-# The least a of rotated signs: half the square of the least mean |cos + sin| over a column, which
-# is (2 + sqrt 2) / 4, over multiples of an eighth of the circle.
+# The smallest a of rotated signs: half the square of the smallest mean |cos + sin| over a column,
+# which is (2 + sqrt 2) / 4, over multiples of an eighth of the circle.
 _LEAST = (3 + 2 * math.sqrt(2)) / 16
 
 
@@ -31,9 +31,10 @@ def drive(scale: Scale = "unbiased") -> Compressor:
     With R a Hartley transform after random signs, the server decodes
     :math:`S R^T \mathrm{sign}(R x)`. An entry costs one bit.
 
-    - ``"least error"``: :math:`S = |R x|_1 / d`, which has the least error. It is contractive with
-      a = 0.364, :math:`(3 + 2 \sqrt 2) / 16`, for every x, by Khintchine's inequality, and about
-      2 / pi where :math:`R x` is nearly normal, as in high dimension. Use it for error feedback.
+    - ``"least error"``: :math:`S = |R x|_1 / d`, which has the smallest error. It is contractive
+      with a = 0.364, :math:`(3 + 2 \sqrt 2) / 16`, for every x, by Khintchine's inequality, and
+      about 2 / pi where :math:`R x` is nearly normal, as in high dimension. Use it for error
+      feedback.
     - ``"unbiased"``: :math:`S = |x|_2^2 / |R x|_1`. The decoded vector has the scalar product
       :math:`|x|_2^2` with x, exactly. It would be unbiased for a uniformly random rotation, with
       w about pi / 2 - 1; with this one a bias remains, which vanishes in high dimension but not for
@@ -81,15 +82,15 @@ def drive(scale: Scale = "unbiased") -> Compressor:
 def eden(bits: Literal[1, 2, 3, 4] = 2, scale: Scale = "unbiased") -> Compressor:
     r"""Return EDEN: a rotated vector in the best levels of the normal distribution.
 
-    The rotated vector, of unit variance, is rounded to the :math:`2^b` levels Q that have the least
-    mean squared error for a normal variable (Lloyd and Max), and scaled by
-    :math:`|x|_2^2 / \langle Q, R x \rangle`, so that the decoded vector has the scalar product
-    :math:`|x|_2^2` with x. With one bit it is ``drive("unbiased")``, and as there a small bias
-    remains and ``variance`` is ``None``: the error is about :math:`|x|_2^2` times 0.57, 0.13, 0.036
-    and 0.0096 for one to four bits. With the scale of least error,
-    :math:`\langle Q, R x \rangle / |Q|_2^2`, it is contractive, with :math:`a = 0.364` times
-    the squared ratio of the smallest to the largest level for every x, and 1 minus 0.36, 0.12,
-    0.035 and 0.0095 in high dimension. For less than a bit use ``compose(rand_k(share), eden(1))``.
+    The rotated vector, of unit variance, is rounded to the :math:`2^b` levels Q that have the
+    smallest mean squared error for a normal variable (Lloyd and Max), and scaled by :math:`|x|_2^2
+    / \langle Q, R x \rangle`, so that the decoded vector has the scalar product :math:`|x|_2^2`
+    with x. With one bit it is ``drive("unbiased")``, and as there a small bias remains and
+    ``variance`` is ``None``: the error is about :math:`|x|_2^2` times 0.57, 0.13, 0.036 and 0.0096
+    for one to four bits. With the scale of least error, :math:`\langle Q, R x \rangle / |Q|_2^2`,
+    it is contractive, with :math:`a = 0.364` times the squared ratio of the smallest to the largest
+    level for every x, and 1 minus 0.36, 0.12, 0.035 and 0.0095 in high dimension. For less than one
+    bit per entry use ``compose(rand_k(share), eden(1))``.
 
     Args:
       bits: b, bits of each entry.
@@ -147,7 +148,7 @@ def normal_levels(bits: int) -> tuple[float, ...]:
     Each level is the mean of the variable between the midpoints to its neighbours.
 
     Args:
-      bits: bits of a level, its sign among them.
+      bits: bits of a level, including its sign.
 
     Example:
       >>> [round(level, 4) for level in normal_levels(2)]

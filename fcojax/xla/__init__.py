@@ -1,1 +1,1 @@
-"""Forms of ordinary operations that XLA runs well."""
+"""Forms of ordinary operations that XLA compiles well."""

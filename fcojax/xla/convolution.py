@@ -114,7 +114,7 @@ def reduce_window_max(
 
 
 def _least(dtype: Any) -> Any:
-    """The least number of a dtype."""
+    """Return the smallest number of a dtype."""
     if jnp.issubdtype(dtype, jnp.inexact):
         return -jnp.inf
     return jnp.iinfo(dtype).min if jnp.issubdtype(dtype, jnp.integer) else False

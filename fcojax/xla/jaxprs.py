@@ -54,7 +54,7 @@ def fast_call(function: Callable, *args: Any) -> Any:
 
     def arrays(*leaves):
         results = jax.tree.leaves(function(*jax.tree.unflatten(structure, leaves)))
-        # Callers refuse entries that are no arrays, with a better message.
+        # Callers refuse entries that are not arrays, with a better message.
         return list(filter(core.valid_jaxtype, results))
 
     program = jax.make_jaxpr(arrays)(*leaves).jaxpr

@@ -19,8 +19,8 @@ from fcojax.xla.rules import rules
 Result = TypeVar("Result")
 
 _MAX_SCHULZ = 120  # steps, two for each bit of a condition number
-_REFINEMENTS = 3  # of a solution by a computed inverse
-_ROUNDING = 2000.0  # largest residual, in units of the precision, also of pairs of float32
+_REFINEMENTS = 3  # refinements of a solution by an inverse
+_ROUNDING = 2000.0  # largest residual, in units of the precision, even if float32 emulates it
 
 
 def unbatched(factorise: Callable[[Array], Result]) -> Callable[[Array], Result]:

@@ -74,7 +74,7 @@ def test_images_of_the_binary_version_are_planes_of_three_colours(tmp_path):
     assert images.shape == (2, 32, 32, 3) and labels.tolist() == [7, 9]
     assert images[1, 3, 5].tolist() == [0, 200, 0] and images.sum() == 200
     (tmp_path / "test_batch.bin").write_bytes(b"x" * 3000)
-    with pytest.raises(ValueError, match="which are no records of 3,073; pass the folder"):
+    with pytest.raises(ValueError, match="which are not records of 3,073; pass the folder"):
         cifar10.read(tmp_path, ("test_batch.bin",))
 
 

@@ -92,7 +92,7 @@ def test_overwrite_removes_what_runs_write_and_nothing_else(tmp_path):
     assert {path.name for path in folder.iterdir()} == {"notes.txt", "config.json", "rows.jsonl"}
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("1")
-    with pytest.raises(UserError, match="not an empty folder"):
+    with pytest.raises(UserError, match="neither an empty folder"):
         workdir(tmp_path / "thesis", overwrite=True).look(now)
 
 

@@ -114,7 +114,7 @@ def test_laws_that_have_no_accountant_are_refused_or_named():
 
 
 def test_what_is_not_accounted_is_refused():
-    with pytest.raises(ValueError, match="not accounted"):
+    with pytest.raises(ValueError, match="cannot be accounted for"):
         privacy.law(fcojax.weighted_cohort(cohort_size=2), 10)
     unknown = fcojax.Plan(WORK, aggregator=fcojax.Aggregator(noisy=True))
     with pytest.raises(ValueError, match="how much noise"):

@@ -485,7 +485,7 @@ def test_bits_are_the_logarithm_rounded_up():
         (lambda: through(uploads.top_k(9), [jnp.zeros(8)]), "k is 9, but the upload has 8 numbers"),
         (
             lambda: through(uploads.compose(uploads.sign(), uploads.half()), [jnp.zeros(8)]),
-            r"first is sign\(\), which sends no values",
+            r"first is sign\(\), which does not send a fixed",
         ),
         (
             lambda: uploads.contractive(uploads.eden(2)),

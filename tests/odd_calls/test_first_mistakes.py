@@ -37,7 +37,7 @@ FED_AVG = algorithms.fed_avg(lambda w, rows: 0.5 * (rows["x"] @ w - rows["y"]) *
         (lambda: fcojax.uniform_cohort(5), r"pass uniform_cohort\(cohort_size=...\)"),
         (
             lambda: problems.partition.dirichlet(np.linspace(0, 1, 40), 4, 0.5),
-            "a number to predict and no label",
+            "which is a number to predict, not a label",
         ),
     ],
 )

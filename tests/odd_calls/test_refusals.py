@@ -215,7 +215,7 @@ TABLE = {
             hparams=algorithms.fed_gd.Hparams(0.1),
             plan=fcojax.Plan(STEPS, codec=fcojax.uploads.compressed(fcojax.uploads.sign())),
         ),
-        "needs the mean of uploads",
+        "needs the plain mean of the uploads",
     ),
     "more groups than clients": (lambda: planned(cohort=fcojax.cyclic(num_groups=3)), "groups"),
     "nobody in any round": (lambda: fcojax.from_trace([]), "round"),

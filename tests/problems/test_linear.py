@@ -202,7 +202,7 @@ def test_accuracy_weighs_clients_as_the_validation_set_does():
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([0, 1, 2], "label 2 in row 2 of client 0 of the training data is none of the 2 classes"),
+        ([0, 1, 2], "label 2 in row 2 of client 0 of the training data is not one of 2 classes"),
         ([0, -1, 1], "label -1 in row 1"),
         ([0.0, 0.5, 1.0], "label 0.5 in row 1"),
     ],

@@ -133,7 +133,9 @@ def test_in_single_precision_units_of_features_do_not_matter(kind):
 def test_refusals():
     random = problems.RandomLoss(lambda params, rows, key: rows["y"])
     for loss in (random, cox_loss):
-        with pytest.raises(ValueError, match=f"a {type(loss).__name__}, which is no sum over rows"):
+        with pytest.raises(
+            ValueError, match=f"a {type(loss).__name__}, which is not a sum over rows"
+        ):
             intervals(problems.linear(population())._replace(loss=loss), MODEL)
     with pytest.raises(ValueError, match="level is 95; pass a number above 0 and below 1"):
         intervals(problems.linear(population()), MODEL, level=95)

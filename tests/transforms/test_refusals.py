@@ -50,7 +50,7 @@ REFUSED = {
     ),
     "a divergence of unlike points": (
         lambda: transforms.divergence(transforms.euclidean(l1()), jnp.ones(2), jnp.ones(())),
-        r"v is of shape \(\)",
+        r"v has shape \(\)",
     ),
     "a negative label": (lambda: labelled(0, -1), "integers from 0"),
     "a fractional label": (lambda: labelled(0.5), "integers from 0"),
@@ -92,7 +92,7 @@ REFUSED = {
     "half an axis": (lambda: transforms.monotone(0.5), "axis is 0.5"),
     "a singular rotation": (lambda: transforms.rotated(l1(), jnp.ones((2, 2))), "orthogonal"),
     "a rotation of two rows": (lambda: transforms.rotated(l1(), jnp.eye(2, 3)), "square"),
-    "a weight of 0": (lambda: transforms.diagonal(jnp.arange(2.0), l1()), "least weight is 0.0"),
+    "a weight of 0": (lambda: transforms.diagonal(jnp.arange(2.0), l1()), "smallest weight is 0.0"),
     "weights of another shape": (
         lambda: transforms.diagonal(jnp.ones(2), l1()).to_dual(jnp.ones(3)),
         r"shape \(2,\)",
@@ -101,7 +101,7 @@ REFUSED = {
     "a metric for matrices": (lambda: transforms.diagonal(1.0, transforms.nuclear()), "couples"),
     "a metric for a wide ball": (lambda: transforms.diagonal(1.0, wide_ball()), "couples"),
     "a skew metric": (lambda: transforms.quadratic(jnp.eye(2) + jnp.eye(2, k=1)), "symmetric"),
-    "a singular metric": (lambda: transforms.quadratic(jnp.ones((2, 2))), "least eigenvalue"),
+    "a singular metric": (lambda: transforms.quadratic(jnp.ones((2, 2))), "smallest eigenvalue"),
     "a negative metric": (lambda: transforms.generalised_stiefel(-jnp.eye(3)), "definite"),
     "a name that is a number": (lambda: transforms.named("kernel", 0), "names is 0"),
     "a predicate that is true of nothing": (lambda: kernel(False), "selects none"),
@@ -154,7 +154,7 @@ POINTS = {
 def test_other_shapes_are_refused_while_tracing(case):
     penalty, point = POINTS[case]
     for function in (penalty.value, lambda v, scale: penalty.prox(v, 1.0, scale)):
-        with pytest.raises(ValueError, match="is of shape"):
+        with pytest.raises(ValueError, match="has shape"):
             jax.eval_shape(lambda v, function=function: function(v, 1.0), point)
 
 

@@ -17,7 +17,7 @@ class FedDualAvg:
 
     @property
     def model(self) -> np.ndarray:
-        """The model: one prox of the dual point."""
+        """The model, one prox of the dual point."""
         return self.problem.prox(self.dual, self.elapsed)
 
     def round(self) -> None:

@@ -68,6 +68,6 @@ class Ours:
 
     @property
     def model(self) -> np.ndarray:
-        """The model, as a vector."""
+        """The model as a vector."""
         found = fcojax.read_model(self.algorithm, self.hparams, self.state)
         return np.asarray(found).ravel()

@@ -1,4 +1,4 @@
-r"""The three problems, in numpy: mean loss over all rows plus a norm, with certificates.
+r"""Three problems in numpy: the mean loss over all rows plus a norm, with certificates.
 
 .. math:: F(w) = \frac1n \sum_i f_i(x_i^T w) + \lambda \Omega(w)
 

@@ -19,7 +19,7 @@ from flwr.supercore.task_identity import TaskIdentity  # pyright: ignore[reportM
 
 from benchmark_utils.by_hand import NUM_STEPS
 
-NEAR = 0.1  # of FedProx, as a fraction of the smoothness
+NEAR = 0.1  # FedProx's term, as a fraction of the smoothness
 
 
 class Thresholded:

@@ -1,4 +1,4 @@
-"""Every algorithm that takes a penalty, on one heterogeneous lasso, against proximal gradient."""
+"""Every algorithm that takes a penalty, on a heterogeneous lasso, beside proximal gradient."""
 
 from typing import Literal
 

@@ -1,9 +1,9 @@
-"""Write the table of docs/algorithms.md: checked and measured properties of each algorithm.
+"""Write the table of docs/algorithms.md: what is checked and measured of each algorithm.
 
     python -m experiments.studies.compare.choosing [--compare=runs/compare] [--page=FILE]
 
 Limits, traffic and proxes come from ``fcojax.check``; rounds and floats from a finished run of
-``configs/compare.py``. Ten minutes on two cores.
+``configs/compare.py``. This takes ten minutes on two cores.
 """
 
 import json

@@ -10,7 +10,7 @@ from experiments.study import Config
 
 
 def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
-    """Return claims on limits and tuned rounds; none if the config lacks a method they need."""
+    """Return claims on limits and rounds at tuned steps; none if the config lacks their methods."""
     if "own" not in config.problems or {"prox_gd", "fed_mid", "fed_dual_avg"} - set(config.methods):
         return []
     own = summary["own"]["methods"]

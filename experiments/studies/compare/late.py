@@ -2,7 +2,7 @@
 
 Tran-Dinh, Pham, Phan and Nguyen, "FedDR: randomized Douglas-Rachford splitting algorithms for
 nonconvex federated composite optimization", NeurIPS 2021 (arXiv 2103.03452), Algorithm 2. With one
-client per round a round is one event of it, with a bounded delay.
+client per round, a round is one event of that algorithm, with a bounded delay.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from fcojax.types import PyTree
 
 
 class Late(NamedTuple):
-    """A server's state, its last messages with the newest first, and the one that it broadcasts."""
+    """The server's state, its last messages, newest first, and the message that it broadcasts."""
 
     inner: PyTree
     past: PyTree
@@ -28,8 +28,8 @@ def late(algorithm: Algorithm, max_delay: int) -> Algorithm:
     """Return the algorithm with clients that receive a message from up to ``max_delay`` rounds ago.
 
     Args:
-      algorithm: the algorithm.
-      max_delay: the largest delay; that of each round is drawn uniformly.
+      algorithm: its server must broadcast its model.
+      max_delay: the largest delay in rounds; each round's delay is drawn uniformly from 0 up to it.
     """
 
     def init(hparams, params):

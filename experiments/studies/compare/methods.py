@@ -15,17 +15,17 @@ class Method(NamedTuple):
     """A row of the tables.
 
     Attributes:
-      text: the name of the method there.
-      key: the algorithm whose colour and hyperparameters it has.
+      text: the name of the method in the tables.
+      key: the algorithm that gives the colour and the hyperparameters.
       line: the line style of its curve; empty if the curve is not drawn.
       build: ``(loss, penalty) -> Algorithm``.
       tuned: ``"round"``, steps as multiples of 1 / (K L); ``"step"``, of 1 / L; ``"prox"``, the
         prox step as a multiple of 1 / L; ``"pull"``, the pull of Frank-Wolfe as a multiple of mu.
-      exact: whether its limit is the optimum; ``None`` for no claim.
-      claimed: whether its source claims this; otherwise it is our expectation.
+      exact: whether its limit is claimed to be the optimum; ``None`` if nothing is claimed.
+      claimed: whether the source makes this claim; otherwise it is our expectation.
       one_step: whether clients take one local step instead of K.
       half: whether half of the clients take part in a round, instead of all.
-      fixed: hyperparameters that are not tuned, computed from L and the least curvature.
+      fixed: hyperparameters that are not tuned, computed from L and the smallest curvature.
     """
 
     text: str

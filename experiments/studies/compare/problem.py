@@ -27,7 +27,7 @@ class Task(NamedTuple):
       scale: the strength of the penalty.
       num_steps: K.
       smoothness: the largest curvature of any client, the unit of step sizes.
-      least_curvature: of the mean of the clients' losses.
+      least_curvature: the smallest curvature of the mean of the clients' losses.
       optimum: the minimiser.
     """
 
@@ -42,8 +42,8 @@ class Task(NamedTuple):
 def lasso(config: Config, problem: str) -> tuple[Task, Row]:
     r"""Least squares, :math:`|A_m w - b_m|^2 / (2 n)`, with an l1 norm.
 
-    The clients are those of ``fcojax.check``, different in their true weights and, for the problem
-    ``own``, in the axes of their covariance.
+    The clients are drawn as in ``fcojax.check``. They differ in their true weights and, in the
+    problem ``own``, in the axes of their covariance.
     """
     own, rng, dim = config[problem], np.random.default_rng(config.data_seed), config.dim
     sizes = (config.num_clients, own.num_examples, dim)

@@ -1,4 +1,4 @@
-"""Rows and summary of both tables: limits at the safe step, and curves at the tuned step."""
+"""Rows and summary of both tables: limits with the safe step, and curves with tuned steps."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -83,7 +83,8 @@ def points(config: Config, task: Task, name: str, factors: Sequence[float]) -> A
     """Return the grid of a method, with step sizes as multiples of the safe one."""
     method, safe = METHODS[name], 1 / task.smoothness
     if method.tuned == "pull":
-        radius = float(np.abs(task.optimum).sum())  # of the ball on which the optimum lies
+        # The optimum lies on the boundary of the ball with this radius.
+        radius = float(np.abs(task.optimum).sum())
         pulls = [factor * task.least_curvature for factor in factors]
         return fcojax.grid.product(method.hparams, pull_scale=pulls, penalty_scale=[radius])
     if method.tuned == "round" and not method.one_step:

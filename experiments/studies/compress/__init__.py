@@ -1,4 +1,4 @@
-"""Bytes to a solution: composite methods whose uploads are compressed, with feedback."""
+"""Bytes to a solution for composite methods with compressed uploads and error feedback."""
 
 from functools import partial
 from typing import Any, Literal

@@ -1,4 +1,4 @@
-"""Claims of the sources, and our own, on compressed uploads."""
+"""Claims on compressed uploads, by the sources and our own."""
 
 import math
 
@@ -20,7 +20,7 @@ def exact(
     Args:
       slow: a codec that is not expected to reach the solution; empty for none.
       fewer: the factor by which the best codec should send fewer bytes.
-      config: the config.
+      config: its ``codecs`` decide which claims are made.
       rows: not used.
       summary: the best points.
     """

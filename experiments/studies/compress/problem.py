@@ -59,12 +59,12 @@ class Task(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """A problem of the study, and the words of its tables.
+    """A problem of the study, and the labels in its tables.
 
     Attributes:
       build: ``config -> (Task, facts)``.
-      measures: the observed measures, with labels; tolerances are bounds on the first.
-      step: the unit of the steps, after a comma.
+      measures: the observed measures with their labels; the tolerances are bounds on the first one.
+      step: the unit of the steps, as it follows a comma in a label.
     """
 
     build: Callable[[Config], tuple[Task, Row]]
@@ -179,7 +179,7 @@ def images(config: Config) -> tuple[str, fcojax.ClientData, fcojax.ClientData]:
         return "MNIST", _first_writers(train, share), _first_writers(test, share)
     found = optional("sklearn.datasets", "data").load_digits()
     x, y = found.data / 16, found.target.astype(np.int32)
-    held = np.arange(y.size) % 5 == 0  # every fifth is for testing
+    held = np.arange(y.size) % 5 == 0  # every fifth example is for testing
     rows = {"x": x[~held], "y": y[~held]}
     train = partition.dirichlet(
         rows["y"], config.num_clients, config.own.concentration, min_size=20, seed=config.data_seed

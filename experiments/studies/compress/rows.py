@@ -1,4 +1,4 @@
-"""Rows and tables: each pair of a method and a codec, at all steps and at its best step."""
+"""Rows and tables for each pair of a method and a codec, at all steps and at the best step."""
 
 import functools
 import math
@@ -26,7 +26,7 @@ class Method(NamedTuple):
       text: its name.
       build: ``(loss, penalty) -> Algorithm``.
       feedback: the error feedback that fits its uploads.
-      one_step: whether it is exact with one local step only; then it takes one if L is known.
+      one_step: whether it is exact only with one local step; it then takes one, if L is known.
     """
 
     text: str
@@ -55,7 +55,7 @@ def names(config: Config) -> list[str]:
 
 
 def study(kind: Kind, config: Config) -> Iterator[Row]:
-    """Yield the problem, the end of each run, and the curve of each seed at the best step."""
+    """Yield facts of the problem, each run's end, and the curve of each seed at the best step."""
     task, facts = kind.build(config)
     yield {"part": "problem"} | facts
     for method in config.methods:
@@ -90,7 +90,7 @@ def _pair(kind: Kind, config: Config, task: Task, method: str, name: str) -> Ite
 
 
 def _order(config: Config, row: Row, first: str) -> tuple:
-    """Return the sorting key of a step: bytes to each tolerance, smallest first, then the end."""
+    """Return the sorting key of a step: bytes to each tolerance, smallest first, and the end."""
     return (*(row[f"bytes to {near:g}"] for near in sorted(config.tolerances)), row[first])
 
 
@@ -135,7 +135,7 @@ def _uploads(name: str, feedback: str) -> Uploads:
 
 
 def summarise(kind: Kind, config: Config, rows: list[Row]) -> Summary:
-    """Return the best step of each pair, and its factor of fewer bytes than whole uploads."""
+    """Return each pair's best step, and how many times fewer bytes it sends than whole uploads."""
     [facts] = select(rows, part="problem")
     table = []
     for method in config.methods:

@@ -1,4 +1,4 @@
-"""Accuracy over nonzeros per class of a sparse head on features, by four methods."""
+"""Accuracy of a sparse head on features against its nonzeros per class, for four methods."""
 
 from typing import Literal
 

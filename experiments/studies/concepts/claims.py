@@ -21,7 +21,7 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     def more(text, name, other, most, needed):
         return over_seeds(text, at(name, most) - at(other, most), needed, source=False)
 
-    # All entries; those of features that are constant over the rows are zero.
+    # All entries count; those of features that are constant over the rows are zero.
     most = max(row["nonzeros"] for row in select(rows, part="model", method="fed_avg"))
     dense = accuracies(config, rows, "fed_avg", most, least=most)
     return [

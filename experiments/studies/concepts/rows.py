@@ -66,7 +66,7 @@ def study(config: Config) -> Iterator[Row]:
 
 
 def _judged(config: Config, name: str, grid, models, validation, count) -> Iterator[Row]:
-    """Yield each point and seed; with ``count``, only that many largest entries of the kernel."""
+    """Yield the models of all points and seeds; ``count`` keeps so many largest kernel entries."""
     for point, rate in enumerate(np.asarray(grid.client_lr)):
         for place, seed in enumerate(config.seeds):
             kernel = np.asarray(models["kernel"][point, place])
@@ -101,7 +101,7 @@ def largest(kernel: np.ndarray, number: int) -> np.ndarray:
 def accuracies(
     config: Config, rows: list[Row], method: str, most: float, least: float = 0
 ) -> np.ndarray:
-    """Return by seed the best accuracy of models with ``least`` to ``most`` nonzeros per class."""
+    """Return each seed's best accuracy with ``least`` to ``most`` nonzeros per class."""
     models = [
         row for row in select(rows, part="model", method=method) if least <= row["nonzeros"] <= most
     ]
@@ -114,7 +114,7 @@ def accuracies(
 
 
 def summarise(config: Config, rows: list[Row]) -> Summary:
-    """Return the accuracy of each method at each number of nonzeros, the mean over seeds."""
+    """Return each method's accuracy at each number of nonzeros, averaged over the seeds."""
     [facts] = select(rows, part="problem")
     table = [
         {"nonzeros per class, at most": most}

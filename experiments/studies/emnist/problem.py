@@ -21,7 +21,7 @@ SYNTHETIC = "synthetic"
 
 
 class Data(NamedTuple):
-    """Data sets of digits, with their name in tables."""
+    """Digits for training and validation, and the name of the data in tables."""
 
     name: str
     train: ClientData
@@ -69,7 +69,7 @@ def data(config: Config) -> Data:
 
 
 def _first_writers(pooled: Pooled, share: float) -> Pooled:
-    """Return the examples of the first writers, in the order of their ids."""
+    """Return the examples of this share of the writers, the first in the order of their ids."""
     assert pooled.client is not None
     writers = np.unique(pooled.client)
     chosen = np.isin(pooled.client, writers[: max(1, round(share * len(writers)))])
@@ -78,7 +78,7 @@ def _first_writers(pooled: Pooled, share: float) -> Pooled:
 
 
 def task(config: Config, digits: Data, model: str, constraint: str) -> Task:
-    """Return the task of a model whose dense kernels are in balls of that norm."""
+    """Return the task of a model whose dense kernels lie in balls of the norm ``constraint``."""
     balls = {"l1": l1_ball, "l2": l2_ball}
     problem, chosen = _model(config, digits, model)
     ball = on_subtree(per_leaf(balls[constraint]()), chosen)
@@ -106,7 +106,7 @@ def _norm(constraint: str, kernel: Array) -> Array:
 
 
 def _model(config: Config, digits: Data, model: str) -> tuple[Problem, Callable]:
-    """Return the problem, and the predicate of the constrained leaves."""
+    """Return the problem, and a predicate that selects the constrained leaves."""
     from fcojax.networks import conv_net, dense_kernels, emnist_net, network, two_layer
 
     options = {"num_classes": NUM_CLASSES, "cuts": (config.cut,)}

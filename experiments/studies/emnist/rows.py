@@ -1,4 +1,4 @@
-"""Rows of every algorithm on its grid of rates, by model, constraint and radius; the table."""
+"""Rows of every algorithm on its grid of rates, by model, constraint and radius, and the table."""
 
 import math
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def study(config: Config) -> Iterator[Row]:
     }
     for model in config.models:
         if model in ("cnn", "emnist_net") and digits.name == SYNTHETIC:
-            continue  # no images, no convolutions
+            continue  # without images there are no convolutions
         for constraint in config.constraints:
             chosen = task(config, digits, model, constraint)
             for name in config.algorithms:
@@ -129,7 +129,7 @@ def run(
 
 
 def _projected_start(ball: Penalty, algorithm: Algorithm) -> Algorithm:
-    """Return the algorithm started at the projection of the start onto the ball."""
+    """Return the algorithm, started at the projection of the start point onto the ball."""
 
     def init(hparams, params):
         return algorithm.init(hparams, ball.prox(params, 0.0, hparams.penalty_scale))
@@ -167,5 +167,5 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
 
 
 def finite(value: float | None) -> bool:
-    """Return whether this is a number; rows have ``None`` for values that are not finite."""
+    """Return whether a value is finite; rows have ``None`` for values that are not."""
     return value is not None and math.isfinite(value)

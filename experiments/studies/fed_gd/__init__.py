@@ -1,4 +1,4 @@
-"""FedGD and Local SGD: the limits of local steps, and the bound of a theorem."""
+"""FedGD and Local SGD: the limits of local steps, and a theorem's bound."""
 
 from typing import Literal
 

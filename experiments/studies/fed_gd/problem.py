@@ -21,7 +21,7 @@ from fcojax.types import Array, PyTree
 
 
 def clients_of(config: Config) -> tuple[list[np.ndarray], list[np.ndarray], Any]:
-    """Return features, targets and factored quadratics; synthetic clients differ in their truth."""
+    """Return features, targets and factored quadratics; drawn clients differ in true weights."""
     if config.data_dir:
         features, targets = _credit(config)
     else:
@@ -37,7 +37,7 @@ def clients_of(config: Config) -> tuple[list[np.ndarray], list[np.ndarray], Any]
 
 
 def _credit(config: Config) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return German credit with a constant feature, labels 1 and -1 in Dirichlet shares."""
+    """Return German credit, divided among clients in Dirichlet shares of the labels 1 and -1."""
     packed = pathlib.Path(config.data_dir) / "german_numer_scale.npz"
     if packed.exists():
         names = ("data", "indices", "indptr", "shape", "labels")
@@ -81,7 +81,7 @@ def _drawn(config: Config, name: str) -> tuple[list[np.ndarray], list[np.ndarray
 def population(
     features: Sequence[np.ndarray], targets: Sequence[np.ndarray], weights: np.ndarray | None = None
 ) -> ClientData:
-    """Return clients with a row for each pair of features and a target."""
+    """Return clients whose rows are pairs of features and a target."""
     pairs = zip(features, targets, strict=True)
     return fcojax.from_clients([{"x": a, "y": b} for a, b in pairs], weights)
 

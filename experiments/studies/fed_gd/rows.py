@@ -50,7 +50,7 @@ def limits(config: Config) -> Iterator[Row]:
 
 
 def _rounds_to_limit(exact: least_squares.RoundMap, start: np.ndarray, precision: float) -> int:
-    """Return the first round at which this share of the start's distance to the limit remains."""
+    """Return the first round with at most this share of the initial distance to the limit."""
 
     def reached(num_rounds):
         distance = _norm(exact.after(start, num_rounds) - exact.fixed_point)
@@ -63,7 +63,7 @@ def _rounds_to_limit(exact: least_squares.RoundMap, start: np.ndarray, precision
 
 
 def heterogeneity(config: Config) -> Iterator[Row]:
-    """Yield this distance as a function of the spread of minimisers, and of Hessians."""
+    """Yield the distance of FedGD's limit by the spread of the minimisers, and of the Hessians."""
     knobs = [("minimisers", distance, 1.0) for distance in config.distances]
     knobs += [("hessians", 1.0, spread) for spread in config.spreads]
     for instance in config.instances:
@@ -173,7 +173,7 @@ def below_the_bound(config: Config, name: str, num_steps: int) -> Iterator[Row]:
 
 
 def summarise(config: Config, rows: list[Row]) -> Summary:
-    """Return distances by E, the largest differences, and gap and bound at the end."""
+    """Return the distances by E, the largest differences, and the gaps and bounds at the end."""
     rounds = select(rows, part="rounds")
     last = max(row["step"] for row in select(rows, part="bound"))
     return {

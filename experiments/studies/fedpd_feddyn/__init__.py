@@ -1,4 +1,4 @@
-"""FedPD and FedDyn: when they are one method, and the costs of skipping and sampling."""
+"""FedPD and FedDyn: when they are one method, and what skipping and sampling cost."""
 
 from typing import Literal
 

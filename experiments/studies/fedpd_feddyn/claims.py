@@ -1,4 +1,4 @@
-"""Claims of the note on the two methods, and of the source of each."""
+"""Claims of the note on the two methods, and of the methods' sources."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from experiments.study import Config
 
 
 def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
-    """Return the claims of the note on the two methods, and of the source of each."""
+    """Return the claims of the note on the two methods, and of the methods' sources."""
     pairs, bias = select(rows, part="gap"), summary["a drift that does not match, at the end"]
     other = column(select(pairs, start=OTHER_START), "gap")
     skips = [p for p in config.skip_probabilities if p > 0]

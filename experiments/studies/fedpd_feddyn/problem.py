@@ -50,12 +50,12 @@ class Quadratics:
         return self.optimum + np.linalg.solve(self.mean_hessian, offset)
 
     def error(self, points: np.ndarray, target: np.ndarray | None = None) -> np.ndarray:
-        """Return the distances to a target, the optimum by default, relative to the optimum."""
+        """Return distances to a target, by default the optimum, over the norm of the optimum."""
         target = self.optimum if target is None else target
         return np.linalg.norm(points - target, axis=-1) / np.linalg.norm(self.optimum)
 
     def hparams(self, name: str, prox_steps: Sequence[float]) -> Any:
-        """Return a grid of prox steps with stable rates for gradient steps on the Lagrangian."""
+        """Return a grid of prox steps; the rates keep gradient steps on the Lagrangian stable."""
         rates = [1 / (self.smoothness + 1 / eta) for eta in prox_steps]
         return fcojax.grid.zipped(METHODS[name].Hparams, client_lr=rates, prox_step=prox_steps)
 

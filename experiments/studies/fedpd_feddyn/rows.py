@@ -1,4 +1,4 @@
-"""Rows and summary: the gap between the methods, FedPD with skips, FedDyn with few clients."""
+"""Rows and summary: the gap between the methods, FedPD that skips, FedDyn with few clients."""
 
 import itertools
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""FLamby's tabular benchmarks: exact fits and federated methods beside the published figures."""
+"""FLamby's tabular benchmarks: exact fits and federated methods beside published results."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""What we expected of exact fits, of FLamby's budget, of noise and of one malicious silo.
+"""What we expected of exact fits, FLamby's budget, noise, and one malicious silo.
 
 Written before the first run.
 """

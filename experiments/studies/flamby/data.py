@@ -24,15 +24,15 @@ _FACTORS = (
     *("ajcc_staging_system_edition", "synchronous_malignancy", "treatment_or_therapy"),
     "tumor_stage",
 )
-_SHARE, _SEED = 0.66, 43  # of the train rows, and of their drawing
+_SHARE, _SEED = 0.66, 43  # share of the rows that are train rows, and the seed of the split
 
 
 class Silos(NamedTuple):
-    """One benchmark: what each silo trains on, and what it is scored on.
+    """One benchmark: the train and the test rows of each silo.
 
     Attributes:
-      train: for each silo, its fields.
-      test: likewise.
+      train: the train rows of each silo, as a dictionary of arrays.
+      test: the test rows of each silo, in the same form.
       features: names of the columns of ``x``.
       build: ``ClientData -> Problem``.
     """
@@ -43,20 +43,20 @@ class Silos(NamedTuple):
     build: Callable[[ClientData], Problem]
 
     def problem(self, *silos: int) -> Problem:
-        """Return the problem of some silos, each a client; of all if none is named."""
+        """Return the problem with these silos as clients, or all silos if none is given."""
         return self.build(from_clients([self.train[i] for i in silos or range(len(self.train))]))
 
     def pooled(self) -> Problem:
-        """Return the problem in which all train rows are one client's."""
+        """Return the problem in which one client has all train rows."""
         together = {k: np.concatenate([silo[k] for silo in self.train]) for k in self.train[0]}
         return self.build(from_clients([together]))
 
 
 def fed_tcga_brca(folder: pathlib.Path) -> Silos:
-    """Return the survival of patients in six regions; reads ``brca.csv`` and the split beside it.
+    """Return survival times of patients in six regions, from ``brca.csv`` and the split beside it.
 
     Columns are divided by their standard deviation over all train rows, which regions can compute
-    from sums. A column that is constant there is left out.
+    from sums. A column that is constant over these rows is left out.
     """
     rows = _csv(_find(folder, "brca.csv"))
     split = {row["pid"]: row["fold2"] for row in _csv(_find(folder, "train_test_split.csv"))}
@@ -80,9 +80,9 @@ def fed_tcga_brca(folder: pathlib.Path) -> Silos:
 
 
 def fed_heart_disease(folder: pathlib.Path) -> Silos:
-    """Return the heart disease of four hospitals; reads UCI's ``processed.*.data``.
+    """Return heart disease in four hospitals, from UCI's ``processed.*.data``.
 
-    Each hospital centres and scales by its own train rows.
+    The columns of each hospital are centred and scaled by its own train rows.
     """
     tables = [_uci(_find(folder, f"processed.{name}.data")) for name in _HOSPITALS]
     kept = [np.delete(table, _LEFT_OUT, axis=1) for table in tables]
@@ -117,7 +117,7 @@ def penalties(silos: Silos) -> dict[str, Penalty]:
     factors = [_factor(name) for name in silos.features]
     order = list(dict.fromkeys(factors))
     labels = np.array([order.index(factor) for factor in factors])
-    on_kernel = silos.build is logistic  # whose model also has a bias
+    on_kernel = silos.build is logistic  # its model also has a bias
     found = {
         "lasso": l1(),
         "elastic net": elastic_net(0.5),
@@ -129,7 +129,7 @@ def penalties(silos: Silos) -> dict[str, Penalty]:
 
 
 def _factor(column: str) -> str:
-    """Return the factor of a dummy column: what comes before the level."""
+    """Return the factor of a dummy column: the part of its name before the level."""
     if "=" in column:
         return column.split("=")[0]
     return next((factor for factor in _FACTORS if column.startswith(f"{factor}_")), column)
@@ -148,7 +148,8 @@ def _split(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         test_size=round(1 - _SHARE, 2),
         random_state=_SEED,
         shuffle=True,
-        # As theirs: a hospital with two rows of a class or fewer is split without regard to it.
+        # As in FLamby, a hospital with at most two rows of a class is split without regard to
+        # classes.
         stratify=y if min(np.bincount(y, minlength=2)) > 2 else None,
     )
     return np.asarray(train), np.asarray(test)

@@ -1,6 +1,7 @@
-"""What FLamby's repository reports: means over five seeds, at owkin/FLamby's commit edacf54.
+"""Results that FLamby's repository reports, at owkin/FLamby's commit edacf54.
 
-For each strategy the plain mean over the silos' test sets, and the score on all test rows.
+Each strategy has the plain mean over the silos' test sets and the score on all test rows, both
+averaged over five seeds.
 """
 
 TABLES: dict[str, list[tuple[str, float, float]]] = {
@@ -34,7 +35,7 @@ TABLES: dict[str, list[tuple[str, float, float]]] = {
 
 
 def best(dataset: str) -> float:
-    """Return the largest mean over the silos of any strategy.
+    """Return the best strategy's mean over the silos.
 
     Example:
       >>> best("fed_tcga_brca")

@@ -24,7 +24,7 @@ from fcojax.selection import by_example
 from fcojax.transforms import Penalty, euclidean
 
 MEASURES: dict[str, Measure] = {"fed_tcga_brca": c_index, "fed_heart_disease": accuracy}
-PENALISED = "lasso"  # psi of the federated methods that take one
+PENALISED = "lasso"  # the penalty of the federated methods that take one
 ALL = "all silos"
 
 
@@ -34,8 +34,8 @@ class Method(NamedTuple):
     Attributes:
       text: its name.
       build: ``(loss, penalty) -> Algorithm``.
-      server_lr: its server's rates.
-      penalised: whether it minimises F + psi; otherwise F, as FLamby's strategies do.
+      server_lr: the step sizes of its server.
+      penalised: whether it minimises F + psi; otherwise it minimises F, as FLamby's strategies do.
     """
 
     text: str
@@ -67,15 +67,15 @@ RULES = {
 
 
 class Task(NamedTuple):
-    """One benchmark with what the parts of the study share.
+    """One benchmark, with the settings that all parts of the study share.
 
     Attributes:
       name: the benchmark's name.
-      silos: its rows.
-      rounds: exchanges that FLamby's strategies have.
-      work: a round of theirs at a silo.
-      strength: of psi, which the folds chose for the lasso.
-      client_lr: of FedDualAvg, chosen for that many exchanges.
+      silos: the rows of its silos.
+      rounds: the number of exchanges that FLamby's strategies may use.
+      work: the local work of FLamby's strategies in a round.
+      strength: the strength of the penalty, which the folds chose for the lasso.
+      client_lr: FedDualAvg's step size, chosen for this number of exchanges.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Task(NamedTuple):
 
     @property
     def penalty(self) -> Penalty:
-        """The psi of the federated methods."""
+        """The penalty of the federated methods."""
         return penalties(self.silos)[PENALISED]
 
     def scored(self, model: Any, num_draws: int = 0) -> Scores:
@@ -103,7 +103,7 @@ def study(config: Config) -> Iterator[Row]:
         raise ValueError("data_dir is empty; pass a checkout of github.com/owkin/FLamby.")
     for name in config.datasets:
         silos = DATASETS[name](pathlib.Path(config.data_dir))
-        # Cox has no minibatches: the risk set of an example is all of its region.
+        # Cox regression has no minibatches: the risk set of an example spans its whole region.
         batch = None if name == "fed_tcga_brca" else config.batch_size
         task = Task(name, silos, config.rounds[name], fcojax.local_steps(config.num_steps, batch))
         for row in _exact(config, task):
@@ -169,7 +169,7 @@ def _fitted(
 
 
 def _measured(config: Config, task: Task, model: Any) -> Row:
-    """Return the scores of a model with the 95 % intervals over patients."""
+    """Return the scores of a model with 95 % intervals over the patients."""
     drawn = task.scored(model, config.num_bootstraps)
     low, high = (
         {
@@ -192,7 +192,7 @@ def _scores(task: Task, model: Any) -> Row:
 
 
 def _federated(config: Config, task: Task, method: str) -> Iterator[Row]:
-    """Yield a method at each budget, at the rates with the least loss on held-out train rows."""
+    """Yield a method at each budget, with the rates of the least loss on held-out train rows."""
     chosen, budgets = METHODS[method], [task.rounds * times for times in config.times]
     grid = {"client_lr": list(config.client_lr), "server_lr": list(chosen.server_lr)}
     if chosen.penalised:
@@ -230,7 +230,7 @@ def _federated(config: Config, task: Task, method: str) -> Iterator[Row]:
 
 
 def _halves(config: Config, task: Task) -> tuple[Problem, Problem]:
-    """Return the problems of four fifths of each silo's train rows and of the last fifth."""
+    """Return two problems: with four fifths of each silo's train rows, and with the other fifth."""
     kept, held_out = [], []
     for i, rows in enumerate(task.silos.train):
         order = np.random.default_rng([config.seed, i]).permutation(len(rows["x"]))
@@ -261,12 +261,12 @@ def _swept(
 
 
 def _num_seeds(config: Config, task: Task) -> int:
-    """Return the number of seeds; full batches leave nothing to chance."""
+    """Return the number of seeds: one with full batches, which leave nothing to chance."""
     return 1 if task.work.batch_size is None else config.num_seeds
 
 
 def _private(config: Config, task: Task) -> Iterator[Row]:
-    """Yield FedDualAvg at FLamby's budget with noise for each epsilon, the silo being private."""
+    """Yield FedDualAvg at FLamby's budget, with noise that protects whole silos, by epsilon."""
     num_silos, problem = len(task.silos.train), task.silos.problem()
     algorithm = METHODS["fed_dual_avg"].build(problem.loss, task.penalty)
     for epsilon in config.epsilons:
@@ -308,7 +308,7 @@ def _attacked(config: Config, task: Task) -> Iterator[Row]:
 
 
 def _run(algorithm: Any, hparams: Any, problem: Problem, seed: int, plan: Any, rounds: int) -> Any:
-    with warnings.catch_warnings():  # that a run under attack has diverged is what is shown
+    with warnings.catch_warnings():  # a run that diverges under attack is a result, so no warning
         warnings.simplefilter("ignore")
         return fcojax.run(
             algorithm,
@@ -323,7 +323,7 @@ def _run(algorithm: Any, hparams: Any, problem: Problem, seed: int, plan: Any, r
 
 
 def _at(models: Any, point: int, seed: int, times: int) -> Any:
-    """Return the model of one point and seed after ``times`` of FLamby's budget."""
+    """Return the model of one point and seed after ``times`` times FLamby's budget."""
     return jax.tree.map(lambda leaf: leaf[point, seed, times - 1], models)
 
 
@@ -340,12 +340,12 @@ def _linear(model: Any, x: np.ndarray) -> np.ndarray:
 
 
 def _num_bytes(model: Any) -> int:
-    """Return the bytes of a model on the wire in single precision."""
+    """Return the bytes of a model that is sent in single precision."""
     return 4 * sum(np.size(leaf) for leaf in jax.tree.leaves(model))
 
 
 def summarise(config: Config, rows: list[Row]) -> Summary:
-    """Return a table of scores for each benchmark, beside the published ones, and by silo."""
+    """Return a table of our scores and the published ones per benchmark, and scores by silo."""
     found: Summary = {}
     for name in config.datasets:
         own = select(rows, dataset=name)
@@ -400,7 +400,7 @@ def _text(row: Row) -> str:
 
 
 def _entry(row: Row, text: str) -> Row:
-    """Return a line of the table; ``silos`` is the plain mean over them, as FLamby reports."""
+    """Return a line of the table; ``silos`` is the plain mean over the silos, as in FLamby."""
     return {
         "fit": text,
         "silos": row["clients"],

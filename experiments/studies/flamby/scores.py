@@ -13,7 +13,7 @@ class Scores(NamedTuple):
 
     Attributes:
       silos: [..., silos].
-      pooled: [...], of all test rows together.
+      pooled: [...], the score of all test rows together.
     """
 
     silos: np.ndarray
@@ -26,10 +26,11 @@ class Scores(NamedTuple):
 
 
 def concordance(time: np.ndarray, event: np.ndarray, risk: np.ndarray) -> np.ndarray:
-    """Return [2, rows, rows]: which pairs can be ordered, and what share of each is in order.
+    """Return which pairs of rows are comparable and which of these are in order, [2, rows, rows].
 
-    Harrell's: i goes before j if its event is seen and j lives longer, or is censored at the same
-    time. Equal risks count one half.
+    As Harrell defines it, the pair (i, j) is comparable if the event of i is observed and j lives
+    longer, or is censored at the same time. It is in order if i has the larger risk; equal risks
+    count one half.
 
     Example:
       >>> pairs = concordance(np.array([1.0, 2.0, 2.0]), np.array([1, 0, 1]), np.array([3.0, 1, 1]))
@@ -46,12 +47,12 @@ def c_index(rows: Fields, risk: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Return the C-index with each row counted ``counts`` times, [draws, rows]."""
     pairs = concordance(rows["time"], rows["event"], risk)
     possible, agreed = np.einsum("di,pij,dj->pd", counts, pairs, counts, optimize=True)
-    # A draw without a pair that can be ordered has no index.
+    # A draw without a comparable pair has no index.
     return np.divide(agreed, possible, out=np.full(len(counts), np.nan), where=possible > 0)
 
 
 def accuracy(rows: Fields, logit: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return the share of rows that a threshold of 1/2 classifies right, likewise."""
+    """Return the share of rows that a threshold of 1/2 classifies correctly, [draws]."""
     return counts @ ((logit > 0) == rows["y"]) / counts.sum(axis=1)
 
 
@@ -61,13 +62,13 @@ Measure = Callable[[Fields, np.ndarray, np.ndarray], np.ndarray]
 def scores(
     measure: Measure, test: list[Fields], predicted: list[np.ndarray], num_draws: int = 0
 ) -> Scores:
-    """Return the scores of predictions; with draws, those on patients drawn within each silo.
+    """Return the scores of predictions, or their bootstrap over the patients within each silo.
 
     Args:
       measure: ``(rows, predictions, counts) -> [draws]``.
       test: the test rows of each silo.
       predicted: the predictions for them.
-      num_draws: bootstrap draws; 0 to score the rows themselves.
+      num_draws: the number of bootstrap draws; 0 scores the rows themselves.
     """
     counts = [_counts(len(p), num_draws, seed) for seed, p in enumerate(predicted)]
     silos = [measure(*given) for given in zip(test, predicted, counts, strict=True)]
@@ -79,7 +80,7 @@ def scores(
 
 
 def _counts(num_rows: int, num_draws: int, seed: int) -> np.ndarray:
-    """Return how often each row is drawn; the same for all models, so differences are paired."""
+    """Return how often each row is drawn, equal for all models, so that differences are paired."""
     if not num_draws:
         return np.ones((1, num_rows))
     draws = np.random.default_rng(seed).multinomial(

@@ -37,5 +37,5 @@ EXPERIMENT = Sweep(
     },
     claims=claims.claims,
     figures=figures.draw,
-    solve_optimum=False,  # with 39,912 weights it takes longer than all runs together
+    solve_optimum=False,  # with 39,912 weights the optimum takes longer than all runs together
 )

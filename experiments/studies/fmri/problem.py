@@ -14,7 +14,7 @@ from fcojax.transforms import Penalty, grid_variation, l1, named, on_subtree
 
 
 def _packed(config: Config) -> pathlib.Path:
-    """Return the file of one subject with the config's view."""
+    """Return the contents of one subject's file for the view that the config names."""
     return pathlib.Path(config.data_dir) / f"haxby_subj1_{config.view}.npz"
 
 

@@ -12,7 +12,7 @@ from experiments.study import Config
 
 _SLOPE = 0.15  # tolerance of a slope of -1
 _AS_GOOD = 1.1  # ratio of rounds up to which two methods count as about equal
-_TWICE = 1.9  # ratio of floats that counts as twice as many: a round also sends numbers of steps
+_TWICE = 1.9  # ratio of floats that counts as twice as many; a round also sends step counts
 
 
 def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:

@@ -22,8 +22,8 @@ class Split(NamedTuple):
     Attributes:
       name: the name of the division.
       rows: clients with their rows, in single precision.
-      moments: clients with their second moment as the only example.
-      judge: the measures of a point.
+      moments: clients with their second moment as their only example.
+      judge: returns the measures of a point.
       curvature: the largest eigenvalue of any client's second moment.
       solution: the leading eigenvectors of the mean second moment.
     """
@@ -56,7 +56,7 @@ def _times(moments: Array, basis: Array) -> Array:
 
 
 def splits(config: Config) -> Iterator[Split]:
-    """Yield the data in every split of the study."""
+    """Yield each split of the data."""
     if not config.data_dir:
         problem = from_config(synthetic_pca, config, seed=config.data_seed)
         offsets = np.asarray(problem.train.offsets)

@@ -69,7 +69,7 @@ def study(config: Config) -> Iterator[dict[str, Any]]:
 
 
 def _runs(config: Config, usual: Run, cut: Split, effects: bool) -> Iterator[tuple[str, Run]]:
-    """Yield the part and the settings of the runs on one split; all parts with ``effects``."""
+    """Yield each run's part and settings on one split; without ``effects`` only the methods."""
     for name in config.algorithms:
         yield "methods", usual._replace(algorithm=name)
     if not effects:
@@ -168,7 +168,7 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
 
 
 def _ends(rows: list[Row], part: str, field: str, name: str, end: Callable) -> list[Row]:
-    """Return a measure of each curve of a part, by split and one column."""
+    """Return a measure of each curve of a part, by split and by the values of a column."""
     return [
         {"split": split, field: value, name: end(curve)}
         for (split, value), curve in curves(rows, part, "split", field).items()

@@ -11,7 +11,7 @@ from experiments.report.rows import Row, Summary
 from experiments.report.summary import Criterion, at_best, best_scores, first_rounds, grid_scores
 from experiments.study import Config
 
-_RECOVERED = 0.95  # from this F1 on the support counts as found
+_RECOVERED = 0.95  # the support counts as found from this F1 on
 _NEAR = 0.01  # rates count as good within this distance of a method's best F1
 # The methods that the source compares with FedDualAvg.
 _RIVALS = ("fed_dual_avg_osp", "fed_mid", "fed_mid_osp")

@@ -38,9 +38,9 @@ def _skewed(data: ClientData, amount: float, seed: int) -> ClientData:
 def strengths(config: Config) -> tuple[float, ...]:
     """Return the given strengths, or the candidate that the pooled solver chooses.
 
-    With ``validation`` it is the one whose pooled minimiser has the lowest loss on the validation
-    examples; with ``pattern`` the one whose minimiser has the best F1, with ties decided by this
-    loss.
+    With ``validation`` it is the candidate whose pooled minimiser has the lowest loss on the
+    validation examples; with ``pattern`` it is the one whose minimiser has the best F1, and this
+    loss decides ties.
     """
     if config.get("strength", "typed") == "typed":
         return config.penalty_scale

@@ -17,8 +17,8 @@ from experiments.report.summary import (
 )
 from experiments.study import Config
 
-# Multiples of the optimum: the objectives at which the loss counts as reduced. All are shown,
-# because the largest does not distinguish methods that the smaller ones do.
+# The loss counts as reduced at these multiples of the optimal objective. All are shown, because the
+# smaller ones distinguish methods that the largest does not.
 _LEVELS = (1.05, 1.02, 1.01)
 _RIVALS = ("fed_mid", "fed_mid_osp")
 

@@ -17,5 +17,5 @@ EXPERIMENT = Sweep(
     ),
     keys={NonNegative: "cuts", Count: "shape[2] num_users"},
     claims=claims.claims,
-    solve_optimum=False,  # these sums do not reach the solver's tolerance in single precision
+    solve_optimum=False,  # single precision does not reach the solver's tolerance on these sums
 )

@@ -1,4 +1,4 @@
-"""Private federated learning: accuracy, recovery and sparsity over epsilon, tuning included."""
+"""Private federated learning: accuracy, recovery and sparsity against epsilon, with tuning."""
 
 from typing import Literal
 

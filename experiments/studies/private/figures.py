@@ -12,7 +12,7 @@ from experiments.study import Config
 
 
 def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:
-    """Draw both figures; without noise only the one of the sparsity."""
+    """Draw both figures; without noise, draw only the figure of the sparsity."""
     title = f"At the best rate of {len(config.client_lr)} at each noise"
     found = []
     if max(config.noises) > 0:

@@ -24,7 +24,7 @@ class Method(NamedTuple):
     Attributes:
       text: its name.
       factory: the factory of the algorithm.
-      geometry: the factory's second argument, beside the loss.
+      geometry: the factory's second argument, after the loss.
     """
 
     text: str
@@ -91,7 +91,7 @@ def _ends(config: Config, problem: Any, method: str, seed: int) -> Iterator[Row]
 
 @functools.cache
 def _algorithm(method: str, loss: Any) -> tuple[Any, Any]:
-    """Return the algorithm with the noise as a hyperparameter, and the type of all of them."""
+    """Return the algorithm with the noise as a hyperparameter, and its type of hyperparameters."""
     chosen = METHODS[method]
     algorithm = chosen.factory(loss, chosen.geometry)
     hparams_type = fcojax.extended(algorithm.hparams_type, "Private", noise=0.0)
@@ -105,7 +105,7 @@ def _plan(num_steps: int, clip: float) -> fcojax.Plan:
 
 
 def _epsilons(config: Config, noise: float) -> dict[str, float]:
-    """Return the epsilon of one run, and that of the search over all rates."""
+    """Return the epsilon of one run, and the epsilon of the search over all rates."""
     runs = {"epsilon of one run": 1, "epsilon": len(config.client_lr)}
     return {
         name: privacy.total_epsilon(
@@ -118,7 +118,7 @@ def _epsilons(config: Config, noise: float) -> dict[str, float]:
 
 
 def summarise(config: Config, rows: list[Row]) -> Summary:
-    """Return the measures of each method and noise level at the best rates, over the seeds."""
+    """Return the mean measures of each method and noise level at the best rates."""
     table = []
     for method in config.methods:
         for noise in config.noises:

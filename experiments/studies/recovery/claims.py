@@ -1,8 +1,8 @@
 """Claims of the source: the new methods are better than FedMiD and FedDualAvg.
 
-They are decided at the source's rates, which are smaller for the two baselines. At each method's
-best of the common rates, if there are several, they are our expectations, because the source does
-not claim them. All are paired over the seeds, against the better baseline of each seed.
+The claims are decided at the source's rates, which are smaller for the two baselines. At each
+method's best of several common rates they are our expectations, because the source makes no claim
+there. All are paired over the seeds, and compare with the better baseline of each seed.
 """
 
 from typing import Any

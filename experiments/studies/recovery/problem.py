@@ -1,6 +1,6 @@
-"""The three problems, and the methods that need more than a loss and a mirror.
+"""Three problems, and the methods that need more than a loss and a mirror.
 
-The problems are a lasso and a matrix with half the squared error, and digits.
+The lasso and the matrix have half the squared error as their loss; the third problem is digits.
 """
 
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ def matrices(config: Config) -> Problem:
 
 
 def _without_bias(drawn: Problem, truth: jax.Array) -> Problem:
-    """Return the problem with half the squared error, a normal start point and the error's norm."""
+    """Return the problem with half the squared error, a random start, and the error's norm."""
 
     def loss(params, rows):
         return squared_error(params | {"bias": jnp.zeros((), params["kernel"].dtype)}, rows) / 2
@@ -66,7 +66,7 @@ def _without_bias(drawn: Problem, truth: jax.Array) -> Problem:
 
 
 def digits(config: Config) -> Problem:
-    """Return softmax regression by writer without bias; examples or writers are held out."""
+    """Return softmax regression by writer, without bias; examples or writers are held out."""
     if config.data_dir:
         data = datasets.by_client(datasets.mnist(config.data_dir, "train"), "examples")
         data = data.select(np.arange(min(config.num_clients, data.num_clients)))

@@ -19,7 +19,7 @@ from fcojax.problems import lasso
 from fcojax.transforms import euclidean, l1, named, on_subtree
 
 PENALTY = on_subtree(l1(), named("kernel"))
-FARTHEST = 1e3  # the distance shown for a run that diverged
+FARTHEST = 1e3  # the distance that is shown for a run that diverged
 
 
 class Method(NamedTuple):
@@ -61,7 +61,7 @@ ATTACKS = {
 
 def study(config: Config) -> Iterator[Row]:
     """Yield the distance of each end point, and the F1 of its support."""
-    config = FrozenConfigDict(config)  # which can be hashed
+    config = FrozenConfigDict(config)  # sorted pairs, which can be hashed
     for method in config.methods:
         for rule in config.rules:
             for attack in config.attacks:

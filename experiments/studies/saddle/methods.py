@@ -19,8 +19,8 @@ class Method(NamedTuple):
     """A row of the tables.
 
     Attributes:
-      text: the name of the method there.
-      key: the algorithm whose colour it has.
+      text: the name of the method in the tables.
+      key: the algorithm that gives the colour.
       line: the line style of its curves.
       build: ``(loss, mirror) -> Algorithm``.
     """

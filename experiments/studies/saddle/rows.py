@@ -1,4 +1,4 @@
-"""Rows of the grids at a few rounds, and of each method's best point at all rounds."""
+"""Rows of the grids after a few rounds, and of each method's best point after all rounds."""
 
 import functools
 from collections.abc import Iterator, Sequence

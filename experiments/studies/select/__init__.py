@@ -1,4 +1,4 @@
-"""A sparse model from a file: path, validation scores, coefficients and ledger of bytes."""
+"""A sparse model from a file: path, validation scores, coefficients and a ledger of bytes."""
 
 from typing import Any, Literal
 
@@ -43,6 +43,6 @@ EXPERIMENT = Study(
         Share: "l1_fraction group_fraction least",
         str: "groups data_dir features target client names missing drop time event",
         str | None: "codec",
-        Any: "positive_above",  # infinity for none
+        Any: "positive_above",  # infinity if there is none
     },
 )

@@ -1,4 +1,4 @@
-"""Figures of the path with its scores, of the folds, and of the coefficients by name."""
+"""Figures of the path with its scores, of the folds, and of the named coefficients."""
 
 from pathlib import Path
 
@@ -89,7 +89,7 @@ def _name_ends(axis: Axes, last: float, ends: list[tuple[str, float]]) -> None:
 
 
 def _spread_out(heights: np.ndarray, gap: float) -> np.ndarray:
-    """Return ascending heights with at least this gap, nearest to the given ones."""
+    """Return the ascending heights nearest to the given ones that are at least ``gap`` apart."""
     steps = gap * np.arange(len(heights))
     # Isotonic least squares: adjacent runs that overlap take the mean of their shifts.
     runs: list[list[float]] = []

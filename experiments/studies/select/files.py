@@ -17,8 +17,9 @@ from fcojax import datasets
 from fcojax.datasets.reading import Foreign, reading
 from fcojax.problems import SparseRows, sparse_rows
 
-_MOST_ENTRIES = 1 << 25  # of a dense matrix: four copies in double precision are a gigabyte
-# What other programs write for a missing value, in any case; other texts are refused as no number.
+_MOST_ENTRIES = 1 << 25  # dense; four copies in double precision are a gigabyte
+# What other programs write for a missing value, in upper or lower case; other texts that are not
+# numbers are refused.
 _MISSING = ("", "na", "n/a", "#n/a", "nan", "null", "none", "?", ".")
 # What pandas reads files of other programs with.
 _READERS = {
@@ -39,7 +40,7 @@ _CONTROL = re.compile(r"[\0-\x08\x0e-\x1f]")  # other than those of white space
 _INDEX = ("", "Unnamed: 0", "__index_level_0__")  # names of an index that pandas wrote
 _MOST_FEATURES = 100_000_000  # their names take ten gigabytes
 _NPZ = "a numpy npz file"
-_PARTS = ("data", "indices", "indptr", "shape")  # of a matrix in compressed rows
+_PARTS = ("data", "indices", "indptr", "shape")  # the arrays of a matrix in compressed rows
 
 
 class Table(NamedTuple):
@@ -66,9 +67,9 @@ def read(config: Config) -> Table:
     Files are npz, CSV, Parquet, Excel or LIBSVM text. In an npz file ``features``, ``target`` and
     ``client`` name arrays; ``names`` names the array of feature names and, after a comma, the array
     of client names. Sparse features F are four arrays: ``F_data``, ``F_indices``, ``F_indptr`` and
-    ``F_shape``. In a CSV, Parquet or Excel file they name columns, and an empty ``features`` means
-    all others. Any other file is read as LIBSVM text, and ``client`` names a file beside it with
-    one id a line. ``client`` is empty without sites.
+    ``F_shape``. In a CSV, Parquet or Excel file these keys name columns, and an empty ``features``
+    means all other columns. Any other file is read as LIBSVM text, and ``client`` names a file
+    beside it with one id per line. ``client`` is empty if the file has no sites.
     """
     path = _single_file(pathlib.Path(config.data_dir))
     if path.suffix in _WITH_COLUMNS:
@@ -100,7 +101,7 @@ def _single_file(path: pathlib.Path) -> pathlib.Path:
     suffixes = (*_WITH_COLUMNS, ".npz", ".svm", ".libsvm", "")
     found = sorted(file for file in path.glob("*") if file.suffix in suffixes and file.is_file())
     if len(found) != 1:
-        what = f"has {len(found)} files" if path.is_dir() else "is no file and no folder"
+        what = f"has {len(found)} files" if path.is_dir() else "is neither a file nor a folder"
         raise ValueError(
             f"data_dir is {str(path)!r}, which {what}; pass the path of one npz, CSV, Parquet, "
             "Excel or LIBSVM file."
@@ -132,7 +133,7 @@ def _of_npz(path: pathlib.Path, config: Config) -> Table:
     if names.shape != (x.shape[1],):
         raise ValueError(
             f"{labels['names']} in {path} has shape {names.shape} but {feature} has {x.shape[1]} "
-            "columns; pass one name a column."
+            "columns; pass one name per column."
         )
     if site is not None:
         kinds = "iuf" if "sites" in found else "iufUS"
@@ -155,12 +156,12 @@ def _check_array(
     if not isinstance(array, SparseRows) and array.dtype.kind not in kinds:
         raise ValueError(f"{name} in {path} is an array of {array.dtype}; write numbers.")
     if len(array.shape) != ndim or 0 in array.shape:
-        needed = "[rows, features]" if ndim == 2 else "[rows], one number an example"
+        needed = "[rows, features]" if ndim == 2 else "[rows], one number per example"
         raise ValueError(f"{name} in {path} has shape {array.shape}; pass {needed}.")
     if rows not in (None, array.shape[0]):
         raise ValueError(
             f"{name} in {path} has {array.shape[0]} rows but the features have {rows}; pass arrays "
-            "with one row an example."
+            "with one row per example."
         )
 
 
@@ -178,7 +179,7 @@ def _dense_if_small(x: SparseRows) -> np.ndarray | SparseRows:
 
 
 class _Column(NamedTuple):
-    """A column of a file: its cells, the place of each in words, and what stands for no value."""
+    """A column of a file: its cells, their places in words, and the texts for missing values."""
 
     name: str
     cells: Sequence[Any]
@@ -232,7 +233,7 @@ def _plain(text: Any) -> str:
 
 
 def _names(text: str) -> list[str]:
-    """Return the names in a text with commas, each once."""
+    """Return the distinct names in a text, separated by commas."""
     return [name for name in dict.fromkeys(map(_plain, text.split(","))) if name]
 
 
@@ -286,7 +287,7 @@ def _of_excel(path: pathlib.Path, config: Config) -> Table:
     except ModuleNotFoundError as error:
         raise ValueError(f"{path} is Excel, which openpyxl reads; pip install openpyxl.") from error
     with reading(path, "an Excel file"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of styles
+        warnings.simplefilter("ignore", UserWarning)  # about styles
         sheets = openpyxl.load_workbook(path, data_only=True).worksheets  # results of formulas
         sheets = [sheet for sheet in sheets if any(any(row) for row in sheet.values)]
         if len(sheets) != 1:
@@ -310,9 +311,9 @@ def _has_text(cells: Iterable[Any]) -> Iterator[bool]:
 def _of_lines(
     path: pathlib.Path, config: Config, lines: Sequence[Sequence[Any]], places: Sequence[str]
 ) -> Table:
-    """Return the table of lines of cells, of which the first is the header."""
+    """Return the table from lines of cells; the first line is the header."""
     if len(lines) < 2:
-        raise ValueError(f"{path} has no rows; pass a file with a header and one row an example.")
+        raise ValueError(f"{path} has no rows; pass a file with a header and one row per example.")
     header = lines[0]
     if len(header) == 1:
         raise ValueError(f"{path} has one column, {header[0]!r}; separate cells by commas.")
@@ -339,9 +340,10 @@ def _of_columns(
     Args:
       path: the file.
       header: the names of its columns.
-      config: which of them are features, target and site.
-      cells_of: ``(place) -> cells`` of the column at a place in the header, empty if missing.
-      places: where each row is, in words.
+      config: names the columns of features, target and site.
+      cells_of: ``(place) -> cells`` of the column at a place in the header; missing cells are
+        empty.
+      places: the place of each row in the file, in words.
     """
     header = [_plain(name) for name in header]
     said = [name.casefold() for name in _names(config.missing)]

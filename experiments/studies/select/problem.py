@@ -157,7 +157,7 @@ def task(config: Config) -> Task:
 def _survival(table: Table, present: np.ndarray, config: Config) -> dict[str, np.ndarray]:
     """Return times and events; raise ``ValueError`` unless times are above 0 and events 0 or 1."""
     if table.event is None:
-        raise ValueError("loss is cox, of survival times; pass --config.data_dir=FILE with some.")
+        raise ValueError("loss cox needs survival times; pass --config.data_dir=FILE.")
     time, event = table.y[present], table.event[present]
     if not (time > 0).all():
         raise ValueError(f"{config.time} is {time.min():g} in a row; pass times above 0.")
@@ -215,7 +215,7 @@ def _require_cases(sites: np.ndarray, site: np.ndarray, y: np.ndarray, config: C
 
 
 def _assign_sites(labels: np.ndarray, config: Config) -> np.ndarray:
-    """Return sites for rows without sites, by dividing each class in Dirichlet shares."""
+    """Divide rows without sites among clients, each class in Dirichlet shares."""
     number, concentration = config.num_clients, config.concentration
     if (target := LOSSES[config.loss].target) != "class":
         of_classes = [name for name, loss in LOSSES.items() if loss.target == "class"]
@@ -261,7 +261,7 @@ def penalty(config: Config, names: list[str]) -> Penalty:
 
 
 def _of_groups(config: Config, labels: np.ndarray, number: int) -> Penalty:
-    """Return the penalty of groups, given by labels below a number; other columns have l1."""
+    """Return the penalty of groups, given as labels; columns without a group have the l1 norm."""
     kind, fraction = config.group_penalty, config.group_fraction
     if kind == "norm":
         return (
@@ -305,7 +305,7 @@ def _of_groups(config: Config, labels: np.ndarray, number: int) -> Penalty:
 
 
 def groups(text: str) -> dict[str, list[str]]:
-    """Return the patterns of each group, from a CSV file of columns and groups or from text.
+    """Return the patterns of each group, from a CSV file of columns and groups, or from text.
 
     Args:
       text: the path of a file with a line ``NAME,GROUP`` for each column, after a header
@@ -325,8 +325,8 @@ def groups(text: str) -> dict[str, list[str]]:
     with contextlib.suppress(OSError, UnicodeDecodeError):
         content = Path(text).read_text("utf-8-sig")
         lines = unicodedata.normalize("NFC", content).splitlines()
-    if lines is None:  # raised here: as the cause, an OSError would be what the command prints
-        what = "cannot be read as text" if os.path.exists(text) else "is no file"
+    if lines is None:  # raised here, because the command would print an OSError as the cause
+        what = "cannot be read as text" if os.path.exists(text) else "is not a file"
         raise ValueError(
             f"groups is {text!r}, which {what}; pass a CSV file of columns and groups, or "
             "patterns, as in lab=lab_*|crp,vitals=bp_?."
@@ -373,7 +373,7 @@ def _standardised(
         x = x.astype(np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
             mean, spread, what = np.nanmean(x, axis=0), np.nanstd(x, axis=0), "deviation"
-            # The mean of equal numbers has a rounding error: with 0.1 in all rows 1e-17.
+            # The mean of equal numbers has a rounding error: 1e-17 if all rows are 0.1.
             spread[spread <= _CONSTANT * np.nanmax(np.abs(x), axis=0)] = 0
     if (wrong := np.flatnonzero(~np.isfinite(spread))).size:
         raise ValueError(
@@ -394,7 +394,7 @@ def _synthetic(config: Config) -> Table:
     of_files = ("features", "names", "missing", "drop")
     if given := [key for key in of_files if "".join(config[key])]:
         raise ValueError(
-            f"{given[0]} is of a file, and there is none; pass --config.data_dir=FILE."
+            f"{given[0]} applies to a file, and there is none; pass --config.data_dir=FILE."
         )
     rng = np.random.default_rng(config.data_seed)
     sizes = np.asarray(config.sizes)

@@ -1,4 +1,4 @@
-"""Rows and tables of one selection: path, scores of folds, coefficients, ledger."""
+"""Rows and tables of one selection: the path, the scores, the coefficients and the ledger."""
 
 import pathlib
 from collections.abc import Iterator
@@ -18,9 +18,7 @@ from fcojax.selection import Intervals, Selection, intervals
 from fcojax.selection.ledger import Entry
 
 _MOST_NAMES = 100  # features that the chosen model leaves out
-_MOST_FEATURES = (
-    500  # the limit for intervals: a site sends two matrices with a row for each feature
-)
+_MOST_FEATURES = 500  # limit for intervals: a site sends two matrices with a row for each feature
 _LIKELIHOODS = ("linear", "logistic", "poisson")
 _WORKS = {
     "rates": "the step, from the curvature of the loss",

@@ -1,4 +1,4 @@
-"""Algorithms over grids of rates, on a table of the user's."""
+"""Algorithms over grids of rates, on the user's table."""
 
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ def problem(config: Config) -> Problem:
 
 
 def strengths(config: Config) -> tuple[float, ...]:
-    """Return the strengths, of which the config has shares of the least that selects nothing."""
+    """Return the strengths, given as shares of the smallest one that selects nothing."""
     found, psi = problem(config), penalty(config)
     start = jax.tree.map(jnp.zeros_like, found.init(jax.random.key(0)))
     gradient = jax.grad(lambda params: population_loss(found.loss, params, found.train))(start)
@@ -48,6 +48,6 @@ EXPERIMENT = Sweep(
         CountOrZero: "data_seed",
         Positive: "concentration strength",
         str: "data features target client names missing drop",
-        Any: "positive_above",  # infinity for none
+        Any: "positive_above",  # infinity if there is none
     },
 )

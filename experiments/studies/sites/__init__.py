@@ -1,4 +1,4 @@
-"""Three sites: FedDualAvg against averaged coordinate descent, as run in the source."""
+"""Three sites: FedDualAvg compared with averaged coordinate descent, as in the source."""
 
 from typing import Annotated, Any, Literal
 

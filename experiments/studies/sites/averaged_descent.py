@@ -84,7 +84,7 @@ def lasso_path(
       energy: :math:`y^T y / n`.
       strengths: lambda, in the order of the path.
       tolerance: a solution is accepted once its duality gap is at most this share of ``energy``.
-      max_sweeps: the most passes over the coordinates for one strength.
+      max_sweeps: the largest number of passes over the coordinates for one strength.
 
     Example:
       >>> strengths = jnp.array([2.0, 1.0])

@@ -13,8 +13,8 @@ from experiments.study import Config
 # differences in F1 at a common cap and for the active counts.
 _OUR_GAP, _THEIR_GAP = 2.7e-5, 1.695
 _LEADS, _ACTIVE = (0.243, 0.467), (131.0, 218.0)
-# Means agree if they differ by at most this many standard errors of the difference. The source
-# has as many problems; if it gives no standard error, ours is used.
+# Means agree if they differ by at most this many standard errors of the difference. The source has
+# the same number of problems; where it gives no standard error, ours is used.
 _AGREES = 3.0
 _STILL = 0.01  # relative change of the objective below which a curve makes no progress
 

@@ -38,7 +38,7 @@ class Moments(NamedTuple):
         return (np.einsum("...i,...i->...", slopes, models) + self.energy) / 2
 
     def duality_gap(self, models: np.ndarray, strength: np.ndarray) -> np.ndarray:
-        """Return a bound on each model's gap to the lasso's optimum, by a feasible dual point."""
+        """Return a bound on each model's gap to the lasso's optimum, from a feasible dual point."""
         slopes = models @ self.gram - self.cross
         shrink = np.minimum(1.0, strength / np.abs(slopes).max(axis=-1))
         left = np.einsum("...i,...i->...", slopes - self.cross, models) + self.energy
@@ -78,7 +78,7 @@ class Sites(NamedTuple):
 
     @property
     def pooled(self) -> Moments:
-        """The weighted mean of the sites' training moments, which define the objective."""
+        """The weighted mean of the sites' training moments, which defines the objective."""
         return _mean(self.train, self.weights)
 
     @property

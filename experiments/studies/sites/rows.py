@@ -64,7 +64,7 @@ def one_problem(config: Config, design: str, seed: int, device: Any) -> Iterator
         errors = validation.loss(found)
         errors = np.where(np.isfinite(errors), errors, np.inf)
         for k, num_rounds in enumerate(config.num_rounds):
-            chosen = int(errors[:, k].argmin())  # of equal values the first, with the smallest rate
+            chosen = int(errors[:, k].argmin())  # ties go to the smallest rate
             model = found[chosen, k]
             row = {
                 "part": "run",
@@ -168,7 +168,7 @@ def cells(config: Config) -> list[tuple[str, int]]:
 
 
 def rounds_at_cap(config: Config) -> int:
-    """Return the most rounds of FedDualAvg that send no more in total than the baseline's last.
+    """Return the most rounds of FedDualAvg that send no more in total than the whole baseline run.
 
     The cap is the baseline's bytes plus 96 for the validation errors, which only FedDualAvg sends.
     """

@@ -23,7 +23,7 @@ METHODS = {"fed_dual_avg": "FedDualAvg", "averaged_cd": "averaged descent"}
 
 
 class Choice(NamedTuple):
-    """The common strength, and the strengths of the sites of which it is the weighted mean.
+    """The common strength, a weighted mean of the sites' own strengths, and how it was chosen.
 
     Attributes:
       strength: the weighted mean of the sites' strengths.
@@ -37,7 +37,7 @@ class Choice(NamedTuple):
 
 
 def common_strength(config: Config, sites: Sites, device: Any) -> Choice:
-    """Return the strength of both methods, by each site's own lasso and validation rows."""
+    """Return the strength for both methods, from each site's own lassos and validation rows."""
     strengths, places, gaps = [], [], []
     for train, validation in zip(sites.train, sites.validation, strict=True):
         top = np.abs(train.cross).max()
@@ -75,7 +75,7 @@ def models(
 def _lassos(
     config: Config, train: Moments, strengths: np.ndarray, tolerance: float, device: Any
 ) -> np.ndarray:
-    """Return the lassos of one site or of all, axes [strengths, dim]."""
+    """Return the lassos with these moments, axes [strengths, dim]."""
     given = jax.device_put((*train, strengths), device)
     found = lasso_path(*given, tolerance=tolerance, max_sweeps=config.max_sweeps)
     return np.asarray(found)

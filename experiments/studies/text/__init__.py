@@ -13,7 +13,7 @@ from fcojax.transforms import l1, on_subtree
 from fcojax.types import Count
 
 _PADDING = 0
-_VALIDATION = 5  # every fifth sequence
+_VALIDATION = 5  # every fifth sequence is for validation
 
 
 def problem(config: Config) -> Problem:

@@ -24,7 +24,8 @@ SETTINGS = {
 
 ONE_HESSIAN = ("l1", "p_norm")  # shared by all clients, as Theorem 4.3 assumes
 
-# The methods of Theorem 4.1, and FedMiD-OSP, for which it also holds with a finite penalty.
+# The methods of Theorem 4.1, and FedMiD-OSP, for which the theorem also holds with a finite
+# penalty.
 SMALL_STEPS = {
     "l1": ("fed_dual_avg", "fed_mid_osp", "fed_mid"),
     "ball": ("fed_dual_avg", "fed_mid"),
@@ -40,10 +41,10 @@ class Task(NamedTuple):
       scale: the strength of the penalty.
       start: the first point.
       optimum: the minimiser of the mean quadratic plus the penalty.
-      objective: the value at points, coordinates along the last axis.
+      objective: returns the value at points, with coordinates along the last axis.
       constants: the constants of the bounds.
       heterogeneity: zeta for l1; for the ball the largest gradient, G.
-      squared_dual_norm: the squared dual norm over the last axis.
+      squared_dual_norm: returns the squared dual norm over the last axis.
       convexity: the strong convexity constant of h. The theorems assume 1, so h is divided by it:
       their rates and duals are those of the run divided by it.
     """
@@ -118,7 +119,7 @@ def ball_task(config: Config) -> Task:
 
 
 def simplex_task(config: Config, mirror: Mirror, distance: Callable = _half_square) -> Task:
-    """Return such clients on the simplex, with a sparse optimum and a start at the centre."""
+    """Return clients on the simplex, with bounded noise and a sparse optimum."""
 
     def to_simplex(v, step):
         largest = -np.sort(-v)

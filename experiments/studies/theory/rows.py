@@ -1,4 +1,4 @@
-"""Rows and summary: FedDualAvg and its bounds, and averaging of models and of duals."""
+"""Rows and summary: FedDualAvg with its bounds, and averages of models and of duals."""
 
 from collections.abc import Iterator
 from typing import Any

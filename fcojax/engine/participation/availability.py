@@ -1,7 +1,7 @@
 """Samplers of populations whose clients are available only in some rounds.
 
-Each takes all available clients, or ``cohort_size`` of them uniformly at random; if fewer than that
-are available, all of them.
+Each sampler takes all available clients, or ``cohort_size`` of them uniformly at random; if fewer
+than that are available, all of them.
 """
 
 import dataclasses
@@ -119,8 +119,8 @@ class Markov(Sampler):
 
         Rounds are cut into periods of about :math:`1 / \beta`. The renewals of a period are laid
         out backwards from its end with geometric gaps, as in a Bernoulli process, each gap
-        a hash of client, period and number. Going through these finds the last renewal in
-        O(1) expected steps, for every round and every rate.
+        a hash of client, period and number. Following the gaps finds the last renewal in O(1)
+        expected steps, for every round and every rate.
         """
         key, round_index = jax.random.fold_in(key, CHAINS), round_index.astype(jnp.int32)
         # If the rates add up to more than 1, a client's state tends to alternate.
@@ -231,8 +231,8 @@ def markov(*, leave: Share, join: Share, cohort_size: Count | None = None) -> Sa
     probability ``join / (join + leave)``, for ``1 / leave`` rounds on average.
 
     Taking all available clients costs O(M) for a population of M; taking ``cohort_size`` of them
-    about ``cohort_size * (join + leave) / join``. The cohort of all has places for the mean plus
-    eight standard deviations, as in ``coin_flips``.
+    about ``cohort_size * (join + leave) / join``. Without ``cohort_size`` a cohort has places for
+    the mean plus eight standard deviations, as in ``coin_flips``.
 
     Args:
       leave: probability that an available client is unavailable in the next round.

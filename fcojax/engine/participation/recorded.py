@@ -85,7 +85,7 @@ def from_trace(
 
     Args:
       trace: a matrix of truth values or of zeros and ones, [rounds, clients]; or for each round a
-        list of the available clients; or a file of either: ``.npy`` or ``.csv`` for a matrix,
+        list of the available clients; or a file with either: ``.npy`` or ``.csv`` for a matrix,
         ``.json`` for lists.
       cohort_size: number of available clients that take part; ``None`` for all of them.
 
@@ -128,7 +128,7 @@ def _read(path: pathlib.Path) -> np.ndarray | list:
         ".json": lambda: json.loads(path.read_text("utf-8")),
     }
     if path.suffix not in readers or not path.is_file():
-        raise ValueError(f"{path} is no .npy, .csv or .json file; pass a trace in one of them.")
+        raise ValueError(f"{path} is not a .npy, .csv or .json file; pass one of these.")
     try:
         return readers[path.suffix]()
     except Exception as error:  # numpy reads the header of an array as Python

@@ -1,7 +1,7 @@
 """How many clients and grid points run together: one decision, from bytes to a number.
 
-It is made from shapes alone, on the host and before tracing, by the rules for the backend in
-``fcojax.xla.rules``; nothing is compiled for it. ``sized`` shows what was decided.
+The decision uses only shapes and the backend's rules in ``fcojax.xla.rules``. It is made on the
+host before tracing, and compiles nothing. ``sized`` returns it.
 """
 
 import os
@@ -46,7 +46,7 @@ def sized(
     """Return the plan with its chunk sizes filled in as ``run`` and ``sweep`` choose them.
 
     Args:
-      algorithm: the algorithm.
+      algorithm: its states and messages decide how much memory is needed.
       hparams: the hyperparameters of one run.
       params: the start point, or its shapes.
       data: the clients.
@@ -81,7 +81,7 @@ def sized(
         # One device computes its part of the points with all seeds, or all points with its part of
         # the seeds.
         all_points, all_seeds = with_repeats(data, num_points, num_seeds)
-        parts = shards if all_points % shards == 0 else 1  # of the points; else of the seeds
+        parts = shards if all_points % shards == 0 else 1  # otherwise the seeds are divided
         seeds = all_seeds * parts // shards
         fit = points_that_fit(
             all_points // parts, seeds * tree.num_bytes((server, memory)), seeds * rows
@@ -100,7 +100,7 @@ def with_chunk_size(
 
     Args:
       plan: how rounds are run.
-      algorithm: the algorithm.
+      algorithm: its states and messages decide how much memory is needed.
       hparams: hyperparameters of a run, or a grid, or their shapes.
       data: the clients.
       state: the state of a run or of a sweep, or its shapes.
@@ -136,7 +136,7 @@ def choose_chunk_size(
 
     Args:
       plan: how rounds are run.
-      algorithm: the algorithm.
+      algorithm: its states and messages decide how much memory is needed.
       hparams: hyperparameters of one run, or their shapes.
       server: the server's state of one run, or its shapes.
       data: the clients.
@@ -165,7 +165,7 @@ def kept_bytes(
     """Return the bytes of the population, of the states and of copies of the states.
 
     Args:
-      algorithm: the algorithm.
+      algorithm: its states and messages decide how much memory is needed.
       hparams: hyperparameters of one run, or their shapes.
       server: the server's state of one run, or its shapes.
       data: the clients.
@@ -188,11 +188,11 @@ def bytes_of_update(
     data: ClientData,
     num_points: int = 1,
 ) -> int:
-    """Return the bytes of all that one client's update computes, the bodies of its loops once.
+    """Return the bytes of all results inside one client's update; a loop body counts once.
 
     Args:
       plan: how rounds are run.
-      algorithm: the algorithm.
+      algorithm: its states and messages decide how much memory is needed.
       hparams: hyperparameters of one run, or their shapes.
       server: the server's state of one run, or its shapes.
       data: the clients.
@@ -222,7 +222,7 @@ def client_bytes(
 
     Args:
       work: how much a client does.
-      algorithm: the algorithm.
+      algorithm: its states and messages decide how much memory is needed.
       hparams: hyperparameters of one run, or their shapes.
       server: the server's state of one run, or its shapes.
       data: the clients.
@@ -253,7 +253,7 @@ def chunk_size(
       each: bytes of one client's step, as ``client_bytes`` counts them.
       num_places: places in a cohort.
       num_points: points of a sweep that run together.
-      budget: bytes for all of them; by default that of the backend's rules.
+      budget: bytes for all of these clients; by default the limit of the backend's rules.
     """
     rule = rules()
     if budget is None:
@@ -276,7 +276,7 @@ def points_that_fit(
       num_points: points of the grid.
       server_bytes: bytes of one point's server states.
       row_bytes: bytes of one point's client states and residuals.
-      memory: bytes of the device; by default what it reports.
+      memory: bytes of the device; by default the number that it reports.
     """
     # Rows are copied where they are gathered and written, and the intermediate results of a step
     # are many times the model.
@@ -294,7 +294,7 @@ def pays_to_share(each: int, num_places: int, num_steps: int, num_devices: int) 
       num_devices: number of devices.
 
     Returns:
-      ``None`` where the rules decide by whether clients run one by one.
+      The decision; ``None`` if it depends on whether clients run one by one.
     """
     # 64 MiB a device on an accelerator, which take as long to read as an all-reduce.
     least = rules().bytes_to_share

@@ -3,7 +3,7 @@
 Along the mesh axis ``sweep`` every device holds all clients and computes its own points of a grid.
 Along the axis ``clients`` each device owns a contiguous part of the clients with their examples and
 states. In a round every device draws the whole cohort from the key and computes the members that it
-owns; only the sum of uploads and a few counts cross devices. A single device draws the same one.
+owns; only the sum of uploads and a few counts cross devices. A single device draws the same cohort.
 """
 
 import dataclasses
@@ -152,7 +152,8 @@ def _placed(data: ClientData, rows_of_shard: Callable[[int], np.ndarray]) -> jax
 
     Args:
       data: the population, with its mesh.
-      rows_of_shard: ``(shard) -> rows``, equally many for all; called for this process alone.
+      rows_of_shard: ``(shard) -> rows``, equally many for every shard; called only for shards of
+        this process.
     """
     assert data.mesh is not None
     placement = jax.sharding.NamedSharding(data.mesh, data.shard_spec)
@@ -184,13 +185,13 @@ def decomposes_on_a_cpu(program: jax.stages.Traced, fewest: int = 2) -> bool:
     """Return whether a program decomposes a batch of matrices on a CPU, or solves with one.
 
     jaxlib's kernels for batches of matrices wait for threads of the pool that they run in, so
-    programs on as many devices as the pool has threads can deadlock. Those for one matrix do not
+    programs on as many devices as the pool has threads can deadlock. Kernels for one matrix do not
     wait, and the decompositions of ``fcojax.xla.linalg`` take one at a time.
 
     Args:
       program: the traced program.
-      fewest: matrices that are a batch; 1 for a program of one client, if another program runs
-        several clients side by side.
+      fewest: the number of matrices that counts as a batch; 1 for a program of one client, if
+        another program runs several clients side by side.
     """
     return rules.backend() == "cpu" and any(
         equation.primitive.name in _DECOMPOSITIONS
@@ -220,7 +221,7 @@ def spread(
     matrices on a CPU should stay on one device; see ``decomposes_on_a_cpu``.
 
     Args:
-      algorithm: the algorithm.
+      algorithm: the algorithm of the runs.
       hparams: the hyperparameters of one run.
       params: the start point, or its shapes.
       data: the clients, on one device.
@@ -229,7 +230,7 @@ def spread(
       num_seeds: number of seeds of a sweep.
 
     Returns:
-      The population on a mesh, or as it was if one device is best.
+      The population on a mesh, or unchanged if one device is best.
 
     Example:
       >>> import fcojax, jax.numpy as jnp, numpy as np

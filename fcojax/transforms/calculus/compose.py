@@ -84,8 +84,8 @@ def per_leaf(penalty: Penalty) -> Penalty:
     r"""Apply a penalty to every leaf separately, :math:`\sum_l \psi(x_l; \lambda)`.
 
     Most penalties are functions of all leaves jointly: ``l1_ball`` is one ball for the whole model.
-    With ``per_leaf`` each layer has a ball of its own, with the same ``scale``. A separable penalty
-    is unchanged. ``scale_max`` is the largest over the leaves.
+    With ``per_leaf`` each layer has its own ball, with the same ``scale``. A separable penalty is
+    unchanged. ``scale_max`` is the largest over the leaves.
 
     Args:
       penalty: psi.
@@ -124,7 +124,7 @@ def scaled(penalty: Penalty, factor: Positive) -> Penalty:
     .. math:: \mathrm{prox}_{t c \psi}(v) = \mathrm{prox}_{(tc) \psi}(v)
 
     This sets the relative strength of penalties on parts of a model that share one swept ``scale``.
-    An indicator is unchanged. ``scale_max`` is that of the gradient divided by c.
+    An indicator is unchanged. ``scale_max`` is the one of psi, for the gradient divided by c.
 
     Args:
       penalty: psi.

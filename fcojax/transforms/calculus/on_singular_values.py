@@ -28,8 +28,8 @@ def on_singular_values(penalty: Penalty) -> Penalty:
     zero return as rounding errors of the largest one, 1e-3 in float32 if that is 10,000.
 
     ``scale_max`` is that of psi at the singular values of the gradient, and ``subdiff_distance`` is
-    ``None``. ``nuclear``, whose derivatives and values are the same as those of
-    ``on_singular_values(l1())``, has one.
+    ``None``. ``nuclear`` has the values and derivatives of ``on_singular_values(l1())``, and a
+    ``subdiff_distance``.
 
     Args:
       penalty: psi, a sum of one even function over the entries, such as ``l1()``, ``huber(1.0)``

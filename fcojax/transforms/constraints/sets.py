@@ -1,7 +1,7 @@
 """Constraint sets: balls, boxes, half-spaces, affine sets.
 
-A constraint is the indicator of its set, so its prox is the projection at every step, zero
-included. ``scale`` is the radius of a ball; sets that the factory fixes ignore it.
+A constraint is the indicator of its set, so its prox is the projection for every step, including
+zero. ``scale`` is the radius of a ball; sets that the factory fixes ignore it.
 """
 
 import jax
@@ -242,8 +242,8 @@ def affine(matrix: ArrayLike, right_side: ArrayLike) -> Penalty:
     gap = np.max(np.abs(left_side @ (rows.T @ levels) - right_side), initial=0.0)
     if gap > 1e-9 * (1 + np.max(np.abs(right_side), initial=0.0)):
         raise ValueError(
-            f"the equations have no solution, the least residual is {gap:.2g}; remove those that "
-            "contradict each other."
+            f"the equations have no solution, the smallest residual is {gap:.2g}; remove equations "
+            f"that contradict each other."
         )
 
     def residual(flat):

@@ -67,7 +67,7 @@ def riemannian_gradient(manifold: Manifold, x: Params, gradient: Params) -> Para
     """Return the Riemannian gradient of a function from its Euclidean gradient.
 
     Args:
-      manifold: the manifold.
+      manifold: the manifold on which the function is minimised.
       x: a point of it.
       gradient: the Euclidean gradient of the function at x.
 
@@ -88,7 +88,7 @@ def transport(manifold: Manifold, x: Params, y: Params, tangent: Params) -> Para
     """Transport a tangent vector from x to y, by orthogonal projection on the tangent space at y.
 
     Args:
-      manifold: the manifold.
+      manifold: the manifold of x and y.
       x: the point of the tangent vector.
       y: the point to transport it to.
       tangent: a tangent vector at x.
@@ -109,7 +109,7 @@ def ambient_norm(manifold: Manifold, v: Params) -> Array:
     """Return the norm of v in the ambient inner product, with gradient 0 at 0.
 
     Args:
-      manifold: the manifold.
+      manifold: its ``metric`` is the inner product.
       v: a vector of the ambient space.
 
     Example:
@@ -130,7 +130,7 @@ def distance(manifold: Manifold, y: Params) -> Array:
     """Return the distance of y to the manifold, ``|y - project(y)|``, with gradient 0 on it.
 
     Args:
-      manifold: the manifold.
+      manifold: a manifold, such as ``stiefel()``.
       y: a point of the ambient space.
 
     Example:

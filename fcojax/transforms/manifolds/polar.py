@@ -27,7 +27,7 @@ Method = Literal["gram", "eigh", "newton_schulz", "polar_express", "svd", "qdwh"
 _MAX_SLICED = 8
 _MAX_ITERATIONS = 40
 _USUAL_ITERATIONS = 4  # on the Gram matrix: 2 near the manifold, 3 or 4 for tall normal matrices
-_MAX_CONDITION = 400  # of the Gram matrix: an error of 5e-5 in float32, 1e-13 in float64
+_MAX_CONDITION = 400  # for Gram matrices; the error is then 5e-5 (1e-13 in float64)
 
 # Minimax quintics a s + b s^3 + c s^5, composed in this order, for singular values in [1e-3, 1].
 _POLAR_EXPRESS = (
@@ -89,8 +89,8 @@ def special_polar(y: Array, method: Method | None = None) -> Array:
 
     .. math:: U\, \mathrm{diag}(1, \ldots, 1, \det(U V^T))\, V^T \quad\text{for } y = U S V^T
 
-    If the polar factor of y is a reflection and the least singular value is not simple, there are
-    several nearest rotations and one of them is returned.
+    If the polar factor of y is a reflection and the smallest singular value is not simple, there
+    are several nearest rotations, and one of them is returned.
 
     Args:
       y: a real square matrix.

@@ -21,7 +21,7 @@ from fcojax.xla import linalg
 _MAX_KRONECKER = 32
 
 # An angle of at most pi is halved four times. Then twelve terms of the arcsine series suffice for
-# float64: (pi / 16)^2 = 0.039 and 0.039^12 = 1e-17. Each halving loses a factor 2 of accuracy.
+# float64: (pi / 16)^2 = 0.039 and 0.039^12 = 1e-17. Each halving costs a factor of 2 in accuracy.
 _NUM_HALVINGS = 4
 _NUM_TERMS = 12
 
@@ -253,7 +253,8 @@ def _inverse_polar(x, y):
     k = x.shape[1]
     if k > _MAX_KRONECKER:
         raise ValueError(
-            f"the matrix has {k} columns, and the exact inverse of the polar retraction at most "
+            f"the matrix has {k} columns, but the exact inverse of the polar retraction takes at "
+            f"most "
             f"{_MAX_KRONECKER}; use stiefel(inverse='projection')."
         )
     inner = matmul(x.T, y)

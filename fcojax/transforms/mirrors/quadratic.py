@@ -47,7 +47,7 @@ def diagonal(weights: FiniteTree, penalty: Penalty) -> Mirror:
     for leaf in jax.tree.leaves(weights):
         if is_concrete(leaf) and not np.all(np.asarray(leaf) > 0):
             raise ValueError(
-                f"the least weight is {np.min(np.asarray(leaf))}; pass weights above 0."
+                f"the smallest weight is {np.min(np.asarray(leaf))}; pass weights above 0."
             )
     prox = prox_per_entry(penalty, "diagonal")
 
@@ -109,7 +109,8 @@ def quadratic(matrix: Matrix) -> Mirror:
         symmetric = np.allclose(matrix, matrix.T, rtol=1e-5, atol=0.0)
         if not (symmetric and float(curvatures[0]) > 0):
             raise ValueError(
-                f"the matrix is {'' if symmetric else 'not '}symmetric and its least eigenvalue is "
+                f"the matrix is {'' if symmetric else 'not '}symmetric and its smallest "
+                f"eigenvalue is "
                 f"{float(curvatures[0]):.2e}; pass (Q + Q.T) / 2, plus a multiple of the identity."
             )
 

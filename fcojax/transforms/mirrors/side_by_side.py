@@ -18,7 +18,7 @@ def side_by_side(touches: PathPredicate, chosen: Mirror, rest: Mirror) -> Mirror
     smaller of the two constants.
 
     Args:
-      touches: ``(path, leaf) -> bool``, which leaves belong to ``chosen``, as for ``on_subtree``.
+      touches: ``(path, leaf) -> bool``, selects the leaves of ``chosen``, as for ``on_subtree``.
       chosen: a mirror of the list of the selected leaves, in tree order.
       rest: a mirror of the list of the others.
 

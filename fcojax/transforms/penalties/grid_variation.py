@@ -27,8 +27,8 @@ def grid_variation(mask: ArrayLike, num_steps: Count = 100) -> Penalty:
     .. math:: \psi(x) = \lambda \sum_{i \sim j} |x_i - x_j|
 
     over pairs of neighbouring cells of a grid that are both in the mask. The prox takes a fixed
-    number of accelerated steps of its dual, so that it is not exact. Entries of a block that would
-    be equal are nearly so, and the derivative is that of the steps. The sum of v over a connected
+    number of accelerated steps of its dual, so that it is not exact. Entries that should be equal
+    are only nearly equal, and the derivative is the one of the steps. The sum of v over a connected
     part of the mask is kept. ``total_variation`` is exact along one axis.
 
     Args:

@@ -93,7 +93,7 @@ def soft_threshold(v: Array, threshold: Scalar) -> Array:
       >>> fcojax.transforms.soft_threshold(jnp.array([3.0, -0.5, -2.0]), 1.0).tolist()
       [2.0, 0.0, -1.0]
     """
-    dtype = jnp.result_type(v, float)  # of v, unless v has integers
+    dtype = jnp.result_type(v, float)  # the dtype of v, unless v has integers
     return _soft(jnp.asarray(v, dtype), jnp.asarray(threshold, dtype))
 
 

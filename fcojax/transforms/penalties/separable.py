@@ -45,7 +45,7 @@ def weighted_l1(weights: FiniteTree) -> Penalty:
     """
     least = min((float(np.min(w, initial=0.0)) for w in jax.tree.leaves(weights)), default=0.0)
     if not least >= 0:
-        raise ValueError(f"the least weight is {least}; pass weights of at least 0.")
+        raise ValueError(f"the smallest weight is {least}; pass weights of at least 0.")
 
     def value(x, scale):
         require_same_shapes(x, weights, "the weights of weighted_l1")
@@ -111,8 +111,8 @@ def elastic_net(l1_fraction: Fraction) -> Penalty:
     .. math:: \mathrm{prox}(v) = \mathrm{soft}(v, t \lambda r) / (1 + 2 t \lambda (1 - r))
 
     For separate strengths :math:`\lambda_1, \lambda_2` pass :math:`\lambda = \lambda_1 +
-    \lambda_2` and :math:`r = \lambda_1 / \lambda`. ``scale_max`` is the largest entry of the
-    gradient over r, and ``None`` for r = 0.
+    \lambda_2` and :math:`r = \lambda_1 / \lambda`. ``scale_max`` is the largest absolute entry of
+    the gradient at zero over r; it is ``None`` for r = 0.
 
     Args:
       l1_fraction: r, from 0 to 1.

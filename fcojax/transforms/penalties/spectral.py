@@ -124,7 +124,8 @@ def rank_ball(k: CountOrZero) -> Penalty:
     gap were constant. Step and scale have no effect.
 
     Args:
-      k: the largest rank allowed. From the smaller side of a matrix on, every matrix is in the set.
+      k: the largest rank allowed. If it is at least the smaller side of a matrix, the set contains
+        every matrix of this shape.
 
     Example:
       >>> rank_ball(1).prox(jnp.array([[3.0, 0.0], [0.0, 2.0]]), step=1.0, scale=1.0)

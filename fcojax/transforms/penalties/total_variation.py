@@ -143,9 +143,10 @@ def _jump_signs(flat, signal_begins, strength):
         begins = (jumps != 0) | signal_begins
         ends = jnp.roll(begins, -1).at[-1].set(True)
         shifted = flat + strength * _shift(jumps)
-        price = block_means(shifted, block_numbers(begins)) - shifted  # of an entry in S
-        # The least cost of the block up to this entry if it is in S, minus that if it is not: the
-        # previous difference, clipped because a boundary costs strength, plus this entry's price.
+        price = block_means(shifted, block_numbers(begins)) - shifted  # the price of an entry in S
+        # The smallest cost of the block up to this entry if it is in S, minus the cost if it is
+        # not: the previous difference, clipped because a boundary costs strength, plus this entry's
+        # price.
         room = jnp.where(begins, 0.0, strength)
         difference = jax.lax.platform_dependent(
             price, room, cpu=costs_in_order, default=costs_in_parallel

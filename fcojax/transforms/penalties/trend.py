@@ -2,8 +2,8 @@ r"""Trend filtering: total variation of a derivative, by projected Newton steps 
 
 With D the matrix of differences, the prox is :math:`v - D^T u` for the u that minimises
 :math:`|v - D^T u|^2 / 2` subject to :math:`|u_i| \le s`. Given the active bounds, u solves a linear
-system. A step takes those at which the gradient points outwards as active, solves the system, and
-moves towards the solution by the best of some step lengths, projected onto the bounds. Once the
+system. A step treats the bounds at which the gradient points outwards as active, solves the system,
+and moves towards the solution by the best of some step lengths, projected onto the bounds. Once the
 active bounds are right, the result is exact.
 
 Reference: Bertsekas, Projected Newton methods for optimization problems with simple constraints,
@@ -25,7 +25,7 @@ from fcojax.transforms.penalty import Penalty, times_scale, weight
 from fcojax.types import Array, Axis, Count
 from fcojax.xla import linalg
 
-_LENGTHS = 0.5 ** np.arange(20)  # of a step
+_LENGTHS = 0.5 ** np.arange(20)  # step lengths that are tried
 
 
 class _Differences(NamedTuple):
@@ -45,8 +45,8 @@ def trend_filter(degree: Count = 1, axis: Axis = -1) -> Penalty:
 
     The prox is exact but for rounding errors, which grow with the length to the power 2 k + 2; use
     float64 beyond twenty entries. It solves a dense system of that size a few times. Polynomials
-    have value 0, so ``scale_max`` is the least scale at which the minimiser is a polynomial, from
-    the gradient at the best polynomial.
+    have value 0, so ``scale_max`` is the smallest scale at which the minimiser is a polynomial,
+    computed from the gradient at the best polynomial.
 
     Args:
       degree: k, the degree of the polynomials.

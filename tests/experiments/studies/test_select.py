@@ -153,7 +153,7 @@ def test_groups_of_a_file_and_of_patterns_are_those_of_the_penalty(tmp_path):
     ("text", "sentence"),
     [
         ("labs=lab_*|crp,who=crp", "crp is in the groups labs and who; pass groups that do not"),
-        ("labs=lib_*", "lib_\\* of group labs is no column; pass names among"),
+        ("labs=lib_*", "lib_\\* of group labs matches no column; pass names among"),
     ],
 )
 def test_groups_that_are_errors(text, sentence):
