@@ -52,7 +52,7 @@ _say = functools.partial(invocation.speak, "run")
 
 
 def main(argv: list[str]) -> None:
-    """Run the experiment and exit with its status."""
+    """Run the experiment and end with its status."""
     try:
         with watched() as watch:
             if len(argv) > 1:
@@ -61,15 +61,15 @@ def main(argv: list[str]) -> None:
                 )
             status = _run(watch)
             distributed.leave()
-            _end(status)
+            invocation.end(status)
     except Stopped as stop:
         _say(stop.sentence)
         distributed.leave()
-        _end(stop.exit_code)
+        invocation.end(stop.exit_code)
     except Exception as error:
         if flags.FLAGS.is_parsed() and options.TRACEBACK.value:
             traceback.print_exception(error)
-            _exit(CANNOT)
+            invocation.end(CANNOT)
         _leave(error)
 
 
@@ -184,24 +184,10 @@ def _status(summary: dict[str, Any]) -> int:
 
 
 def _leave(error: Exception) -> NoReturn:
+    """End with a message; a process that failed does not wait for the others of its run."""
     if distributed.is_of_another(error):
         distributed.end_without_the_others()
-    _say(sentence(error))
-    _exit(CANNOT)
-
-
-def _exit(code: int) -> NoReturn:
-    if jax.distributed.is_initialized():
-        _end(code)  # a process that failed does not wait for the others
-    sys.exit(code)
-
-
-def _end(code: int) -> NoReturn:
-    """Exit without waiting for threads; all results are on disk."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError, OSError, ValueError):
-            stream.flush()
-    invocation.end(code)
+    invocation.end(CANNOT, sentence(error))
 
 
 if __name__ == "__main__":

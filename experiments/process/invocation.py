@@ -37,9 +37,12 @@ def write_any_letter() -> None:
 
 
 def end(code: int, message: str = "") -> NoReturn:
-    """End the process at once, after a message; threads of JAX may wait for minutes."""
+    """End the process after a message, without waiting for threads; results are on disk."""
     if message:
         speak("run", message)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            stream.flush()
     os._exit(code)
 
 

@@ -15,11 +15,9 @@ from typing import Any
 
 from experiments.process.invocation import end
 
-# Batch systems kill after five seconds or more, and ending the process takes some of them.
+# Batch systems kill after five seconds or more, a part of which the end of the process takes.
 _PATIENCE = 3.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Python prints and ignores exceptions in these functions; the second one is JAX's.
-_SWALLOWING = ("__del__", "_xla_gc_callback")
 
 
 class Stopped(BaseException):
@@ -31,12 +29,12 @@ class Stopped(BaseException):
 
     @property
     def exit_code(self) -> int:
-        """The code that shells report for a process that the signal ended."""
+        """Return the code that shells report for a process that the signal ended."""
         return 128 + self.number
 
     @property
     def sentence(self) -> str:
-        """The message for the user."""
+        """Return the message for the user."""
         return f"stopped by {_name(self.number)}; the same command goes on from here."
 
 
@@ -50,7 +48,7 @@ class Watch:
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
-        """Do not raise ``Stopped`` within the ``with`` block, which has to check ``asked`` itself.
+        """Do not raise ``Stopped`` within the ``with`` block, which has to check ``asked``.
 
         While a block of rounds runs its donated buffers are invalid, so nothing could be saved.
         """
@@ -69,14 +67,14 @@ class Watch:
             raise Stopped(self.asked)
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal: raise ``Stopped``, unless deferred; a second Ctrl-C always raises it.
+        """Handle a signal: raise ``Stopped`` unless it is deferred; a second Ctrl-C always does.
 
         ``Stopped`` is raised once: signals during the end of the command have no effect.
         """
         if self._is_raised:
             return
         again, self.asked = self.asked is not None, number
-        if (not self._deferred or (again and number == signal.SIGINT)) and not _is_swallowed(frame):
+        if not self._deferred or (again and number == signal.SIGINT):
             self._is_raised = True
             raise Stopped(number)
 
@@ -88,7 +86,7 @@ def watched() -> Iterator[Watch]:
     A signal that is being ignored stays ignored, as under ``nohup``.
     """
     watch = Watch()
-    sys.unraisablehook = _report_all_but_stopped
+    hook, sys.unraisablehook = sys.unraisablehook, _report_all_but_stopped
     ours = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     reader, writer = socket.socketpair()
     writer.setblocking(False)
@@ -103,6 +101,7 @@ def watched() -> Iterator[Watch]:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
             signal.set_wakeup_fd(before)
+            sys.unraisablehook = hook
             writer.close()
 
 
@@ -114,6 +113,7 @@ def _end_the_slow(reader: socket.socket, writer: socket.socket, ours: set[int]) 
         byte = reader.recv(1)
         number = byte[0] if byte else 0
     if not number:
+        reader.close()
         return
     threading.Event().wait(_PATIENCE)
     end(
@@ -124,20 +124,12 @@ def _end_the_slow(reader: socket.socket, writer: socket.socket, ours: set[int]) 
 
 
 def _report_all_but_stopped(unraisable: Any) -> None:
-    """Do not report a ``Stopped`` that Python ignores, as in the callback of a weak reference."""
-    if not isinstance(
-        unraisable.exc_value, Stopped
-    ):  # otherwise the process ends after ``_PATIENCE``
+    """Be silent about a ``Stopped`` that Python ignores, as in garbage collection.
+
+    The process then ends at the next ``stop_if_asked``, or after ``_PATIENCE``.
+    """
+    if not isinstance(unraisable.exc_value, Stopped):
         sys.__unraisablehook__(unraisable)
-
-
-def _is_swallowed(frame: FrameType | None) -> bool:
-    """Return whether Python ignores exceptions raised here, as in garbage collection."""
-    while frame is not None:
-        if frame.f_code.co_name in _SWALLOWING:
-            return True
-        frame = frame.f_back
-    return False
 
 
 def _name(number: int) -> str:

@@ -60,20 +60,10 @@ class Workdir:
     """
 
     def __init__(self, path: str, overwrite: bool, resume: str, say: Callable[[str], None]):
-        """Refuse paths that cannot be a folder; ``say`` is called with messages for the user."""
+        """Open the folder, which need not exist; ``say`` takes messages for the user."""
         self.path = pathlib.Path(path).expanduser()
         self.overwrite, self.resume, self._say = overwrite, resume, say
         self._is_told = False  # whether the summary was changed
-        try:
-            path.encode()
-        except UnicodeEncodeError:
-            raise UserError(
-                f"--workdir={ascii(path)} has letters that the locale lacks; set LC_ALL=C.UTF-8."
-            ) from None
-        if self.path.is_symlink() and not self.path.exists():
-            raise UserError(f"{path} is a link to nowhere; pass another --workdir.")
-        if self.path.exists() and not self.path.is_dir():
-            raise UserError(f"{path} is a file; pass a folder as --workdir.")
 
     def look(self, ours: dict[str, Any]) -> dict[str, Any]:
         """Return the summary of this run so far; it is empty for a new run.
