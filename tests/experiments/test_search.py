@@ -3,15 +3,8 @@
 import numpy as np
 import pytest
 
-from configs import lasso
-from experiments.cli.console import Progress
-from experiments.config.settings import resolve
-from experiments.execution.jobs import build
 from experiments.execution.search import rungs, survivors
-from experiments.execution.sweep_runner import SweepRunner
-from experiments.report import rows as tidy
 from experiments.report.summary import Criterion
-from experiments.storage.row_store import RowStore
 from fcojax.engine import blocks
 from tests.experiments.toys import Killed, Toy, killed_after
 
@@ -57,48 +50,20 @@ def test_later_rows_and_points_that_were_left_behind_do_not_count():
     assert survivors(rows, ["client_lr"], LEAST, 20) == {(1.0,)}
 
 
-def prepared(workdir, search, **changes):
-    """A toy in this process; two points side by side, so the grid of six runs in three parts."""
-    sweep, config = lasso.EXPERIMENT, lasso.get_config()
-    lasso.quick(config)
-    toy = {
-        "algorithms": ("fed_dual_avg",),
-        "num_rounds": 45,
-        "eval_every": 5,
-        "eval_all_until": 0,
-        "search": search,
-        "num_clients": 4,
-        "cohort_size": 2,
-        "num_examples": 8,
-        "dim": 6,
-        "num_true": 2,
-        "batch_size": 4,
-        "server_lr": (1.0,),
-        "client_lr": (0.001, 0.003, 0.01, 0.03, 0.1, 1e9),
-        "criterion": "objective",
-        "criterion_goal": "min",
-        "criterion_rounds": 10,
-        "point_chunk_size": 2,
-    } | changes
-    with config.ignore_type(), config.unlocked():
-        config.update(toy)
-    settings = resolve(config, sweep)
-    problem, penalty = sweep.problem(config), sweep.penalty(config)
-    (job,) = build(sweep, config, settings, problem, penalty)
-    shares, progress = [], Progress(print if changes.get("extend") else pytest.fail)
-    progress.share = lambda label, share, what="": shares.append(share)
-    rows = RowStore(workdir / "rows.jsonl")
-    return SweepRunner(settings, problem, penalty, workdir, rows, progress=progress), job, shares
-
-
-def swept(workdir, search, **changes):
-    """Return its summary and rows."""
-    runner, job, shares = prepared(workdir, search, **changes)
-    summary = runner.run(job)
-    assert not shares or shares[-1] == pytest.approx(1)
-    # Each extension starts from the first round.
-    assert shares == sorted(shares) or changes.get("extend")
-    return summary, tidy.load(workdir / "rows.jsonl")
+def swept(workdir, search):
+    """Return summary and rows of a toy; two points side by side, so six run in three parts."""
+    toy = Toy(
+        algorithms=("fed_dual_avg",),
+        num_rounds=45,
+        search=search,
+        client_lr=(0.001, 0.003, 0.01, 0.03, 0.1, 1e9),
+    )
+    shares = []
+    found, rows, said = toy.run(
+        workdir, size=2, share=lambda label, share, what="": shares.append(share)
+    )
+    assert shares[-1] == pytest.approx(1) and shares == sorted(shares) and not said
+    return found, rows
 
 
 @pytest.mark.slow
@@ -206,8 +171,6 @@ def test_rows_have_the_kkt_violation_of_the_model(tmp_path):
 
 @pytest.mark.slow
 def test_halving_finds_the_best_point_and_does_not_change_its_curve(tmp_path):
-    (tmp_path / "grid").mkdir()
-    (tmp_path / "halving").mkdir()
     whole, every_row = swept(tmp_path / "grid", "grid")
     found, some_rows = swept(tmp_path / "halving", "halving")
     # The diverged point has no rows afterwards.
@@ -225,3 +188,15 @@ def test_halving_finds_the_best_point_and_does_not_change_its_curve(tmp_path):
             assert row["status"] == expected["status"]
             numbers = {k: v for k, v in expected.items() if not isinstance(v, str)}
             assert {k: row[k] for k in numbers} == pytest.approx(numbers, rel=1e-9)
+
+
+@pytest.mark.slow
+def test_a_grid_is_widened_until_the_best_point_is_inside_also_after_a_kill(tmp_path):
+    toy = Toy(extend=True, client_lr=(0.003, 0.009))
+    found, rows, _ = toy.run(tmp_path / "whole")
+    rates = sorted({row["client_lr"] for row in rows})
+    assert len(rates) > 2 and rates[1:] == pytest.approx([3 * rate for rate in rates[:-1]])
+    assert found["edges"] == {} and rates[0] < found["best"]["client_lr"] < rates[-1]
+    with pytest.raises(Killed):
+        toy.run(tmp_path / "killed", share=killed_after(8))
+    assert toy.run(tmp_path / "killed")[:2] == (found, rows)
