@@ -1,10 +1,11 @@
-"""The rows of a run in its file and in memory, and rows from evaluations of a sweep.
+"""The rows of a run: in its file and in memory, and made from the evaluations of a sweep.
 
-Incomplete and damaged lines are left out; each row of a sweep has the status of its run so far.
+Incomplete and damaged lines are left out; each row of a sweep has the verdict on its curve so far.
 """
 
 import errno
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -40,7 +41,7 @@ class RowStore:
         self.path = path
         self.writes = True
         self.rows: dict[str, list[Row]] = {}
-        self._hashes: dict[int, int] = {}  # the hash of each row, by its id
+        self._hashes: dict[int, int] = {}  # of rows that are here, by id: each is hashed once
         self._sound = True
         if path.is_file():
             for line in path.read_bytes().splitlines(keepends=True):
@@ -62,7 +63,7 @@ class RowStore:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self.path}")
             if not self._sound:
                 self._rewrite()
-            # If the disk is full, the file may have some of these lines although memory has none.
+            # If the disk is full, some of these lines may be in the file but none in memory.
             self._sound = False
             with open(self.path, "a", encoding="utf-8") as file:
                 file.writelines(tidy.line(row) for row in rows)
@@ -73,9 +74,7 @@ class RowStore:
     def sync(self) -> None:
         """Wait until the rows are on disk, which must happen before a checkpoint is written."""
         if self.writes and self.path.exists():
-            with open(
-                self.path, "ab"
-            ) as file:  # Windows syncs only files that are open for writing
+            with open(self.path, "ab") as file:  # Windows only syncs files open for writing
                 os.fsync(file.fileno())
 
     def replace(self, label: str, rows: list[Row]) -> None:
@@ -91,27 +90,36 @@ class RowStore:
             self._sound = True
 
     def fingerprint(self, rows: Iterable[Row]) -> str:
-        """Return the fingerprint of some of these rows, which must not change any more."""
-        known = self._hashes
-        found = [known.get(id(row)) or known.setdefault(id(row), _hash(row)) for row in rows]
-        return _text(found)
+        """Return the fingerprint of some of these rows, which no longer change."""
+        return fingerprint(rows, self._hashes)
 
     def fingerprints(self) -> dict[str, str]:
         """Return the fingerprint of each algorithm's rows."""
         return fingerprints(row for rows in self.rows.values() for row in rows)
 
 
-def fingerprint(rows: Iterable[Row]) -> str:
+def fingerprint(rows: Iterable[Row], known: dict[int, int] | None = None) -> str:
     """Return the number of rows and a hash of them that does not depend on their order.
 
     It is a sum of hashes, which detects lost, duplicate and changed rows.
+
+    Args:
+      rows: the rows.
+      known: hashes of rows by id, which is extended; the rows must live as long.
 
     Example:
       >>> rows = [{"round": 0}, {"round": 10}]
       >>> fingerprint(rows) == fingerprint(rows[::-1]) != fingerprint(rows + rows[:1])
       True
     """
-    return _text([_hash(row) for row in rows])
+    known, total = {} if known is None else known, 0
+    rows = list(rows)  # so that no two have the same id
+    for row in rows:
+        if id(row) not in known:
+            digest = hashlib.sha256(_sorted(row).encode()).digest()
+            known[id(row)] = int.from_bytes(digest[:16])
+        total += known[id(row)]
+    return f"{len(rows)} rows {total % 2**128:032x}"
 
 
 def fingerprints(rows: Iterable[Row]) -> dict[str, str]:
@@ -120,14 +128,6 @@ def fingerprints(rows: Iterable[Row]) -> dict[str, str]:
     for row in rows:
         found.setdefault(_label(row), []).append(row)
     return {label: fingerprint(own) for label, own in sorted(found.items())}
-
-
-def _hash(row: Row) -> int:
-    return int.from_bytes(hashlib.sha256(_sorted(row).encode()).digest()[:16])
-
-
-def _text(hashes: list[int]) -> str:
-    return f"{len(hashes)} rows {sum(hashes) % 2**128:032x}"
 
 
 def _label(row: Row) -> str:
@@ -146,11 +146,9 @@ def _parsed(line: bytes) -> Row | None:
 class _Curve:
     """The rows of one run, and lists of the columns that decide its verdict."""
 
-    def __init__(self, rows: Iterable[Row] = ()):
+    def __init__(self):
         self.rows: list[Row] = []
         self.columns: dict[str, list[Any]] = {name: [] for name in _JUDGED}
-        for row in rows:
-            self.append(row)
 
     def append(self, row: Row) -> None:
         self.rows.append(row)
@@ -160,7 +158,7 @@ class _Curve:
 
 
 class Recorder:
-    """The rows of one job."""
+    """The rows of one job, each with the verdict on its curve so far."""
 
     def __init__(
         self,
@@ -171,53 +169,84 @@ class Recorder:
         store: RowStore,
         epsilon: Callable[[int, int], float] | None = None,
     ):
-        """Read the rows so far without duplicates; ``epsilon`` takes a point and its rounds.
+        """Read the rows so far; remove duplicates; ``epsilon`` is of a point after some rounds.
 
         Rows of other points are kept, because a widened grid starts again from its first points.
         """
-        self.label, self.seeds, self.optima, self.store = label, seeds, optima, store
-        self.epsilon = epsilon
+        self.label, self.seeds, self.store, self.epsilon = label, seeds, store, epsilon
         self.points = tidy.points_of(grid)
+        # The optimal objective at the strength nearest to a point's, or at the first.
+        strengths = [point.get("penalty_scale", next(iter(optima), 0)) for point in self.points]
+        self.optimum = [
+            optima[min(optima, key=lambda known: abs(known - strength))] if optima else None
+            for strength in strengths
+        ]
         self.curves: defaultdict[tuple[int, int], _Curve] = defaultdict(_Curve)
         places = {tuple(point.values()): index for index, point in enumerate(self.points)}
         kept: dict[tuple, Row] = {}
         for row in store.of(label):
             if row.get("seed") in seeds and "round" in row:
-                kept.setdefault(
-                    (tidy.hparams_of(row, grid._fields), row["seed"], row["round"]), row
-                )
+                point = tidy.hparams_of(row, grid._fields)
+                kept.setdefault((point, row["seed"], row["round"]), row)
         store.replace(label, list(kept.values()))
         for (point, seed, _), row in kept.items():
             if point in places:
-                place = places[point], seeds.index(seed)
-                self.curves[place].append(row)
+                self.curves[places[point], seeds.index(seed)].append(row)
 
-    def add(self, rounds: int, points: np.ndarray, look: dict[str, np.ndarray]) -> None:
+    def add(self, rounds: int, points: np.ndarray, seen: dict[str, np.ndarray]) -> None:
         """Append a row for each of these points and each seed.
 
-        A point that has diverged in all seeds gets no further rows.
+        Points that diverged before, in all seeds, have no further rows.
 
         Args:
           rounds: the number of rounds before the evaluation.
-          points: the indices of the points in the grid.
-          look: the measures, with axes [points, seeds].
+          points: the points.
+          seen: the measures, with axes [points, seeds].
         """
-        seen = {name: values.tolist() for name, values in look.items() if name != "round"}
-        rows = [
-            self._row(rounds, (int(point), seed), {k: v[place][seed] for k, v in seen.items()})
+        values = {name: array.tolist() for name, array in seen.items() if name != "round"}
+        alive = [
+            (place, int(point))
             for place, point in enumerate(points)
             if not self.is_over(point, rounds - 1)
-            for seed in range(len(self.seeds))
         ]
+        rows = []
+        for (place, point), seed in itertools.product(alive, range(len(self.seeds))):
+            curve, optimum = self.curves[point, seed], self.optimum[point]
+            last = curve.rows[-1] if curve.rows else None
+            row = {"algorithm": self.label, **self.points[point], "seed": self.seeds[seed]}
+            row |= {"round": rounds, "status": "", "participants": 0, "dropped": 0}
+            row |= {name: array[place][seed] for name, array in values.items()}
+            if self.epsilon is not None:
+                row["privacy_epsilon"] = self.epsilon(point, rounds)
+            if optimum is not None:
+                row["suboptimality"] = row["objective"] - optimum
+            # A block has the bytes since the last row, a row the bytes so far.
+            for name in ("bytes_up", "bytes_down"):
+                row[name] = (last[name] if last else 0) + round(row.get(name, 0))
+            row = tidy.plain(row)
+            curve.append(row)
+            judged = verdict(
+                curve.columns["round"],
+                curve.columns["objective"],
+                optimum,
+                curve.columns["dropped"],
+                curve.columns["participants"],
+                {name: curve.columns[name] for name in WARNINGS},
+                len(curve.rows) - 1 if last and last["status"] in _SOUND else 0,
+            )
+            plain = judged.status is not Status.DIVERGED and not judged.warned
+            row["status"] = judged.status.name.lower() if plain else judged.sentence
+            rows.append(row)
         self.store.append(rows)
 
     def rows(self, points: Iterable[int]) -> list[Row]:
         """Return the rows so far of these points."""
-        return [row for place in self._places(points) for row in self.curves[place].rows]
+        places = itertools.product(map(int, points), range(len(self.seeds)))
+        return [row for place in places for row in self.curves[place].rows]
 
     def is_over(self, point: int, until: int) -> bool:
-        """Return whether a point had diverged in all seeds by round ``until``."""
-        ends = [self.curves[place].rows[-1:] for place in self._places([point])]
+        """Return whether a point had diverged in all seeds by a round."""
+        ends = [self.curves[int(point), seed].rows[-1:] for seed in range(len(self.seeds))]
         return all(
             end and end[0]["round"] <= until and end[0]["status"].startswith("diverged")
             for end in ends
@@ -226,55 +255,16 @@ class Recorder:
     def forget(self, points: Iterable[int], after: int) -> None:
         """Remove the rows of these points after the round ``after``."""
         gone: set[int] = set()
-        for place in self._places(points):
-            rows = self.curves[place].rows
-            gone |= {id(row) for row in rows if row["round"] > after}
-            self.curves[place] = _Curve(row for row in rows if row["round"] <= after)
+        for place in itertools.product(map(int, points), range(len(self.seeds))):
+            rows, self.curves[place] = self.curves[place].rows, _Curve()
+            for row in rows:
+                if row["round"] > after:
+                    gone.add(id(row))
+                else:
+                    self.curves[place].append(row)
         rows = self.store.of(self.label)
         self.store.replace(self.label, [row for row in rows if id(row) not in gone])
 
     def fingerprint(self, points: Iterable[int], until: int) -> str:
         """Return a fingerprint of the rows of these points up to a round."""
         return self.store.fingerprint(row for row in self.rows(points) if row["round"] <= until)
-
-    def _places(self, points: Iterable[int]) -> list[tuple[int, int]]:
-        return [(int(point), seed) for point in points for seed in range(len(self.seeds))]
-
-    def _row(self, rounds: int, place: tuple[int, int], measured: dict[str, Any]) -> Row:
-        point, seed = place
-        curve = self.curves[place]
-        last = curve.rows[-1] if curve.rows else None
-        row = {"algorithm": self.label, **self.points[point], "seed": self.seeds[seed]}
-        row |= {"round": rounds, "status": "", "participants": 0, "dropped": 0} | measured
-        if self.epsilon is not None:
-            row["privacy_epsilon"] = self.epsilon(point, rounds)
-        optimum = self._optimum(self.points[point].get("penalty_scale"))
-        if optimum is not None:
-            row["suboptimality"] = row["objective"] - optimum
-        # A block counts the bytes since the last row, a row all bytes so far.
-        for name in ("bytes_up", "bytes_down"):
-            before = last[name] if last else 0
-            row[name] = before + round(row.get(name, 0))
-        row = tidy.plain(row)
-        curve.append(row)
-        seen = curve.columns
-        judged = verdict(
-            seen["round"],
-            seen["objective"],
-            optimum,
-            seen["dropped"],
-            seen["participants"],
-            {name: seen[name] for name in WARNINGS},
-            len(curve.rows) - 1 if last and last["status"] in _SOUND else 0,
-        )
-        plain = judged.status is not Status.DIVERGED and not judged.warned
-        row["status"] = judged.status.name.lower() if plain else judged.sentence
-        return row
-
-    def _optimum(self, scale: float | None) -> float | None:
-        """Return the optimal objective at the strength nearest to this one, or at the first."""
-        if not self.optima:
-            return None
-        if scale is None:
-            return next(iter(self.optima.values()))
-        return self.optima[min(self.optima, key=lambda known: abs(known - scale))]
