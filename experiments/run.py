@@ -11,9 +11,14 @@ import json
 import logging
 import os
 import pathlib
+import signal
 import sys
 import traceback
 from typing import Any, NoReturn
+
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    # Ctrl-C ends the imports: in a callback of JAX Python would print and ignore its exception.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 import jax
 from absl import app, flags

@@ -47,9 +47,8 @@ def interrupt_and_resume(
 ) -> dict[str, Any]:
     """Sends the signals, each within so many seconds of a start, and then lets the run finish.
 
-    A run that is done before its signal starts over in an empty folder, and so does one that ends
-    as if there had been none: the signal came after its last block, or Python printed and ignored
-    the ``KeyboardInterrupt`` of its own handler during imports.
+    A run that is done before its signal starts over in an empty folder, and so does one whose
+    signal comes after its last block, too late to change how it ends.
     """
     rng, left = random.Random(seed), [signal.Signals[f"SIG{name}"] for name in names]
     codes: list[int] = []
@@ -82,7 +81,7 @@ def interrupt_and_resume(
             shutil.rmtree(workdir)
         elif not is_done:
             slowest = max(slowest, time.monotonic() - began)
-        # While Python imports, before the command has begun, Ctrl-C ends it with a traceback.
+        # Until run.py itself begins, Ctrl-C ends Python with a traceback.
         if process.returncode != -signal.SIGINT and not ignored:
             said |= {line for line in errors.splitlines() if "took over" not in line}
     return {"exit_codes": codes, "slowest_s": round(slowest, 2), "said": sorted(said)}
