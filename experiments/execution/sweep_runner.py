@@ -161,9 +161,9 @@ class _JobRun:
                 left = [part[[names[point] in alive for point in part]] for part in self.parts]
                 busy = [number for number, points in enumerate(left) if points.size]
                 for turn, number in enumerate(busy):
-                    # The rounds of the whole job that are done before this part, and its share.
-                    done = behind + turn / len(busy) * (goal - behind), 1 / len(busy), behind
-                    self._advance(self.parts[number], left[number], goal, done)
+                    self._advance(
+                        self.parts[number], left[number], behind, goal, turn / len(busy), len(busy)
+                    )
                 before, behind = behind, goal
             summary = summarise(self.rows(), fields, settings.criterion)
             model = self._model(tuple(summary["best"].values()))
@@ -175,10 +175,20 @@ class _JobRun:
             "point_chunk_size": self.placed.plan.point_chunk_size,
         }
 
-    def _advance(self, part: np.ndarray, points: np.ndarray, goal: int, done: tuple) -> None:
-        """Run or resume these points of one part up to round ``goal``."""
+    def _advance(
+        self, part: np.ndarray, points: np.ndarray, behind: int, goal: int, done: float, busy: int
+    ) -> None:
+        """Run or resume these points of one part.
+
+        Args:
+          part: the part.
+          points: its points that have not been left out.
+          behind: the rung before, which all have reached.
+          goal: the next rung.
+          done: the share of the parts that have reached it.
+          busy: the number of parts on the way to it.
+        """
         self.watch.stop_if_asked()
-        before, share, behind = done
         found, state, stored = self._newest(part, points, goal), None, None
         if found is not None:
             # Seconds of earlier processes.
@@ -202,8 +212,8 @@ class _JobRun:
             self.recorder.add(block.rounds, block.points, block.history)
             if block.state is not None:
                 self._save(part, block, block.state)
-            rounds_done = before + share * (block.rounds - behind)
-            self.progress.share(self.job.label, rounds_done / self.settings.num_rounds)
+            rounds = behind + done * (goal - behind) + (block.rounds - behind) / busy
+            self.progress.share(self.job.label, rounds / self.settings.num_rounds)
             if self.ends:
                 break
         distributed.max_over_processes(0)  # no process continues or ends before the first has saved

@@ -6,6 +6,7 @@ import random
 import shutil
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -174,6 +175,18 @@ def test_rows_are_on_disk_before_a_checkpoint_that_counts_on_them(toy, tmp_path,
     monkeypatch.setattr("experiments.execution.sweep_runner.save", saves)
     toy.run(tmp_path)
     assert set(steps) == {5, 10, 15, 20}
+
+
+def test_the_last_three_states_of_any_type_are_kept(tmp_path):
+    state = {"a": jnp.arange(3, dtype=jnp.bfloat16), "b": np.int8(1), "key": jax.random.key(3)}
+    for number in (5, 10, 15, 20):
+        checkpoints.save(tmp_path / "0-1", number, state, {"points": [number]})
+    assert {path.stem for path in (tmp_path / "0-1").iterdir()} == {"10", "15", "20"}
+    found = checkpoints.newest(tmp_path / "0-1", lambda number, notes: None, print)
+    assert found.round == 20 and found.notes == {"points": [20]}
+    again = checkpoints.state_of(found.leaves, jax.eval_shape(lambda: state))
+    for one, other in zip(*map(jax.tree.leaves, (again, state)), strict=True):
+        assert one.dtype == other.dtype and (one == other).all()
 
 
 def test_a_run_that_is_killed_at_random_blocks_is_the_same_bit_for_bit(toy, whole, tmp_path):
