@@ -4,7 +4,6 @@ import contextlib
 import datetime
 import hashlib
 import json
-import os
 import pathlib
 import shutil
 import socket
@@ -73,7 +72,6 @@ class Workdir:
         Raises:
           UserError: if the folder holds something else.
         """
-        self._refuse_other_kinds()
         theirs = self._known()
         if theirs is None:
             found = list(self.path.iterdir()) if self.path.is_dir() else []
@@ -98,15 +96,13 @@ class Workdir:
                 "anew, or --resume=anyway to go on with what may give other numbers."
             )
         summary = self._summary()
-        made = {"rows": self.rows().fingerprints(), "models": self.models(summary)}
-        changed = [name for name, found in made.items() if summary.get(name, {}) != found]
-        if summary.pop("finished", False):
-            if not changed:
-                return summary | {"finished": True}
-            which = " and ".join(changed)
-            self._tell(
-                f"{self.path} was finished, but its {which} have changed since and are made again."
-            )
+        if summary.get("finished"):
+            made = {"rows": self.rows().fingerprints(), "models": self.models(summary)}
+            changed = [name for name, found in made.items() if summary.get(name, {}) != found]
+            if changed:
+                del summary["finished"]
+                what = f"its {' and '.join(changed)} have changed since and are made again"
+                self._tell(f"{self.path} was finished, but {what}.")
         return summary
 
     def refuse_other_data(self, fingerprint: str) -> None:
@@ -174,19 +170,6 @@ class Workdir:
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Write the summary so far."""
         tidy.write_json(self.path / "summary.json", sealed(summary))
-
-    def _refuse_other_kinds(self) -> None:
-        """Refuse a run in which a folder stands in place of a file, or vice versa."""
-        if not os.path.lexists(self.path / "config.json"):
-            return
-        for name in (*_FILES, *_FOLDERS):
-            path, needed = self.path / name, "folder" if name in _FOLDERS else "file"
-            if os.path.lexists(path) and not (
-                path.is_dir() if needed == "folder" else path.is_file()
-            ):
-                raise UserError(
-                    f"{path} is not a {needed}; remove it, because the run needs a {needed} there."
-                )
 
     def _known(self) -> dict[str, Any] | None:
         """Return the provenance of the folder's run; ``None`` if there is none."""
