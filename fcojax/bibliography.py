@@ -30,7 +30,7 @@ def citation(*parts: Any) -> str:
     """Return BibTeX entries for this library and for the methods that a run used.
 
     Sources of a penalty, mirror map, manifold, codec, aggregator or sampler are found inside the
-    algorithm and the plan that were made with it. Authors have their surnames only.
+    algorithm and the plan that were made with it. Authors are given by surname only.
 
     Args:
       *parts: algorithms, penalties, plans, codecs, aggregators or samplers, or their factories.
