@@ -245,8 +245,8 @@ def programs() -> dict[str, Callable[[], Compilable]]:
 
 
 # What a compiled program launches, read from XLA's text. A launch is an instruction that reads or
-# writes memory: a fusion, a copy, a call of a library. Its bytes are those of its operands and
-# results; an operand that a kernel only slices counts its slices.
+# writes memory: a fusion, a copy, a call of a library. It counts the bytes of operands and results;
+# an operand that a kernel only slices counts its slices.
 
 # Instructions without a kernel: names of buffers, and control flow, whose bodies are counted.
 _FREE = re.compile(
