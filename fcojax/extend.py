@@ -26,7 +26,6 @@ from fcojax.arguments import (
 )
 from fcojax.engine.aggregation import (
     TotalWeights,
-    aggregate,
     decoded_upload,
 )
 from fcojax.engine.aggregator import (
@@ -76,6 +75,7 @@ from fcojax.engine.randomness import (
     draw_cohort,
     purpose_key,
 )
+from fcojax.engine.received import aggregate
 from fcojax.engine.round import server_step
 from fcojax.engine.solve import Outcome, has_failed, solve_traced
 from fcojax.engine.state import is_sweep

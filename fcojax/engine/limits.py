@@ -15,14 +15,7 @@ from fcojax.types import Array, Key, PyTree
 
 
 def limit_of(plan: Plan, hparams: PyTree, data: ClientData, key: Key) -> Allowance | None:
-    """Return how many rounds the aggregator allows each of these runs; ``None`` for any number.
-
-    Args:
-      plan: how rounds are run.
-      hparams: the hyperparameters, or a grid of them.
-      data: the clients.
-      key: PRNG key; for a sweep a vector with one key per seed.
-    """
+    """Return how many rounds the aggregator allows each of these runs; ``None`` for any number."""
     allowance = allowance_of(plan)
     if allowance is None:
         return None
@@ -41,13 +34,7 @@ def allowance_of(plan: Plan) -> Callable[[Any, list, int], Allowance] | None:
 
 
 def within(limit: Allowance | None, num_rounds: int, warns: bool = True) -> int:
-    """Return the number of rounds within a limit.
-
-    Args:
-      limit: the result of ``limit_of``.
-      num_rounds: the requested number of rounds.
-      warns: whether to warn if fewer rounds are allowed.
-    """
+    """Return the number of rounds within a limit."""
     if limit is None or limit.rounds >= num_rounds:
         return num_rounds
     if not limit.rounds:
@@ -59,13 +46,7 @@ def within(limit: Allowance | None, num_rounds: int, warns: bool = True) -> int:
 
 
 def require_within(limit: Allowance | None, first: Array, num_rounds: int) -> None:
-    """Raise ``ValueError`` if a state would be advanced beyond a limit.
-
-    Args:
-      limit: the result of ``limit_of``.
-      first: number of rounds that the state has run.
-      num_rounds: number of further rounds.
-    """
+    """Raise ``ValueError`` if a state would be advanced beyond a limit."""
     if limit is None:
         return
     # Earlier rounds have used a part of the budget, so their number is needed.

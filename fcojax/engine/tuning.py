@@ -19,7 +19,8 @@ from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.arguments import checked_value, validated
 from fcojax.engine.hparams import as_arrays, at_round
-from fcojax.engine.placement.chunk_size import choose_chunk_size, needed_bytes, usable_memory
+from fcojax.engine.padding import bounds_for
+from fcojax.engine.placement.chunk_size import choose_chunk_size, usable_memory
 from fcojax.engine.plan import Plan, Program, as_plan
 from fcojax.engine.stepper import advance_compiled, start
 from fcojax.engine.validation import require_run
@@ -144,6 +145,16 @@ def _seconds_a_round(lowered: dict[int, jax.stages.Lowered], arrays: tuple) -> d
     return {size: statistics.median(taken) for size, taken in times.items()}
 
 
+def needed_bytes(program: jax.stages.Compiled) -> int | None:
+    """Return the bytes that a compiled program needs; ``None`` if the backend does not report."""
+    report = program.memory_analysis()
+    if report is None:
+        return None
+    # A donated argument is counted both as argument and as output; `alias` is that overlap.
+    whole = report.argument_size_in_bytes + report.output_size_in_bytes
+    return whole + report.temp_size_in_bytes - report.alias_size_in_bytes
+
+
 def _read(file: pathlib.Path) -> dict[str, dict[int, float]]:
     if not file.exists():
         return {}
@@ -159,3 +170,39 @@ def _write(file: pathlib.Path, known: dict[str, dict[int, float]]) -> None:
     part = file.with_name(file.name + ".part")
     part.write_text(json.dumps(known, indent=1))
     part.replace(file)
+
+
+@validated
+def padded_share(data: ClientData, work: Work, client_chunk_size: Count = 1) -> float:
+    """Return the share of rows in all clients' steps that are padding, computed with weight zero.
+
+    Args:
+      data: the clients.
+      work: how much each of them does.
+      client_chunk_size: clients that run together, as in ``Plan``; each of them takes as many
+        steps, and as many rows, as the largest.
+
+    Example:
+      >>> import fcojax, numpy as np
+      >>> data = fcojax.from_rows({"x": np.ones((2010, 600))}, [10, 1000, 1000])
+      >>> one_by_one, all_at_once = (padded_share(data, fcojax.local_steps(1), c) for c in (1, 3))
+      >>> one_by_one, round(all_at_once, 2)
+      (0.0, 0.33)
+    """
+    num_chunks = -(-data.num_clients // client_chunk_size)
+    per_chunk = -(-data.num_clients // num_chunks)
+    # Chunks as `run_clients` makes them: sorted by size, of equal length.
+    sizes = jnp.sort(data.sizes)[::-1]
+    largest = sizes[::per_chunk]
+    if work.batch_size is None:
+        bounds = jnp.asarray(bounds_for(work, data), sizes.dtype)
+        padded = bounds[jnp.searchsorted(bounds, largest)]
+        return 1 - sum(sizes.tolist()) / (per_chunk * sum(padded.tolist()))
+    slots = per_chunk * work.batch_size * sum(map(work.max_steps, largest.tolist()))
+    if work.num_epochs is not None:
+        return 1 - work.num_epochs * sum(sizes.tolist()) / slots
+    in_a_step = sizes if not work.replace else jnp.full_like(sizes, work.batch_size)
+    # With replacement even a client with few examples fills a batch; without it, the rest is
+    # padding.
+    drawn = jnp.minimum(in_a_step, work.batch_size).tolist()
+    return 1 - work.max_steps(1) * sum(drawn) / slots

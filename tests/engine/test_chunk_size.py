@@ -9,9 +9,10 @@ import fcojax
 from fcojax import algorithms, networks, problems
 from fcojax.engine.hparams import as_arrays
 from fcojax.engine.placement import chunk_size
-from fcojax.engine.placement.chunk_size import device_memory, needed_bytes, usable_memory
+from fcojax.engine.placement.chunk_size import device_memory, usable_memory
 from fcojax.engine.plan import Program
 from fcojax.engine.stepper import advance_compiled
+from fcojax.engine.tuning import needed_bytes
 from fcojax.xla.rules import backend, pretend, rules
 
 NUM_CLIENTS = 64

@@ -23,7 +23,6 @@ from fcojax.engine.placement.chunk_size import (
     choose_chunk_size,
     client_bytes,
     device_memory,
-    pays_to_share,
 )
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.validation import require_parts
@@ -257,8 +256,11 @@ def spread(
     if places < 2 * num_devices:
         return data
     each = client_bytes(plan.work, algorithm, now, server, data, num_points)
-    pays = pays_to_share(each, places, plan.work.max_steps(data.max_size), num_devices)
-    if pays is None:
+    # 64 MiB a device on an accelerator, which take as long to read as an all-reduce.
+    least = rules.rules().bytes_to_share
+    if least is not None:
+        pays = each * places * plan.work.max_steps(data.max_size) >= least * num_devices
+    else:
         # On a CPU: clients so large that they run one by one, such as W2's, which take 27 ms a
         # round on one device and 18 to 21 on two.
         pays = choose_chunk_size(plan, algorithm, now, server, data, num_points) == 1
