@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fcojax import algorithms, devices, grid, problems, transforms
 from fcojax.algorithms.work import local_epochs, local_steps
 from fcojax.engine.aggregator import Aggregator, Codec
-from fcojax.engine.hparams import extended, schedule
+from fcojax.engine.grid import extended, schedule
 from fcojax.engine.optimality import kkt, kkt_violation
 from fcojax.engine.participation.availability import cyclic, markov
 from fcojax.engine.participation.base import Draw, Sampler

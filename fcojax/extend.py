@@ -30,7 +30,6 @@ from fcojax.engine.aggregation import (
 )
 from fcojax.engine.aggregator import (
     MEAN,
-    STACK,
     SUM,
     Aggregate,
     Allowance,
@@ -38,7 +37,6 @@ from fcojax.engine.aggregator import (
     Collector,
     Noise,
     RoundWeights,
-    Stacked,
     Term,
     Uploads,
     mean_of,
@@ -78,6 +76,7 @@ from fcojax.engine.randomness import (
 from fcojax.engine.received import aggregate
 from fcojax.engine.round import server_step
 from fcojax.engine.solve import Outcome, has_failed, solve_traced
+from fcojax.engine.stack import STACK, Stacked
 from fcojax.engine.state import is_sweep
 from fcojax.engine.stream import on_disk
 from fcojax.engine.validation import (
