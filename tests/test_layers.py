@@ -55,7 +55,7 @@ ALLOWED_UNTIL_PORTED = {
         arguments engine.compaction engine.debugging engine.grid engine.optimality
         engine.participation.samplers engine.placement.chunk_size engine.placement.mesh
         engine.plan engine.program engine.state engine.status engine.stepper
-        engine.stream engine.sweep engine.tuning engine.validation memo shuffle
+        engine.stream engine.sweep engine.validation memo shuffle
         xla.rules
     """,
 }

@@ -12,7 +12,6 @@ from fcojax.engine.placement import chunk_size
 from fcojax.engine.placement.chunk_size import device_memory, usable_memory
 from fcojax.engine.plan import Program
 from fcojax.engine.stepper import advance_compiled
-from fcojax.engine.tuning import needed_bytes
 from fcojax.xla.rules import backend, pretend, rules
 
 NUM_CLIENTS = 64
@@ -90,9 +89,11 @@ class OfProblem:
             keys,
         )
         program = Program(self.algorithm, plan)
-        return needed_bytes(
-            advance_compiled.lower(program, hparams, self.data, state, None).compile()
-        )
+        compiled = advance_compiled.lower(program, hparams, self.data, state, None).compile()
+        report = compiled.memory_analysis()
+        # A donated argument is counted both as argument and as output; `alias` is that overlap.
+        whole = report.argument_size_in_bytes + report.output_size_in_bytes
+        return whole + report.temp_size_in_bytes - report.alias_size_in_bytes
 
 
 def images():

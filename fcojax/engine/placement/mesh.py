@@ -180,21 +180,16 @@ def _padded_rows(leaf: np.ndarray, start: int, end: int, num_rows: int) -> np.nd
     return memory.padded_rows(leaf, min(start, end - 1), end, num_rows)
 
 
-def decomposes_on_a_cpu(program: jax.stages.Traced, fewest: int = 2) -> bool:
+def decomposes_on_a_cpu(program: jax.stages.Traced) -> bool:
     """Return whether a program decomposes a batch of matrices on a CPU, or solves with one.
 
     jaxlib's kernels for batches of matrices wait for threads of the pool that they run in, so
     programs on as many devices as the pool has threads can deadlock. Kernels for one matrix do not
     wait, and the decompositions of ``fcojax.xla.linalg`` take one at a time.
-
-    Args:
-      program: the traced program.
-      fewest: the number of matrices that counts as a batch; 1 for a program of one client, if
-        another program runs several clients side by side.
     """
     return rules.backend() == "cpu" and any(
         equation.primitive.name in _DECOMPOSITIONS
-        and math.prod(equation.invars[0].aval.shape[:-2]) >= fewest
+        and math.prod(equation.invars[0].aval.shape[:-2]) > 1
         for equation in equations(program.jaxpr.jaxpr)
     )
 
