@@ -48,7 +48,6 @@ from fcojax.engine.aggregator import (
 from fcojax.engine.blocks import Block, Placed, place, sweep_blocks
 from fcojax.engine.client_loop import Rows, local_handle, through_codec
 from fcojax.engine.compaction import take_points
-from fcojax.engine.debugging import find_first_nonfinite
 from fcojax.engine.first_uploads import kept_for, require_fitting
 from fcojax.engine.hparams import as_arrays, at_round, is_schedule, num_points, number, take
 from fcojax.engine.limits import allowance_of, require_unlimited
