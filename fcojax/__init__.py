@@ -25,7 +25,8 @@ from fcojax.engine.participation.samplers import (
 from fcojax.engine.plan import Plan
 from fcojax.engine.run import run
 from fcojax.engine.solve import solve
-from fcojax.engine.state import State, StateObserver, Status
+from fcojax.engine.state import State, StateObserver
+from fcojax.engine.status import Status
 from fcojax.engine.stepper import advance, look, read_model, start
 from fcojax.engine.stream import Stream
 from fcojax.engine.sweep import sweep

@@ -9,9 +9,12 @@ from jax.core import Tracer
 from fcojax.engine.aggregator import Allowance
 from fcojax.engine.hparams import num_points, take
 from fcojax.engine.plan import Plan
-from fcojax.engine.state import Status, is_sweep
+from fcojax.engine.state import is_sweep
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, PyTree
+
+# How a run ends that is stopped by its budget.
+SPENT = "stopped after round {round}, the last that is allowed: {detail}"
 
 
 def limit_of(plan: Plan, hparams: PyTree, data: ClientData, key: Key) -> Allowance | None:
@@ -40,8 +43,8 @@ def within(limit: Allowance | None, num_rounds: int, warns: bool = True) -> int:
     if not limit.rounds:
         raise ValueError(f"no round is allowed, as {limit.detail}; add noise, or allow more.")
     if warns:
-        # The warning points at the line that calls `run` or `sweep`.
-        warnings.warn(Status.SPENT.sentence(limit.rounds, limit.detail), stacklevel=4)
+        # Points at the line that calls `run` or `sweep`, above their check of arguments.
+        warnings.warn(SPENT.format(round=limit.rounds, detail=limit.detail), stacklevel=4)
     return limit.rounds
 
 
