@@ -36,8 +36,8 @@ def schedule(values: Any, num_rounds: Count | None = None) -> Schedule:
     """
     if callable(values) != (num_rounds is not None):
         raise ValueError(
-            f"values is {shown(values)} and num_rounds is {num_rounds}; pass a function with "
-            "num_rounds, or an array alone, which has a length."
+            f"values is {shown(values)} and num_rounds is {num_rounds}; pass a function and "
+            f"num_rounds, or only an array."
         )
     if num_rounds is not None:
         values = _tabulated(values, num_rounds)
@@ -71,8 +71,8 @@ def _numbers(values: Any) -> Array:
 def extended(base: type, name: str, **defaults: Any) -> type:
     """Return the hyperparameter type ``base`` with additional fields, as one flat named tuple.
 
-    For wrappers of an algorithm that have numbers of their own: these can be swept like the
-    algorithm's, which still reads its own fields by name.
+    Use it in wrappers of an algorithm that need more numbers: they can be swept like the
+    algorithm's own, and the algorithm still reads its fields by name.
 
     Args:
       base: a type of hyperparameters.

@@ -43,7 +43,7 @@ def within(limit: Allowance | None, num_rounds: int, warns: bool = True) -> int:
     if not limit.rounds:
         raise ValueError(f"no round is allowed, as {limit.detail}; add noise, or allow more.")
     if warns:
-        # Points at the line that calls `run` or `sweep`, above their check of arguments.
+        # The warning points at the line that calls `run` or `sweep`.
         warnings.warn(SPENT.format(round=limit.rounds, detail=limit.detail), stacklevel=4)
     return limit.rounds
 

@@ -15,7 +15,7 @@ def padded_share(data: ClientData, work: Work, client_chunk_size: Count = 1) -> 
 
     Args:
       data: the clients.
-      work: how much each of them does.
+      work: the work of each client.
       client_chunk_size: clients that run together, as in ``Plan``; each of them takes as many
         steps, and as many rows, as the largest.
 

@@ -32,8 +32,8 @@ def aggregate(
     Args:
       aggregator: the plan's aggregator.
       hparams: the hyperparameters of the round.
-      results: with a leading axis of clients; uploads as the codec decoded them. States are not
-        read.
+      results: the clients' results, with a leading axis of clients and decoded uploads. States are
+        not read.
       weights: p_m of each client, 0 if it is absent.
       totals: total weights of the round.
       memory: the aggregator's memory.

@@ -181,8 +181,8 @@ def join_histories(histories: list[PyTree], axis: int) -> PyTree:
 def warn_if_nonfinite(history: dict[str, Array], grid: PyTree = None) -> None:
     """Warn once if between two evaluations no upload, or no server step, was finite.
 
-    Does nothing while tracing, or where a part of the history is in other processes. Waits for the
-    run.
+    It waits for the run. It does nothing while tracing, or if a part of the history is in other
+    processes.
     """
     counts = [history[name] for name in ("participants", "dropped", "refused")]
     if any(isinstance(count, Tracer) or not count.is_fully_addressable for count in counts):

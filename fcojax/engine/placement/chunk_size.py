@@ -1,8 +1,8 @@
 """How many clients and grid points run together: one decision, from bytes to a number.
 
-It is made from shapes alone, on the host and before tracing, by the rules for the backend in
-``fcojax.xla.rules``; nothing is compiled for it. ``sized`` shows what was decided. Hyperparameters
-and states are those of one run, or their shapes; ``num_points`` points of a sweep run together.
+The decision uses only shapes and the backend's rules in ``fcojax.xla.rules``. It is made on the
+host before tracing, and compiles nothing. ``sized`` returns it. Hyperparameters and states are
+those of one run, or their shapes; ``num_points`` points of a sweep run together.
 """
 
 import os
@@ -164,7 +164,7 @@ def bytes_of_update(
     data: ClientData,
     num_points: int = 1,
 ) -> int:
-    """Return the bytes of all that one client's update computes, the bodies of its loops once."""
+    """Return the bytes of all results inside one client's update; a loop body counts once."""
 
     def update(hparams, server, data):
         _, client = algorithm.init(hparams, algorithm.model(hparams, server))
