@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fcojax import algorithms, devices, grid, problems, transforms
 from fcojax.algorithms.work import local_epochs, local_steps
 from fcojax.engine.aggregator import Aggregator, Codec
-from fcojax.engine.hparams import extended, schedule
+from fcojax.engine.grid import extended, schedule
 from fcojax.engine.optimality import kkt, kkt_violation
 from fcojax.engine.participation.availability import cyclic, markov
 from fcojax.engine.participation.base import Draw, Sampler
@@ -25,7 +25,8 @@ from fcojax.engine.participation.samplers import (
 from fcojax.engine.plan import Plan
 from fcojax.engine.run import run
 from fcojax.engine.solve import solve
-from fcojax.engine.state import State, StateObserver, Status
+from fcojax.engine.state import State, StateObserver
+from fcojax.engine.status import Status
 from fcojax.engine.stepper import advance, look, read_model, start
 from fcojax.engine.stream import Stream
 from fcojax.engine.sweep import sweep

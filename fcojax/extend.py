@@ -26,12 +26,10 @@ from fcojax.arguments import (
 )
 from fcojax.engine.aggregation import (
     TotalWeights,
-    aggregate,
     decoded_upload,
 )
 from fcojax.engine.aggregator import (
     MEAN,
-    STACK,
     SUM,
     Aggregate,
     Allowance,
@@ -39,7 +37,6 @@ from fcojax.engine.aggregator import (
     Collector,
     Noise,
     RoundWeights,
-    Stacked,
     Term,
     Uploads,
     mean_of,
@@ -51,7 +48,6 @@ from fcojax.engine.aggregator import (
 from fcojax.engine.blocks import Block, Placed, place, sweep_blocks
 from fcojax.engine.client_loop import Rows, local_handle, through_codec
 from fcojax.engine.compaction import take_points
-from fcojax.engine.debugging import find_first_nonfinite
 from fcojax.engine.first_uploads import kept_for, require_fitting
 from fcojax.engine.hparams import as_arrays, at_round, is_schedule, num_points, number, take
 from fcojax.engine.limits import allowance_of, require_unlimited
@@ -76,8 +72,10 @@ from fcojax.engine.randomness import (
     draw_cohort,
     purpose_key,
 )
+from fcojax.engine.received import aggregate
 from fcojax.engine.round import server_step
 from fcojax.engine.solve import Outcome, has_failed, solve_traced
+from fcojax.engine.stack import STACK, Stacked
 from fcojax.engine.state import is_sweep
 from fcojax.engine.stream import on_disk
 from fcojax.engine.validation import (

@@ -122,7 +122,6 @@ MEANT = {
     ("theory.least_squares.powers", "z"): "any number",
     ("engine.placement.chunk_size.sized", "params"): "only its shape is read",
     ("engine.placement.mesh.spread", "params"): "only its shape is read",
-    ("engine.tuning.fastest_chunk_size", "params"): "its numbers do not change the time",
     ("problems.partition.by_column", "column"): "texts are values too",
     ("problems.partition.dirichlet", "labels"): "texts are values too",
     ("problems.partition.label_shards", "labels"): "texts are values too",

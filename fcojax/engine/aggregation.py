@@ -83,14 +83,7 @@ class Tally(NamedTuple):
 
 
 def empty_tally(aggregator: Aggregator, shapes: Contribution, num_places: int, dtype: Any) -> Tally:
-    """Return the tally before the first client.
-
-    Args:
-      aggregator: the plan's aggregator.
-      shapes: shapes of one client's contribution.
-      num_places: places in a cohort.
-      dtype: dtype of the weights.
-    """
+    """Return the tally before the first client."""
     collected = (
         aggregator.collect.start(shapes.term, num_places),
         SUM.start(shapes.public, num_places),
@@ -109,17 +102,7 @@ def add_clients(
     weights: Array,
     places: Array,
 ) -> tuple[Tally, Array]:
-    """Return the tally with one more chunk, and which clients of the chunk are counted.
-
-    Args:
-      aggregator: the plan's aggregator.
-      tally: the tally so far.
-      clients: the contributions of several clients.
-      finite: whether each result is finite.
-      arrives: whether each upload arrives; ``None`` if all do.
-      weights: weight of each client, 0 if it is absent.
-      places: place of each client in the draw.
-    """
+    """Return the tally with one more chunk, and which clients of the chunk are counted."""
     present = weights > 0
     # Each client is in one class only, so that participants = dropped + lost + left out + counted.
     # A result that is not finite is dropped, whether or not it would have arrived.
@@ -193,18 +176,7 @@ def finish_round(
     key: Key,
     public_if_empty: list | None = None,
 ) -> RoundResult:
-    """Return the result of a round from the sums over its clients.
-
-    Args:
-      aggregator: the plan's aggregator.
-      hparams: the hyperparameters.
-      tally: the sums.
-      totals: the total weights of the round.
-      shapes: shapes of one client's result.
-      memory: the aggregator's memory.
-      key: the aggregator's key in this round.
-      public_if_empty: the public parts in a round in which no client counts; zeros by default.
-    """
+    """Return the result of a round from the sums over its clients."""
     payload, _, join = split_decoded(shapes.upload)
     terms, public, metrics = tally.collected
     arrived = tally.participants - tally.dropped - tally.lost
@@ -245,57 +217,8 @@ def finish_round(
     )
 
 
-def aggregate(
-    aggregator: Aggregator,
-    hparams: PyTree,
-    results: ClientResult,
-    weights: Array,
-    totals: TotalWeights,
-    memory: PyTree,
-    key: Key,
-    finite: Array,
-    arrives: Array | None = None,
-) -> tuple[RoundResult, Array]:
-    """Return the result of a round from the results of its clients.
-
-    ``run`` does the same chunk by chunk; this is for a server that receives uploads over a network.
-
-    Args:
-      aggregator: the plan's aggregator.
-      hparams: the hyperparameters of the round.
-      results: the clients' results, with a leading axis of clients and decoded uploads. States are
-        not read.
-      weights: p_m of each client, 0 if it is absent.
-      totals: total weights of the round.
-      memory: the aggregator's memory.
-      key: the aggregator's key in this round.
-      finite: whether each result is finite.
-      arrives: whether each upload arrived; ``None`` if all did.
-
-    Returns:
-      The result, and which clients are counted.
-    """
-    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), results)
-    clients = jax.vmap(lambda one: contribution_of(aggregator, hparams, memory, one))(results)
-    first = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), clients)
-    # Shares, as in `one_round`: the sum does not overflow if the mean is finite.
-    shares = weights / jnp.where(totals.cohort > 0, totals.cohort, 1)
-    places = jnp.arange(weights.shape[0], dtype=jnp.int32)
-    tally = empty_tally(aggregator, first, weights.shape[0], shares.dtype)
-    tally, counted = add_clients(aggregator, tally, clients, finite, arrives, shares, places)
-    found = finish_round(aggregator, hparams, tally, totals, shapes, memory, key)
-    return found, counted
-
-
 def require_same_form(function: str, before: PyTree, after: PyTree, noun: str = "state") -> None:
-    """Raise ``ValueError`` unless a result has the structure, shapes and dtypes of an argument.
-
-    Args:
-      function: name of the function that returned it.
-      before: the argument.
-      after: the result.
-      noun: a word for both, for the message.
-    """
+    """Raise ``ValueError`` unless a result has the structure, shapes and dtypes of an argument."""
     # As text: one comparison then covers structure, shapes and dtypes, and the message can print
     # both.
     expected, found = (
@@ -310,13 +233,7 @@ def require_same_form(function: str, before: PyTree, after: PyTree, noun: str = 
 
 
 def merged(theirs: dict[str, Array], ours: dict[str, Array], function: str) -> dict[str, Array]:
-    """Merge the user's measures with the engine's; raise ``ValueError`` for a name in both.
-
-    Args:
-      theirs: measures that the user's function returned.
-      ours: the engine's.
-      function: name of the user's function.
-    """
+    """Merge the user's measures with the engine's; raise ``ValueError`` for a name in both."""
     taken = sorted(set(theirs) & set(ours))
     if taken:
         raise ValueError(

@@ -130,18 +130,6 @@ class Collector(NamedTuple):
     add: Callable[[PyTree, PyTree, Array, Array], PyTree]
 
 
-class Stacked(NamedTuple):
-    """All terms of one round, in the order of its draw.
-
-    Attributes:
-      terms: with a leading axis of places; zeros where no client counts.
-      shares: weight of each place, as a share of the cohort's; 0 where no client counts.
-    """
-
-    terms: PyTree
-    shares: Array
-
-
 def _no_sum(shapes: PyTree, num_places: int) -> PyTree:
     del num_places
     # At least float32: a sum of ones in bfloat16 stops growing at 256.
@@ -159,30 +147,11 @@ def _add_to_sum(total: PyTree, terms: PyTree, weights: Array, places: Array) -> 
     return jax.tree.map(accumulate, total, terms)
 
 
-def _no_rows(shapes: PyTree, num_places: int) -> Stacked:
-    rows = jax.tree.map(
-        lambda leaf: jnp.zeros((num_places, *leaf.shape), tree.mean_dtype(leaf.dtype)), shapes
-    )
-    # Zeros, not NaN: the stacks of devices are added up, and each row is written on one of them.
-    return Stacked(rows, jnp.zeros(num_places, jnp.result_type(float)))
-
-
-def _add_rows(stacked: Stacked, terms: PyTree, weights: Array, places: Array) -> Stacked:
-    # Writes beyond the last place are dropped.
-    places = jnp.where(weights > 0, places, stacked.shares.shape[0])
-
-    def write(rows, leaf):
-        return rows.at[places].set(leaf.astype(rows.dtype), mode="drop")
-
-    return jax.tree.map(write, stacked, Stacked(terms, weights))
-
-
 def _column(weights: Array, like: Array) -> Array:
     return weights.reshape(-1, *(1,) * (like.ndim - 1))
 
 
 SUM = Collector(_no_sum, _add_to_sum)
-STACK = Collector(_no_rows, _add_rows)
 
 
 def bytes_of_all(hparams: Any, encoded: PyTree) -> int:

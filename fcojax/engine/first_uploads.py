@@ -146,14 +146,7 @@ def require_fitting(
 
 
 def reads_fraction(algorithm: Algorithm, hparams: PyTree, server: PyTree, upload: PyTree) -> bool:
-    """Return whether the server's step depends on ``fraction``.
-
-    Args:
-      algorithm: its ``server_update`` is traced.
-      hparams: its hyperparameters.
-      server: the server's state, or its shapes.
-      upload: a mean upload, or its shapes.
-    """
+    """Return whether the server's step depends on ``fraction``."""
 
     def step(fraction, hparams, server, upload):
         return algorithm.server_update(hparams, server, upload, fraction, jax.random.key(0))

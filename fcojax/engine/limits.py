@@ -9,20 +9,16 @@ from jax.core import Tracer
 from fcojax.engine.aggregator import Allowance
 from fcojax.engine.hparams import num_points, take
 from fcojax.engine.plan import Plan
-from fcojax.engine.state import Status, is_sweep
+from fcojax.engine.state import is_sweep
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, PyTree
 
+# How a run ends that is stopped by its budget.
+SPENT = "stopped after round {round}, the last that is allowed: {detail}"
+
 
 def limit_of(plan: Plan, hparams: PyTree, data: ClientData, key: Key) -> Allowance | None:
-    """Return how many rounds the aggregator allows each of these runs; ``None`` for any number.
-
-    Args:
-      plan: how rounds are run.
-      hparams: the hyperparameters, or a grid of them.
-      data: the clients.
-      key: PRNG key; for a sweep a vector with one key per seed.
-    """
+    """Return how many rounds the aggregator allows each of these runs; ``None`` for any number."""
     allowance = allowance_of(plan)
     if allowance is None:
         return None
@@ -41,31 +37,19 @@ def allowance_of(plan: Plan) -> Callable[[Any, list, int], Allowance] | None:
 
 
 def within(limit: Allowance | None, num_rounds: int, warns: bool = True) -> int:
-    """Return the number of rounds within a limit.
-
-    Args:
-      limit: the result of ``limit_of``.
-      num_rounds: the requested number of rounds.
-      warns: whether to warn if fewer rounds are allowed.
-    """
+    """Return the number of rounds within a limit."""
     if limit is None or limit.rounds >= num_rounds:
         return num_rounds
     if not limit.rounds:
         raise ValueError(f"no round is allowed, as {limit.detail}; add noise, or allow more.")
     if warns:
         # The warning points at the line that calls `run` or `sweep`.
-        warnings.warn(Status.SPENT.sentence(limit.rounds, limit.detail), stacklevel=4)
+        warnings.warn(SPENT.format(round=limit.rounds, detail=limit.detail), stacklevel=4)
     return limit.rounds
 
 
 def require_within(limit: Allowance | None, first: Array, num_rounds: int) -> None:
-    """Raise ``ValueError`` if a state would be advanced beyond a limit.
-
-    Args:
-      limit: the result of ``limit_of``.
-      first: number of rounds that the state has run.
-      num_rounds: number of further rounds.
-    """
+    """Raise ``ValueError`` if a state would be advanced beyond a limit."""
     if limit is None:
         return
     # Earlier rounds have used a part of the budget, so their number is needed.

@@ -27,10 +27,6 @@ def folded_by(key: Key, hparams: PyTree) -> Key:
     """Return a key that differs between hyperparameters, their schedules and their types.
 
     Two releases with the same noise would reveal their difference without noise.
-
-    Args:
-      key: PRNG key of the run.
-      hparams: the hyperparameters of all rounds.
     """
     leaves, structure = jax.tree.flatten(hparams)
     key = jax.random.fold_in(key, zlib.crc32(f"{type(hparams).__name__} {structure}".encode()))

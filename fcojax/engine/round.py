@@ -44,11 +44,6 @@ def one_round(
     that device's part of the data and of the rows. A client whose upload or new state is not finite
     is dropped. A server step is skipped if its result is not finite or no client counts.
 
-    Args:
-      context: the constants of this round.
-      server: the server's state.
-      rows: the clients' states.
-
     Returns:
       The new states of the server and of the clients, the aggregator's new memory, and the round's
       metrics and counts.

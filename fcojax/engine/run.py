@@ -183,10 +183,6 @@ def warn_if_nonfinite(history: dict[str, Array], grid: PyTree = None) -> None:
 
     It waits for the run. It does nothing while tracing, or if a part of the history is in other
     processes.
-
-    Args:
-      history: history of a run or a sweep.
-      grid: the grid of a sweep, whose failed points the warning names.
     """
     counts = [history[name] for name in ("participants", "dropped", "refused")]
     if any(isinstance(count, Tracer) or not count.is_fully_addressable for count in counts):

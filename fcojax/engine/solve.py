@@ -18,7 +18,8 @@ from fcojax.engine.optimality import VIOLATION
 from fcojax.engine.participation.base import Everyone
 from fcojax.engine.plan import Plan, Program, as_plan
 from fcojax.engine.randomness import COHORT
-from fcojax.engine.state import Observe, State, Status, is_sweep
+from fcojax.engine.state import Observe, State, is_sweep
+from fcojax.engine.status import Status
 from fcojax.engine.stepper import advance_traced, look_traced, read_model_traced, start_traced
 from fcojax.engine.validation import (
     as_params,

@@ -7,7 +7,6 @@ computed once. At every public boundary the axes are [points, seeds].
 """
 
 import dataclasses
-import enum
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -55,12 +54,6 @@ def over_grid(
     """Map a function of one point and one seed over points and over seeds.
 
     On a mesh with an axis ``sweep`` the points or the seeds are sharded over it.
-
-    Args:
-      function: maps the arguments of one point and one seed to a result.
-      data: the population, with its mesh; ``None`` to leave the sharding unspecified.
-      in_axes: for each argument a prefix tree of ``Axes``.
-      out_axes: a prefix tree of ``Axes`` for the result.
     """
     points, seeds = (
         jax.tree.map(lambda axes, name=name: getattr(axes, name), (in_axes, out_axes))
@@ -81,13 +74,7 @@ def over_grid(
 
 
 def sweep_axes(data: ClientData, num_points: int, num_seeds: int) -> tuple[str | None, str | None]:
-    """Return for the points and for the seeds of a sweep the mesh axis that shards them, if any.
-
-    Args:
-      data: the population, with its mesh.
-      num_points: number of points.
-      num_seeds: number of seeds.
-    """
+    """Return for the points and for the seeds of a sweep the mesh axis that shards them, if any."""
     if data.mesh is None or "sweep" not in data.mesh.shape:
         return None, None
     num_devices = data.num_sweep_shards
@@ -106,11 +93,6 @@ def with_repeats(data: ClientData, num_points: int, num_seeds: int) -> tuple[int
 
     Devices share the points; with fewer points than devices they share the seeds, if each device
     then runs fewer.
-
-    Args:
-      data: the population, with its mesh.
-      num_points: number of points.
-      num_seeds: number of seeds.
     """
     num_devices = data.num_sweep_shards
     # For example, three seeds of one point on two devices: sharing seeds gives each device two (the
@@ -213,37 +195,6 @@ class State(NamedTuple):
     memory: Any = ()
 
 
-class Status(enum.Enum):
-    """How a run ended; the value of a member is its sentence.
-
-    Example:
-      >>> Status.SOLVED.sentence(round=30, detail="the violation is 0")
-      'solved by round 30: the violation is 0'
-    """
-
-    SOLVED = "solved by round {round}: {detail}"
-    UNSOLVED = (
-        "not solved after {round} rounds: {detail}; allow more rounds, or take a method or a plan "
-        "that is exact"
-    )
-    SPENT = "stopped after round {round}, the last that is allowed: {detail}"
-    DIVERGED = "diverged by round {round}: {detail}; take a smaller rate"
-    CONVERGED = "converged by round {round}"
-    STALLED = "stalled {detail} above the optimum by round {round}"
-    IMPROVING = "still falling at round {round}"
-    MOVING = "still moving at round {round}"
-    RISING = "rising at round {round}: {detail}"
-
-    def sentence(self, round: int, detail: str = "") -> str:
-        """Return the sentence of this status.
-
-        Args:
-          round: the round at which the run ended, or diverged.
-          detail: what the sentence adds: a reason, a residual or a gap.
-        """
-        return self.value.format(round=round, detail=detail)
-
-
 # Axes of a sweep in each part of its state.
 STATE_AXES = State(PER_RUN, PER_RUN, PER_RUN, SHARED, PER_SEED, PER_RUN)
 
@@ -252,10 +203,6 @@ def on_mesh(state: State, data: ClientData) -> State:
     """Shard an initial state as ``advance`` shards its results.
 
     Otherwise the second block of rounds would need another program than the first.
-
-    Args:
-      state: the initial state of a run or of a sweep.
-      data: the population, with its mesh.
     """
     mesh = data.mesh
     if mesh is None:

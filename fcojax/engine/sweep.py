@@ -148,16 +148,7 @@ def runs_at_once(
     plan: Plan,
     num_seeds: int,
 ) -> tuple[int, int]:
-    """Return how many points and seeds run together; one of them is a multiple of the devices.
-
-    Args:
-      algorithm: its states decide how many runs fit into memory.
-      grid: the hyperparameters of all points.
-      params: the start point, or its shapes.
-      data: the clients.
-      plan: how rounds are run.
-      num_seeds: number of seeds.
-    """
+    """Return how many points and seeds run together; one of them is a multiple of the devices."""
     points = num_points(grid)
     chosen = sized(
         algorithm, take(grid, 0), params, data, plan, num_points=points, num_seeds=num_seeds

@@ -162,14 +162,7 @@ def as_first_states(states: Any) -> tuple[PyTree, PyTree]:
 def require_observer(
     observe: Any, context: PyTree = None, optional: bool = False, name: str = "observe"
 ) -> None:
-    """Raise ``ValueError`` unless ``observe`` takes three arguments and the context holds arrays.
-
-    Args:
-      observe: the function, or a ``StateObserver``.
-      context: its third argument.
-      optional: whether ``observe`` may be ``None``.
-      name: the caller's name for it.
-    """
+    """Raise ``ValueError`` unless ``observe`` takes three arguments and ``context`` is arrays."""
     function = getattr(observe, "function", observe)
     if not (optional and observe is None) and not (callable(function) and _accepts(function, 3)):
         raise ValueError(
@@ -326,14 +319,7 @@ def _require_shape(name: str, shape: tuple, default: Any, sweeping: bool) -> Non
 def require_schedules(
     hparams: PyTree, num_rounds: int, sweeping: bool = False, after: Array | int = 0
 ) -> None:
-    """Raise ``ValueError`` if a schedule has fewer values than there are rounds.
-
-    Args:
-      hparams: hyperparameters, or a grid.
-      num_rounds: number of rounds.
-      sweeping: whether they are a grid, whose points are the first axis.
-      after: number of rounds before these; a traced one is not checked.
-    """
+    """Raise ``ValueError`` if a schedule has fewer values than there are rounds."""
     for name, value in zip(hparams._fields, hparams, strict=True):
         if not is_schedule(value) or isinstance(after, Tracer):
             continue

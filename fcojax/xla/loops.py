@@ -1,4 +1,4 @@
-"""Loops with a traced or a usual number of iterations; bounds that stay scalars under ``vmap``."""
+"""Loops with a traced number of iterations, and bounds that stay scalars under ``vmap``."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,6 @@ from jax.custom_batching import custom_vmap
 from jax.extend import core
 
 from fcojax.types import Array, PyTree
-from fcojax.xla.rules import rules
 
 
 @custom_vmap
@@ -56,29 +55,3 @@ def scan_some(
         return carry, jax.tree.map(lambda all, leaf: all.at[index].set(leaf), outputs, found)
 
     return jax.lax.fori_loop(0, jnp.minimum(num, length), one, (carry, outputs))
-
-
-def loop(
-    unfinished: Callable[[PyTree], Array],
-    advance: Callable[[PyTree], PyTree],
-    state: PyTree,
-    usual: int,
-) -> PyTree:
-    """Run ``jax.lax.while_loop``, on an accelerator with the first iterations unrolled.
-
-    Unrolled iterations after the end are computed and discarded, so the result is the same.
-
-    Args:
-      unfinished: ``(state) -> bool``, whether to continue.
-      advance: ``(state) -> state``, one iteration.
-      state: the initial state.
-      usual: the usual number of iterations, which are unrolled.
-    """
-
-    def masked(_, state):
-        running, new_state = unfinished(state), advance(state)
-        return jax.tree.map(lambda new, old: jnp.where(running, new, old), new_state, state)
-
-    if rules().usual_first:
-        state = jax.lax.fori_loop(0, usual, masked, state, unroll=True)
-    return jax.lax.while_loop(unfinished, advance, state)

@@ -9,7 +9,7 @@ import fcojax
 from fcojax import algorithms, networks, problems
 from fcojax.engine.hparams import as_arrays
 from fcojax.engine.placement import chunk_size
-from fcojax.engine.placement.chunk_size import device_memory, needed_bytes, usable_memory
+from fcojax.engine.placement.chunk_size import device_memory, usable_memory
 from fcojax.engine.plan import Program
 from fcojax.engine.stepper import advance_compiled
 from fcojax.xla.rules import backend, pretend, rules
@@ -89,9 +89,11 @@ class OfProblem:
             keys,
         )
         program = Program(self.algorithm, plan)
-        return needed_bytes(
-            advance_compiled.lower(program, hparams, self.data, state, None).compile()
-        )
+        compiled = advance_compiled.lower(program, hparams, self.data, state, None).compile()
+        report = compiled.memory_analysis()
+        # A donated argument is counted both as argument and as output; `alias` is that overlap.
+        whole = report.argument_size_in_bytes + report.output_size_in_bytes
+        return whole + report.temp_size_in_bytes - report.alias_size_in_bytes
 
 
 def images():

@@ -9,7 +9,7 @@ import pytest
 import fcojax
 from fcojax import privacy
 from fcojax.engine.aggregator import MEAN, Allowance, Noise
-from fcojax.engine.state import Status
+from fcojax.engine.status import Status
 
 KEY = jax.random.key(0)
 FED_AVG = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)

@@ -10,7 +10,8 @@ import pytest
 import fcojax
 from fcojax import robust, uploads
 from fcojax.algorithms import fed_avg
-from fcojax.engine.aggregator import MEAN, STACK, SUM
+from fcojax.engine.aggregator import MEAN, SUM
+from fcojax.engine.stack import STACK
 from fcojax.xla.rules import pretend
 from tests.support import federations
 

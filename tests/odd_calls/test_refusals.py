@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax import algorithms, networks, problems, selection, transforms
+from fcojax import algorithms, problems, selection, transforms
 from fcojax import grid as grids
-from fcojax.transforms import euclidean, l1, named
+from fcojax.transforms import euclidean, l1
 from tests.odd_calls.federation import (
     CLIENTS,
     DATA,
@@ -63,10 +63,6 @@ def of_loss(loss):
     return ran(algorithm=algorithms.fed_avg(loss))
 
 
-def of_subtree(penalty, predicate):
-    return transforms.on_subtree(penalty, predicate).value({"w": jnp.ones(2), "bias": ZERO}, 1.0)
-
-
 TABLE = {
     "a factory in place of an algorithm": (lambda: ran(algorithm=algorithms.fed_avg), "fed_avg("),
     "a loss that is summed": (
@@ -100,15 +96,8 @@ TABLE = {
         lambda: ran(algorithm=custom(lost=lambda h: ZERO)),
         "lost",
     ),
-    "a negative strength": (lambda: l1().prox(ZERO, 1.0, -1.0), "scale"),
-    "an empty box": (lambda: transforms.box(1.0, 0.0), "empty"),
-    "a predicate that returns another": (
-        lambda: of_subtree(l1(), lambda path, leaf: named("kernel")),
-        "return",
-    ),
     "a plan of nothing": (lambda: planned(work=None), "plan.work"),
     "a codec of None": (lambda: fcojax.uploads.from_text(None), "text"),
-    "the loss of no network": (lambda: networks.loss_of(3, squares), "functions"),
     "a rotation by a number": (lambda: transforms.rotated(l1(), 3), "matrix"),
     "a metric beyond float32": (in_float32(lambda: transforms.quadratic(1e300)), "matrix"),
     "a game of shape -3": (lambda: problems.bilinear(shape=-3), "shape"),

@@ -1,7 +1,8 @@
 """How many clients and grid points run together: one decision, from bytes to a number.
 
 The decision uses only shapes and the backend's rules in ``fcojax.xla.rules``. It is made on the
-host before tracing, and compiles nothing. ``sized`` returns it.
+host before tracing, and compiles nothing. ``sized`` returns it. Hyperparameters and states are
+those of one run, or their shapes; ``num_points`` points of a sweep run together.
 """
 
 import os
@@ -83,10 +84,11 @@ def sized(
         all_points, all_seeds = with_repeats(data, num_points, num_seeds)
         parts = shards if all_points % shards == 0 else 1  # otherwise the seeds are divided
         seeds = all_seeds * parts // shards
-        fit = points_that_fit(
-            all_points // parts, seeds * tree.num_bytes((server, memory)), seeds * rows
-        )
-        points = min(num_points, fit * parts)
+        # Rows are copied where they are gathered and written, and the intermediate results of a
+        # step are many times the model.
+        each = _STATES_FACTOR * tree.num_bytes((server, memory)) + _ROWS_FACTOR * rows
+        fit = min(all_points // parts, int(usable_memory() / max(seeds * each, 1)))
+        points = min(num_points, max(1, fit) * parts)
     chunk = plan.client_chunk_size
     if chunk is None:
         chunk = choose_chunk_size(plan, algorithm, now, server, data, points)
@@ -96,15 +98,7 @@ def sized(
 def with_chunk_size(
     plan: Plan, algorithm: Algorithm, hparams: PyTree, data: ClientData, state: State
 ) -> Plan:
-    """Return the plan with a client chunk size, unless it sets one.
-
-    Args:
-      plan: how rounds are run.
-      algorithm: its states and messages decide how much memory is needed.
-      hparams: hyperparameters of a run, or a grid, or their shapes.
-      data: the clients.
-      state: the state of a run or of a sweep, or its shapes.
-    """
+    """Return the plan with a client chunk size, unless it sets one."""
     if plan.client_chunk_size is not None:
         return plan
 
@@ -132,17 +126,7 @@ def choose_chunk_size(
     data: ClientData,
     num_points: int = 1,
 ) -> int:
-    """Return the number of clients to run together.
-
-    Args:
-      plan: how rounds are run.
-      algorithm: its states and messages decide how much memory is needed.
-      hparams: hyperparameters of one run, or their shapes.
-      server: the server's state of one run, or its shapes.
-      data: the clients.
-      num_points: points of a sweep that run together; they share a step's examples, and each has
-        states of its own.
-    """
+    """Return the number of clients to run together."""
     places = plan.cohort.size(data.num_clients)
     each = client_bytes(plan.work, algorithm, hparams, server, data, num_points)
     chosen = chunk_size(plan.work, data, each, places, num_points)
@@ -162,15 +146,7 @@ def choose_chunk_size(
 def kept_bytes(
     algorithm: Algorithm, hparams: PyTree, server: PyTree, data: ClientData, num_points: int = 1
 ) -> float:
-    """Return the bytes of the population, of the states and of copies of the states.
-
-    Args:
-      algorithm: its states and messages decide how much memory is needed.
-      hparams: hyperparameters of one run, or their shapes.
-      server: the server's state of one run, or its shapes.
-      data: the clients.
-      num_points: points of a sweep that run together.
-    """
+    """Return the bytes of the population, of the states and of copies of the states."""
 
     def init(hparams, server):
         return algorithm.init(hparams, algorithm.model(hparams, server))
@@ -188,16 +164,7 @@ def bytes_of_update(
     data: ClientData,
     num_points: int = 1,
 ) -> int:
-    """Return the bytes of all results inside one client's update; a loop body counts once.
-
-    Args:
-      plan: how rounds are run.
-      algorithm: its states and messages decide how much memory is needed.
-      hparams: hyperparameters of one run, or their shapes.
-      server: the server's state of one run, or its shapes.
-      data: the clients.
-      num_points: points of a sweep that run together.
-    """
+    """Return the bytes of all results inside one client's update; a loop body counts once."""
 
     def update(hparams, server, data):
         _, client = algorithm.init(hparams, algorithm.model(hparams, server))
@@ -219,14 +186,6 @@ def client_bytes(
 
     These are its examples, which the points of a sweep share, and for each point its iterate, the
     model read from it, and the gradient.
-
-    Args:
-      work: how much a client does.
-      algorithm: its states and messages decide how much memory is needed.
-      hparams: hyperparameters of one run, or their shapes.
-      server: the server's state of one run, or its shapes.
-      data: the clients.
-      num_points: points of a sweep that run together.
     """
     state_bytes = tree.num_bytes(jax.eval_shape(algorithm.broadcast, hparams, server))
     row_bytes = sum(
@@ -267,42 +226,6 @@ def chunk_size(
     return max(1, chunk)
 
 
-def points_that_fit(
-    num_points: int, server_bytes: int, row_bytes: int, memory: int | None = None
-) -> int:
-    """Return the number of grid points to run together on one device.
-
-    Args:
-      num_points: points of the grid.
-      server_bytes: bytes of one point's server states.
-      row_bytes: bytes of one point's client states and residuals.
-      memory: bytes of the device; by default the number that it reports.
-    """
-    # Rows are copied where they are gathered and written, and the intermediate results of a step
-    # are many times the model.
-    each = _STATES_FACTOR * server_bytes + _ROWS_FACTOR * row_bytes
-    return max(1, min(num_points, int(usable_memory(memory) / max(each, 1))))
-
-
-def pays_to_share(each: int, num_places: int, num_steps: int, num_devices: int) -> bool | None:
-    """Return whether a round reads enough that devices should share its clients.
-
-    Args:
-      each: bytes of one client's step.
-      num_places: places in a cohort.
-      num_steps: local steps of a client.
-      num_devices: number of devices.
-
-    Returns:
-      The decision; ``None`` if it depends on whether clients run one by one.
-    """
-    # 64 MiB a device on an accelerator, which take as long to read as an all-reduce.
-    least = rules().bytes_to_share
-    if least is None:
-        return None
-    return each * num_places * num_steps >= least * num_devices
-
-
 def device_memory() -> int:
     """Return the bytes of one device; on a CPU its share of the machine's memory."""
     pretended = pretended_memory()
@@ -315,16 +238,6 @@ def device_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // len(jax.local_devices())
 
 
-def usable_memory(memory: int | None = None) -> float:
-    """Return the bytes that one program may use of ``memory``, by default of a device's."""
-    return _SHARE * (device_memory() if memory is None else memory)
-
-
-def needed_bytes(program: jax.stages.Compiled) -> int | None:
-    """Return the bytes that a compiled program needs; ``None`` if the backend does not report."""
-    report = program.memory_analysis()
-    if report is None:
-        return None
-    # A donated argument is counted both as argument and as output; `alias` is that overlap.
-    whole = report.argument_size_in_bytes + report.output_size_in_bytes
-    return whole + report.temp_size_in_bytes - report.alias_size_in_bytes
+def usable_memory() -> float:
+    """Return the bytes of a device that one program may use."""
+    return _SHARE * device_memory()

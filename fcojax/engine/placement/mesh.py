@@ -23,7 +23,6 @@ from fcojax.engine.placement.chunk_size import (
     choose_chunk_size,
     client_bytes,
     device_memory,
-    pays_to_share,
 )
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.validation import require_parts
@@ -181,21 +180,16 @@ def _padded_rows(leaf: np.ndarray, start: int, end: int, num_rows: int) -> np.nd
     return memory.padded_rows(leaf, min(start, end - 1), end, num_rows)
 
 
-def decomposes_on_a_cpu(program: jax.stages.Traced, fewest: int = 2) -> bool:
+def decomposes_on_a_cpu(program: jax.stages.Traced) -> bool:
     """Return whether a program decomposes a batch of matrices on a CPU, or solves with one.
 
     jaxlib's kernels for batches of matrices wait for threads of the pool that they run in, so
     programs on as many devices as the pool has threads can deadlock. Kernels for one matrix do not
     wait, and the decompositions of ``fcojax.xla.linalg`` take one at a time.
-
-    Args:
-      program: the traced program.
-      fewest: the number of matrices that counts as a batch; 1 for a program of one client, if
-        another program runs several clients side by side.
     """
     return rules.backend() == "cpu" and any(
         equation.primitive.name in _DECOMPOSITIONS
-        and math.prod(equation.invars[0].aval.shape[:-2]) >= fewest
+        and math.prod(equation.invars[0].aval.shape[:-2]) > 1
         for equation in equations(program.jaxpr.jaxpr)
     )
 
@@ -257,8 +251,11 @@ def spread(
     if places < 2 * num_devices:
         return data
     each = client_bytes(plan.work, algorithm, now, server, data, num_points)
-    pays = pays_to_share(each, places, plan.work.max_steps(data.max_size), num_devices)
-    if pays is None:
+    # 64 MiB a device on an accelerator, which take as long to read as an all-reduce.
+    least = rules.rules().bytes_to_share
+    if least is not None:
+        pays = each * places * plan.work.max_steps(data.max_size) >= least * num_devices
+    else:
         # On a CPU: clients so large that they run one by one, such as W2's, which take 27 ms a
         # round on one device and 18 to 21 on two.
         pays = choose_chunk_size(plan, algorithm, now, server, data, num_points) == 1

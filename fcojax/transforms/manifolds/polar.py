@@ -17,7 +17,7 @@ from fcojax import tree
 from fcojax.arguments import validated
 from fcojax.types import Array, Scalar
 from fcojax.xla.linalg import symmetric_eigh, thin_svd
-from fcojax.xla.loops import loop
+from fcojax.xla.usual_loop import loop
 
 Step = Callable[[Array, Array], tuple[Array, Array]]
 Method = Literal["gram", "eigh", "newton_schulz", "polar_express", "svd", "qdwh"]
