@@ -33,6 +33,7 @@ _STYLES = {
     # Tol's muted palette, for methods with drift correction, drawn beside those above.
     "composite_fl": ("Composite FL", "#882255", "-"),
     "scaffold": ("SCAFFOLD", "#117733", "-"),
+    "fast_scaffold": ("SCAFFOLD, momentum", "#117733", ":"),
     "mime": ("Mime", "#661100", "-"),
     "prox_skip": ("ProxSkip", "#AA4499", "-"),
     "fed_normal_map": ("Normal map", "#999933", "-"),

@@ -248,7 +248,7 @@ def test_one_step_of_everyone_is_dual_averaging():
         ends(algorithm, hparams, fcojax.local_steps(1), jnp.ones(12), data)
         for algorithm, hparams in (
             (plain, plain.hparams_type(0.1, 1.3, 0.2)),
-            (tracking, tracking.hparams_type(0.1, 1.3, 0.2, memory=1.0)),
+            (tracking, algorithms.fed_dual_avg_tracking.Hparams(0.1, 1.3, 0.2, memory=1.0)),
         )
     ]
     np.testing.assert_allclose(found[0], found[1], atol=1e-13)
