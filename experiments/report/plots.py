@@ -46,6 +46,7 @@ _STYLES = {
     "fed_exp": ("FedExP", "#6699CC", "-"),
     "fed_fw": ("FedFW", "#DDCC77", "-"),
     "prox_gd": ("ProxGD, centralised", "#555555", ":"),
+    "minibatch": ("mirror descent with minibatches", "#555555", "-."),
     "mirror_descent": ("mirror descent, centralised", "#555555", "--"),
     "dual_averaging": ("dual averaging, centralised", "#555555", "-"),
     "fed_manifold": ("FedManifold", "#009E73", "-"),

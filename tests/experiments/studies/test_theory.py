@@ -39,7 +39,7 @@ def test_the_divergence_and_the_optimum_on_the_simplex():
 def test_all_claims_hold_on_a_quick_run(found):
     study, *rest = found
     claims = study.claims(*rest)
-    assert len(claims) == 29
+    assert len(claims) == 35
     # The averages differ only after the rounds of a full run.
     late = ("the mean of FedMiD's models", "the model of FedDualAvg's mean dual")
     wrong = [claim.text for claim in claims if not claim.holds]
