@@ -51,7 +51,8 @@ def fast_scaffold(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
 
     ``prox_skip`` with K about :math:`\sqrt{L / \mu}` local steps needs as many exchanges, by a
     theorem; this needs :math:`\sqrt{L / \mu}` times fewer gradients for them. Momentum amplifies
-    the noise of minibatches: use ``scaffold`` with them.
+    the noise of minibatches: use ``scaffold`` with them. It also needs the step of a round,
+    :math:`\eta_s \eta_c K`, to be at most about 1 / L, half of what plain rounds allow.
 
     Args:
       loss: one loss per example.
