@@ -9,8 +9,8 @@ also half the squared p-norm over p - 1, which is 1-strongly convex. Theorem 4.2
 ball and the simplex, where gradients are bounded; on the simplex h is also the entropy. The study
 then shows the curse of primal averaging: with the optimum on the sphere, FedMiD ends far inside the
 ball and FedDualAvg does not; with l1, the mean of sparse models is dense. Theorem 4.1 is compared
-with the mean model of a run whose client rate is small. The study takes about two minutes on two
-cores.
+with the mean model of a run whose client rate is small, and with that of minibatches, one step a
+round. The study takes about two minutes on two cores.
 
 The paper omits absolute constants; the constants here follow from its proof.
 """

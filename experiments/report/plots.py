@@ -33,6 +33,7 @@ _STYLES = {
     # Tol's muted palette, for methods with drift correction, drawn beside those above.
     "composite_fl": ("Composite FL", "#882255", "-"),
     "scaffold": ("SCAFFOLD", "#117733", "-"),
+    "fast_scaffold": ("SCAFFOLD, momentum", "#117733", ":"),
     "mime": ("Mime", "#661100", "-"),
     "prox_skip": ("ProxSkip", "#AA4499", "-"),
     "fed_normal_map": ("Normal map", "#999933", "-"),
@@ -45,6 +46,7 @@ _STYLES = {
     "fed_exp": ("FedExP", "#6699CC", "-"),
     "fed_fw": ("FedFW", "#DDCC77", "-"),
     "prox_gd": ("ProxGD, centralised", "#555555", ":"),
+    "minibatch": ("mirror descent with minibatches", "#555555", "-."),
     "mirror_descent": ("mirror descent, centralised", "#555555", "--"),
     "dual_averaging": ("dual averaging, centralised", "#555555", "-"),
     "fed_manifold": ("FedManifold", "#009E73", "-"),

@@ -4,6 +4,7 @@ from fcojax.algorithms import local_solvers
 from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, Public, ToAll, takes
 from fcojax.algorithms.composite_fl import composite_fl
 from fcojax.algorithms.fast_fed_dual_avg import fast_fed_dual_avg
+from fcojax.algorithms.fast_scaffold import fast_scaffold
 from fcojax.algorithms.fe_dual_ex import fe_dual_ex, fed_mip
 from fcojax.algorithms.fed_admm import fed_admm
 from fcojax.algorithms.fed_avg import fed_avg, fed_avg_subgradient
@@ -44,6 +45,7 @@ __all__ = [
     "Work",
     "composite_fl",
     "fast_fed_dual_avg",
+    "fast_scaffold",
     "fe_dual_ex",
     "fed_admm",
     "fed_avg",

@@ -65,6 +65,7 @@ ROWS = {
     "fed_split": Row(descends=False),
     "composite_fl": Row(l1()),
     "scaffold": Row(l1()),
+    "fast_scaffold": Row(l1(), descends=False),  # momentum
     "fed_normal_map": Row(l1()),
     "prox_skip": Row(l1()),
     "fed_com_loc": Row(),

@@ -281,17 +281,26 @@ def test_prox_gradient_steps_with_estimates_are_exact(name, cohort):
 
 
 COMPOSITE = {
-    "composite_fl": (algorithms.composite_fl, {}, corrected),
-    "scaffold, feedback": (algorithms.scaffold, {"prox": "feedback"}, corrected),
-    "fed_normal_map": (algorithms.fed_normal_map, {}, corrected),
+    "composite_fl": (algorithms.composite_fl, algorithms.composite_fl.Hparams, corrected),
+    "scaffold, feedback": (
+        functools.partial(algorithms.scaffold, prox="feedback"),
+        algorithms.scaffold.Hparams,
+        corrected,
+    ),
+    "fed_normal_map": (algorithms.fed_normal_map, algorithms.fed_normal_map.Hparams, corrected),
+    "fed_dual_avg_tracking": (
+        lambda loss, penalty: algorithms.fed_dual_avg_tracking(loss, euclidean(penalty)),
+        algorithms.fed_dual_avg_tracking.Hparams,
+        corrected,
+    ),
     "prox_skip": (
         algorithms.prox_skip,
-        {},
+        algorithms.prox_skip.Hparams,
         lambda: {"client_lr": 1 / task().smoothness, "skip_probability": 1 - 1 / K},
     ),
     "fed_dr": (
         algorithms.fed_dr,
-        {},
+        algorithms.fed_dr.Hparams,
         lambda: {"client_lr": 1 / (task().smoothness + 1), "prox_step": 1.0},
     ),
 }
@@ -302,10 +311,10 @@ COMPOSITE = {
 @pytest.mark.parametrize("name", COMPOSITE)
 def test_composite_methods_with_ef14_are_exact_after_ten_local_steps(name, cohort):
     """With the step sizes without compression; plain top-k ends at a distance of 0.5."""
-    factory, options, numbers = COMPOSITE[name]
+    factory, hparams_type, numbers = COMPOSITE[name]
     known = numbers() | {"penalty_scale": task().scale}
-    rates = factory.Hparams(**{k: v for k, v in known.items() if k in factory.Hparams._fields})
-    chosen = factory(factored_loss, plain_l1, **options)
+    rates = hparams_type(**{k: v for k, v in known.items() if k in hparams_type._fields})
+    chosen = factory(factored_loss, plain_l1)
     assert ended(chosen, rates, uploads.ef14(TOP), cohort, K) < 1e-10
     assert ended(chosen, rates, uploads.compressed(TOP), cohort, K) > 0.3
 

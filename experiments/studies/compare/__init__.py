@@ -8,18 +8,19 @@ from experiments.study import Study
 from fcojax.types import Count, CountOrZero, NonNegative, Positive
 
 EXPERIMENT = Study(
-    title="All algorithms on one heterogeneous lasso",
+    title="All algorithms on heterogeneous lassos",
     rows=rows.study,
     summarise=rows.summarise,
     claims=claims.claims,
     figures=figures.draw,
     x64=True,
     keys={
-        Literal["own", "shared"]: "problems",
+        Literal["own", "shared", "own_groups", "shared_groups"]: "problems",
         Literal[*METHODS]: "methods",
-        Count: "num_clients dim limit_rounds *.num_examples *.num_rounds *.num_steps",
+        Count: "num_clients dim group_size limit_rounds *.num_examples *.num_rounds *.num_steps",
         CountOrZero: "seeds data_seed num_true",
-        Positive: "tolerance limit_prox_step step_factors prox_factors server_lr *.spectrum[2]",
+        Positive: "tolerance tolerances limit_prox_step step_factors prox_factors server_lr "
+        "*.spectrum[2]",
         NonNegative: "*.spread *.scale",
     },
 )

@@ -67,6 +67,7 @@ _LINES = (
     Line(algorithms.composite_fl, "composite_fl", "composite_fl"),
     Line(algorithms.scaffold, "scaffold", "scaffold"),
     Line(_variant("scaffold", prox="feedback"), 'scaffold(prox="feedback")', "feedback"),
+    Line(algorithms.fast_scaffold, "fast_scaffold", "fast_scaffold"),
     Line(algorithms.mime, "mime", "mime", "two exchanges a round"),
     Line(algorithms.prox_skip, "prox_skip", "prox_skip", "equal numbers of steps"),
     Line(algorithms.tamuna, "tamuna", "", "equal numbers of steps"),

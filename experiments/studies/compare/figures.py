@@ -8,9 +8,15 @@ from experiments.report import axes
 from experiments.report.plots import style
 from experiments.report.rows import Row, Summary, by_seed, column, select
 from experiments.studies.compare.methods import METHODS
+from experiments.studies.compare.problem import methods_for
 from experiments.study import Config
 
-_TITLES = {"own": "own Hessians", "shared": "shared, ill-conditioned Hessians"}
+_TITLES = {
+    "own": "own Hessians",
+    "shared": "shared, ill-conditioned Hessians",
+    "own_groups": "own Hessians, groups",
+    "shared_groups": "shared, ill-conditioned Hessians, groups",
+}
 
 
 def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:
@@ -26,7 +32,8 @@ def _draw_limits(config: Config, rows: list[Row], path: Path) -> Path:
     for axis, problem in zip(panels, config.problems, strict=True):
         for share, marker in ((1.0, "o"), (0.5, "<")):
             limits = select(rows, part="limit", problem=problem, step_share=share)
-            for line, row in enumerate(limits):
+            for row in limits:
+                line = list(config.methods).index(row["method"])
                 colour = style(METHODS[row["method"]].key)[1]
                 axis.plot(row["distance"], -line, marker, color=colour, markersize=5)
             axis.plot([], [], marker, color="#555555", label=f"{share:g} of the safe step")
@@ -41,7 +48,7 @@ def _draw_curves(config: Config, rows: list[Row], path: Path) -> Path:
     figure, panels = axes.panels(2, len(config.problems), height=2.6)
     for line, problem in enumerate(config.problems):
         both = tuple(zip(panels[2 * line : 2 * line + 2], ("round", "floats"), strict=True))
-        for name in (name for name in config.methods if METHODS[name].line):
+        for name in (name for name in methods_for(config, problem) if METHODS[name].line):
             method = METHODS[name]
             seeds = by_seed(select(rows, part="curve", problem=problem, method=name)).values()
             distances = np.array([column(one, "distance") for one in seeds])

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from experiments.studies.compare.late import late
+from experiments.studies.compare.smoothing import SmoothedHparams, decreasing, smoothed
 from fcojax import algorithms
 from fcojax.algorithms import Algorithm
 from fcojax.algorithms.local_solvers import exact, gd
@@ -42,6 +43,8 @@ class Method(NamedTuple):
     @property
     def hparams(self) -> type:
         """The type of its hyperparameters."""
+        if self.build is smoothed:
+            return SmoothedHparams
         return getattr(algorithms, "fed_mid_osp" if self.key == "prox_gd" else self.key).Hparams
 
 
@@ -77,6 +80,14 @@ METHODS = {
         "",
         algorithms.fed_avg_subgradient,
         exact=False,
+    ),
+    "smoothed": Method(
+        "FedAvg, smoothed penalty",
+        "fed_avg_subgradient",
+        "",
+        smoothed,
+        exact=None,
+        fixed=lambda largest, least: {"smoothing": decreasing(1 / largest, 0.5, 20_000)},
     ),
     "fed_mid": Method("FedMiD as printed", "fed_mid", "", _mirrored("fed_mid"), exact=None),
     "fed_mid_client": Method(
@@ -116,6 +127,13 @@ METHODS = {
     "scaffold_server": Method("SCAFFOLD, server prox", "scaffold", "", _server_prox, exact=None),
     "feedback": Method(
         "SCAFFOLD, server prox, feedback", "scaffold", "--", _feedback, claimed=False
+    ),
+    "fast_scaffold": Method(
+        "SCAFFOLD, feedback, momentum",
+        "fast_scaffold",
+        "-",
+        algorithms.fast_scaffold,
+        claimed=False,
     ),
     "mime": Method("MimeSVRG", "mime", "-", algorithms.mime),
     "prox_skip": Method("ProxSkip, p = 1/K", "prox_skip", "-", algorithms.prox_skip, "step"),

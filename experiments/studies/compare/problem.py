@@ -1,4 +1,4 @@
-"""Two lassos: clients with different Hessians, and with one shared Hessian."""
+"""Lassos and group lassos: clients with different Hessians, and with one shared Hessian."""
 
 import functools
 from typing import NamedTuple
@@ -8,14 +8,14 @@ import numpy as np
 
 import fcojax
 from experiments.report.rows import Row
+from experiments.studies.compare.methods import METHODS
 from experiments.study import Config
 from fcojax.check.population import regression_clients
 from fcojax.problems import factored, factored_loss, population_loss
 from fcojax.problems.least_squares import half_squared_error
 from fcojax.reference import fista
-from fcojax.transforms import l1
+from fcojax.transforms import Penalty, group_l2, l1
 
-PENALTY = l1()
 _OBJECTIVE = functools.partial(population_loss, factored_loss)
 
 
@@ -24,6 +24,7 @@ class Task(NamedTuple):
 
     Attributes:
       data: the clients, factored.
+      penalty: psi.
       scale: the strength of the penalty.
       num_steps: K.
       smoothness: the largest curvature of any client, the unit of step sizes.
@@ -32,6 +33,7 @@ class Task(NamedTuple):
     """
 
     data: fcojax.ClientData
+    penalty: Penalty
     scale: float
     num_steps: int
     smoothness: float
@@ -39,11 +41,28 @@ class Task(NamedTuple):
     optimum: np.ndarray
 
 
+@functools.cache
+def penalty_of(problem: str, dim: int, group_size: int) -> Penalty:
+    """Return the penalty of a problem, always the same for the same arguments."""
+    if not problem.endswith("groups"):
+        return l1()
+    return group_l2(labels=np.arange(dim, dtype=np.int32) // group_size)
+
+
+def methods_for(config: Config, problem: str) -> list[str]:
+    """Return the methods that are compared on a problem."""
+    return [
+        name
+        for name in config.methods
+        if METHODS[name].tuned != "pull" or not problem.endswith("groups")
+    ]
+
+
 def lasso(config: Config, problem: str) -> tuple[Task, Row]:
-    r"""Least squares, :math:`|A_m w - b_m|^2 / (2 n)`, with an l1 norm.
+    r"""Least squares, :math:`|A_m w - b_m|^2 / (2 n)`, with an l1 norm or a group norm.
 
     The clients are drawn as in ``fcojax.check``. They differ in their true weights and, in the
-    problem ``own``, in the axes of their covariance.
+    problems ``own``, in the axes of their covariance.
     """
     own, rng, dim = config[problem], np.random.default_rng(config.data_seed), config.dim
     sizes = (config.num_clients, own.num_examples, dim)
@@ -53,11 +72,12 @@ def lasso(config: Config, problem: str) -> tuple[Task, Row]:
         spectrum=tuple(own.spectrum),
         num_true=config.num_true,
         spread=own.spread,
-        own_axes=problem == "own",
+        own_axes=problem.startswith("own"),
     )
     features, targets = (np.stack([client[name] for client in clients]) for name in "xy")
     data = factored(half_squared_error, fcojax.from_clients(clients), jnp.zeros(dim))
-    found = fista(_OBJECTIVE, PENALTY, own.scale, jnp.zeros(dim), data, tolerance=1e-13)
+    penalty = penalty_of(problem, dim, config.group_size)
+    found = fista(_OBJECTIVE, penalty, own.scale, jnp.zeros(dim), data, tolerance=1e-13)
     optimum = np.asarray(found.params)
     errors = np.einsum("mni,i->mn", features, optimum) - targets
     gradients = np.einsum("mni,mn->mi", features, errors) / own.num_examples
@@ -74,5 +94,7 @@ def lasso(config: Config, problem: str) -> tuple[Task, Row]:
         "gradients_apart": float(np.sqrt((apart**2).sum(axis=1).mean())),
         "residual": float(found.residual),
     }
-    task = Task(data, own.scale, own.num_steps, largest, facts["strong_convexity"], optimum)
+    task = Task(
+        data, penalty, own.scale, own.num_steps, largest, facts["strong_convexity"], optimum
+    )
     return task, facts

@@ -1,4 +1,4 @@
-"""Rows and summary of both tables: limits with the safe step, and curves with tuned steps."""
+"""Rows and summary: limits with the safe step, and curves with tuned steps."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,19 +12,19 @@ from experiments.report.rows import Row, Summary, select
 from experiments.report.summary import final_from
 from experiments.report.tables import best_point
 from experiments.studies.compare.methods import METHODS
-from experiments.studies.compare.problem import PENALTY, Task, lasso
+from experiments.studies.compare.problem import Task, lasso, methods_for
 from experiments.study import Config
-from fcojax.extend import num_points, take
+from fcojax.extend import is_schedule, num_points, take
 from fcojax.problems import factored_loss
 from fcojax.types import Array
 
 
 def study(config: Config) -> Iterator[Row]:
-    """Yield the rows of both tables, problem by problem."""
+    """Yield the rows of all tables, problem by problem."""
     for problem in config.problems:
         task, facts = lasso(config, problem)
         yield {"part": "problem", "problem": problem} | facts
-        for name in config.methods:
+        for name in methods_for(config, problem):
             for row in limits(config, task, name):
                 yield {"part": "limit", "problem": problem, "method": name} | row
             for row in tuned(config, task, name, config[problem].num_rounds):
@@ -66,8 +66,19 @@ def tuned(config: Config, task: Task, name: str, num_rounds: int) -> Iterator[Ro
         row = {"part": "point", "rounds": float(rounds[i])}
         row |= {name: float(numbers[i]) for name, numbers in sent.items()}
         row |= {"last_distance": float(lasts[i]), "best": bool(i == best), "final": float(final[i])}
-        rates = {field: float(x) for field, x in take(grid, i)._asdict().items()}
+        fields = take(grid, i)._asdict().items()
+        rates = {field: float(x) for field, x in fields if not is_schedule(x)}
         yield row | rates
+    for tolerance in config.tolerances:
+        reached, first = (
+            found(history["distance"][best] <= tolerance, axis=-1) for found in (np.any, np.argmax)
+        )
+        row = {"part": "reached", "tolerance": tolerance}
+        row["rounds"] = float(np.where(reached, first + 1, np.inf).mean())
+        for way, total in floats.items():
+            until = np.take_along_axis(total[best], first[:, None], axis=-1)[:, 0]
+            row[f"floats_{way}"] = float(np.where(reached, until, np.inf).mean())
+        yield row
     for j, distances in enumerate(history["distance"][best]):
         for r, distance in enumerate(distances):
             yield {
@@ -116,7 +127,7 @@ def run(
     half = fcojax.uniform_cohort(cohort_size=max(1, config.num_clients // 2))
     cohort = half if method.half else fcojax.everyone()
     _, history = fcojax.sweep(
-        method.build(factored_loss, PENALTY),
+        method.build(factored_loss, task.penalty),
         grid,
         start,
         task.data,
@@ -144,12 +155,12 @@ def _observe(hparams: Any, model: Array, optimum: Array) -> dict[str, Array]:
 
 def summarise(config: Config, rows: list[Row]) -> Summary:
     """Return, by problem and method, the limits and the best point of the grid."""
-    tables: Summary = {"best": []}
+    tables: Summary = {"best": [], "exchanges; thousands of floats": []}
     for problem in config.problems:
         own = select(rows, problem=problem)
         [facts] = select(own, part="problem")
         tables[problem] = {"problem": facts, "methods": {}}
-        for name in config.methods:
+        for name in methods_for(config, problem):
             far, near = select(own, method=name, part="limit")
             grid = select(own, method=name, part="point")
             [best] = select(grid, best=True)
@@ -159,12 +170,24 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
                 | {"exchanges": best["rounds"], "limit": far["distance"]}
                 | {"support final from round": best["final"]}
             )
+            reached = select(own, method=name, part="reached")
+            tables["exchanges; thousands of floats"].append(
+                {"problem": problem, "method": METHODS[name].text}
+                | {f"to {row['tolerance']:g}": _reached(row) for row in reached}
+                | {"support final from round": best["final"]}
+            )
             tables[problem]["methods"][METHODS[name].text] = {
                 "limit": far["distance"],
                 "limit at half the step": near["distance"],
                 "nonzeros": far["nonzeros"],
             } | {key: value for key, value in best.items() if key not in _KEYS}
     return tables
+
+
+def _reached(row: Row) -> str:
+    if row["rounds"] is None or not np.isfinite(row["rounds"]):
+        return "-"
+    return f"{row['rounds']:.0f}; {(row['floats_up'] + row['floats_down']) / 1000:.1f}"
 
 
 _KEYS = ("part", "problem", "method", "best", "final")

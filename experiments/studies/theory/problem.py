@@ -24,11 +24,11 @@ SETTINGS = {
 
 ONE_HESSIAN = ("l1", "p_norm")  # shared by all clients, as Theorem 4.3 assumes
 
-# The methods of Theorem 4.1, and FedMiD-OSP, for which the theorem also holds with a finite
-# penalty.
+# The methods of Theorem 4.1, FedMiD-OSP, for which it also holds with a finite penalty, and the
+# method of its remark: R steps of mirror descent with a batch of all M K gradients.
 SMALL_STEPS = {
-    "l1": ("fed_dual_avg", "fed_mid_osp", "fed_mid"),
-    "ball": ("fed_dual_avg", "fed_mid"),
+    "l1": ("fed_dual_avg", "fed_mid_osp", "fed_mid", "minibatch"),
+    "ball": ("fed_dual_avg", "fed_mid", "minibatch"),
 }
 
 

@@ -108,18 +108,21 @@ def small_steps(config: Config, setting: str, task: Task) -> Iterator[Row]:
     round_lr = fco.best_round_lr(constants, num_steps, config.small_rounds)
     keys = jax.random.split(jax.random.key(1), config.seeds)
     for name in SMALL_STEPS[setting]:
-        factory = getattr(algorithms, name)
+        local = name != "minibatch"  # which is one step of FedMiD-OSP with the batches together
+        factory = getattr(algorithms, name if local else "fed_mid_osp")
+        rate = client_lr if local else round_lr
         models = _observed(
             task,
             averages.average_of_rounds(factory(loss, task.mirror)),
             fcojax.grid.product(
                 factory.Hparams,
-                client_lr=[client_lr],
+                client_lr=[rate],
                 penalty_scale=[task.scale],
-                server_lr=[round_lr / (client_lr * num_steps)],
+                server_lr=[round_lr / (rate * num_steps) if local else 1.0],
             ),
             keys,
-            num_steps,
+            num_steps if local else 1,
+            batch_size=1 if local else num_steps,
             num_rounds=config.small_rounds,
             eval_every=config.small_eval_every,
             observe=observe_model,
@@ -137,10 +140,16 @@ def small_steps(config: Config, setting: str, task: Task) -> Iterator[Row]:
 
 
 def _observed(
-    task: Task, algorithm: Algorithm, grid: Any, keys: Array, num_steps: int, **options: Any
+    task: Task,
+    algorithm: Algorithm,
+    grid: Any,
+    keys: Array,
+    num_steps: int,
+    batch_size: int = 1,
+    **options: Any,
 ) -> dict[str, np.ndarray]:
     """Return the measures of a sweep with noisy steps, axes [points, seeds, evaluations, ...]."""
-    work = fcojax.local_steps(num_steps, 1, replace=True)
+    work = fcojax.local_steps(num_steps, batch_size, replace=True)
     start = jnp.asarray(task.start)
     _, history = fcojax.sweep(algorithm, grid, start, task.data, keys, work, **options)
     return jax.tree.map(np.asarray, history)

@@ -1,9 +1,15 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
+import fcojax
 from configs.compare import get_config
 from experiments.report.rows import column, select
 from experiments.studies.compare.problem import lasso
 from experiments.studies.compare.rows import points
+from experiments.studies.compare.smoothing import decreasing, smoothed
+from fcojax.transforms import l1
 from tests.experiments.studies.quick_studies import draw_figures
 
 pytestmark = pytest.mark.slow
@@ -57,3 +63,17 @@ def test_floats_are_two_models_a_client_and_round_and_scalars(found):
         curve = select(rows, part="curve", method=name)
         a_round = config.num_clients * (2 * config.dim + scalars)
         assert curve[-1]["floats"] == pytest.approx(len(curve) * a_round)
+
+
+@pytest.mark.parametrize(("smoothing", "limit"), [(1.0, 0.25), (decreasing(1.0, 1.0, 400), 0.0)])
+def test_smoothing_ends_at_the_minimiser_of_the_smoothed_problem(smoothing, limit):
+    """Of (x - 1/2)^2 / 2 + |x|: x - 1/2 + x / mu = 0 where |x| <= mu; with mu to 0 it is 0."""
+    algorithm = smoothed(lambda x, rows: (x - rows["a"]) ** 2 / 2, l1())
+    hparams = algorithm.hparams_type(client_lr=0.002, penalty_scale=1.0, smoothing=smoothing)
+    data = fcojax.from_clients([{"a": np.array([0.2])}, {"a": np.array([0.8])}])
+    plan = fcojax.local_steps(10)
+    x, _ = fcojax.run(
+        algorithm, hparams, jnp.array(1.0), data, jax.random.key(0), plan, num_rounds=400
+    )
+    assert float(x) == pytest.approx(limit, abs=3e-3)
+    assert x != 0

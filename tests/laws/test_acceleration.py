@@ -1,0 +1,124 @@
+"""SCAFFOLD with momentum: FISTA's iterates, the limit, and rates against the condition number."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax import algorithms
+from fcojax.check.population import regression_clients
+from fcojax.problems import factored, factored_loss, population_loss
+from fcojax.problems.least_squares import half_squared_error
+from fcojax.reference import fista
+from fcojax.transforms import l1
+
+pytestmark = pytest.mark.gate
+
+DIM, NUM_CLIENTS, SCALE = 12, 6, 0.001
+HALF_LOST = fcojax.dropout(fcojax.uniform_cohort(cohort_size=3), 0.3)
+
+
+@functools.cache
+def task(condition, seed=0):
+    """Clients, the largest curvature, the curvature ratio on the support, and the minimiser."""
+    rng = np.random.default_rng(seed)
+    sizes = NUM_CLIENTS, 60, DIM
+    spectrum = 1 / condition, 1.0
+    clients = regression_clients(
+        rng, sizes, spectrum=spectrum, own_axes=False, num_true=DIM, spread=0.3
+    )
+    data = factored(half_squared_error, fcojax.from_clients(clients), jnp.zeros(DIM))
+    objective = functools.partial(population_loss, factored_loss)
+    found = fista(objective, l1(), SCALE, jnp.zeros(DIM), data, tolerance=1e-12)
+    exact = np.asarray(found.params)
+    x = np.concatenate([client["x"] for client in clients])
+    on_support = x[:, exact != 0]
+    least = np.linalg.eigvalsh(on_support.T @ on_support / len(x))[0]
+    largest = float(data.examples.curvatures.max())
+    return clients, data, largest, largest / least, exact
+
+
+def distances(factory, condition, seed, num_steps, num_rounds, cohort=None):
+    """The relative distance to the minimiser after every round."""
+    _, data, largest, _, exact = task(condition, seed)
+    algorithm = factory(factored_loss, l1())
+    # ProxSkip's step does not depend on the number of steps.
+    rate = 1 / largest if factory is algorithms.prox_skip else 1 / (num_steps * largest)
+    _, history = fcojax.run(
+        algorithm,
+        algorithm.hparams_type(client_lr=rate, penalty_scale=SCALE),
+        jnp.zeros(DIM),
+        data,
+        jax.random.key(seed),
+        fcojax.Plan(fcojax.local_steps(num_steps), cohort or fcojax.everyone()),
+        num_rounds=num_rounds,
+        observe=lambda hparams, w, exact: {
+            "distance": jnp.linalg.norm(w - exact) / jnp.linalg.norm(exact)
+        },
+        context=jnp.asarray(exact),
+    )
+    return np.asarray(history["distance"])
+
+
+def test_one_step_of_everyone_is_fista_with_restarts():
+    clients, _, largest, _, exact = task(100)
+    found = distances(algorithms.fast_scaffold, 100, 0, 1, 150)
+    x, y, count, num_restarts, expected = np.zeros(DIM), np.zeros(DIM), 0, 0, []
+    for _ in found:
+        slopes = [c["x"].T @ (c["x"] @ y - c["y"]) / len(c["y"]) for c in clients]
+        v = y - np.mean(slopes, axis=0) / largest
+        new = np.sign(v) * np.maximum(np.abs(v) - SCALE / largest, 0)
+        if (y - new) @ (new - x) > 0:
+            count, num_restarts = 0, num_restarts + 1
+        x, y = new, new + count / (count + 3) * (new - x)
+        count += 1
+        expected.append(np.linalg.norm(x - exact) / np.linalg.norm(exact))
+    assert num_restarts > 0
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-11)
+
+
+@pytest.mark.parametrize("cohort", [None, HALF_LOST], ids=["everyone", "half, lost"])
+def test_the_limit_is_the_minimiser(cohort):
+    found = distances(algorithms.fast_scaffold, 30, 0, 5, 500, cohort)
+    assert found[-1] < 1e-10
+    plain = functools.partial(algorithms.scaffold, prox="feedback")
+    assert distances(plain, 30, 0, 5, 500, cohort)[-1] > 1e-8
+
+
+def slope(points):
+    """The least-squares slope of log rounds on log condition, and the half width at 95 per cent."""
+    x, y = np.log(points).T
+    design = np.stack([x, np.ones_like(x)], axis=1)
+    fit, squares, _, _ = np.linalg.lstsq(design, y, rcond=None)
+    error = np.sqrt(squares[0] / (len(x) - 2) / ((x - x.mean()) ** 2).sum())
+    return fit[0], 2.36 * error  # Student's t with 7 degrees of freedom
+
+
+RATES = {
+    "plain": (functools.partial(algorithms.scaffold, prox="feedback"), 5, None, (0.9, 1.1)),
+    "accelerated": (algorithms.fast_scaffold, 5, None, (0.4, 0.6)),
+    "accelerated, half, lost": (algorithms.fast_scaffold, 5, HALF_LOST, (0.4, 0.6)),
+    # A theorem: sqrt(condition) local steps, and as many exchanges.
+    "ProxSkip": (algorithms.prox_skip, None, None, (0.4, 0.6)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RATES)
+def test_rounds_grow_with_the_condition_number_to_the_known_power(name):
+    factory, num_steps, cohort, (low, high) = RATES[name]
+    points = []
+    for condition in (30, 100, 300):
+        for seed in range(3):
+            ratio = task(condition, seed)[3]
+            steps = num_steps or round(np.sqrt(ratio))
+            budget = 10_000 if name == "plain" else 1_500
+            within = distances(factory, condition, seed, steps, budget, cohort) < 1e-8
+            assert within.any()
+            points.append((ratio, 1 + within.argmax()))
+    found, width = slope(points)
+    assert low < found - width, (found, width)
+    assert found + width < high, (found, width)
