@@ -17,7 +17,8 @@ EXPERIMENT = Study(
     keys={
         Literal["own", "shared"]: "problems",
         Literal[*METHODS]: "methods",
-        Count: "num_clients dim limit_rounds *.num_examples *.num_rounds *.num_steps",
+        Count: "num_clients dim limit_rounds own_limit_rounds.* *.num_examples *.num_rounds "
+        "*.num_steps",
         CountOrZero: "seeds data_seed num_true",
         Positive: "tolerance limit_prox_step step_factors prox_factors server_lr *.spectrum[2]",
         NonNegative: "*.spread *.scale",
