@@ -64,7 +64,7 @@ _OPTIMISED = (
 _SLICE = Run(
     "fmri_slice",
     "fmri",
-    ("--config.cohort_size=9",),
+    ("--config.cohort_size=9", "--config.extend=True"),
     "Half a slice of one subject",
     "haxby2001_subj1",
 )
@@ -79,6 +79,8 @@ _FULL = (
     "--config.grid=40,64,64",
     "--config.num_voxels=39912",
     "--config.effect=0.5",
+    "--config.smoothing=1.5",
+    "--config.num_blobs=8",
     "--config.sessions=12,12,12,12,11,12",
 )
 _DIGITS = (
