@@ -83,6 +83,22 @@ _FULL = (
     "--config.num_blobs=8",
     "--config.sessions=12,12,12,12,11,12",
 )
+# The prox of either takes many steps, so the grids are small and the methods are two.
+_DECREASING = (
+    "--config.penalty=decreasing",
+    "--config.algorithms=fed_dual_avg,fed_mid_osp",
+    "--config.client_lr=0.001,0.003,0.01",
+    "--config.server_lr=1.0",
+    "--config.num_rounds=200",
+    "--config.criterion=objective",
+    "--config.criterion_goal=min",
+)
+_VARIATION = (
+    "--config.penalty=grid_variation",
+    "--config.algorithms=fed_dual_avg,fed_mid_osp,centralized",
+    "--config.client_lr=0.03,0.1,0.3",
+    "--config.server_lr=1.0,3.0",
+)
 _DIGITS = (
     "--config.relative_lr=0.2",
     "--config.num_steps=20",
@@ -122,6 +138,7 @@ RUNS = (
     Run("lasso_pattern", "lasso", _PATTERN, "The strength that the pooled solver chooses"),
     Run("lasso_pooled", "lasso", _POOLED, "Centralised references"),
     Run("lasso_server_optimisers", "lasso", _OPTIMISED, "Adam and LAMB on the server"),
+    Run("lasso_decreasing", "lasso", _DECREASING, "Decreasing weights in place of sparse ones"),
     Run("low_rank", "low_rank"),
     Run("low_rank_4", "low_rank", ("--config.true_rank=4", _TEN_SEEDS), "A true matrix of rank 4"),
     Run("low_rank_1", "low_rank", ("--config.true_rank=1",), "A true matrix of rank 1"),
@@ -134,6 +151,7 @@ RUNS = (
     Run(
         "fmri_zero", "fmri", (*_FULL, "--config.start_scale=0.0"), "The surrogate, started at zero"
     ),
+    Run("fmri_variation", "fmri", _VARIATION, "Total variation of the voxels in place of l1"),
     Run("emnist_mnist", "emnist", heading="MNIST by writer", data="mnist"),
     Run("emnist", "emnist", heading="Synthetic data"),
     Run("emnist_features", "emnist", _FEATURES, "Random and quadratic features", "mnist"),
