@@ -152,6 +152,8 @@ RUNS = (
         "fmri_zero", "fmri", (*_FULL, "--config.start_scale=0.0"), "The surrogate, started at zero"
     ),
     Run("fmri_variation", "fmri", _VARIATION, "Total variation of the voxels in place of l1"),
+    Run("voxels", "voxels", heading="The surrogate, whose voxels are known"),
+    Run("voxels_slice", "voxels", heading="Half a slice of one subject", data="haxby2001_subj1"),
     Run("emnist_mnist", "emnist", heading="MNIST by writer", data="mnist"),
     Run("emnist", "emnist", heading="Synthetic data"),
     Run("emnist_features", "emnist", _FEATURES, "Random and quadratic features", "mnist"),
