@@ -4,7 +4,7 @@ from typing import Literal
 
 from experiments.studies.voxels import claims, figures, rows
 from experiments.study import Study
-from fcojax.types import Count, CountOrZero, NonNegative, Positive, Share
+from fcojax.types import Count, CountOrZero, NonNegative, Positive, Real, Share
 
 EXPERIMENT = Study(
     title="Faces against houses: the voxels that are found on every half of the scans",
@@ -13,11 +13,12 @@ EXPERIMENT = Study(
     claims=claims.claims,
     figures=figures.draw,
     keys={
-        Count: "grid[3] sessions[2+] num_voxels num_strengths num_draws",
+        Count: "grid[3] sessions[2+] num_voxels num_blobs num_strengths num_draws",
         CountOrZero: "held_out data_seed",
-        NonNegative: "cuts",
+        NonNegative: "cuts smoothing effect_spread",
+        Real: "start_scale effect",
         Positive: "tolerance",
-        Share: "least often",
+        Share: "least often share_true",
         Literal["slice", "wholebrain_25mm"]: "view",
         Literal["l1"]: "penalty",
         str: "data_dir",
