@@ -21,7 +21,8 @@ chosen such that a single session carries signal and all sessions do not decide 
 minimiser of the objective on one of three sessions has an accuracy of 0.66 in the mean, and that on
 all sessions 0.906. The noise is not smooth, because with smooth noise the edges of the regions give
 them away, and the pooled minimiser makes no mistake. 8,100 scans are held out, so 0.01 is three
-standard errors of an accuracy. The full size, with smooth noise and all methods accurate, is
+standard errors of an accuracy. With 4,989 voxels, more than scans, one session has 0.56 to 0.58
+where all have 0.91 to 0.93. The full size, with smooth noise and all methods accurate, is
 --config.grid=40,64,64 --config.num_voxels=39912 --config.effect=0.5 --config.smoothing=1.5
 --config.num_blobs=8 --config.sessions=12,12,12,12,11,12.
 

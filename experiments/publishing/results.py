@@ -75,6 +75,13 @@ _WHOLE = Run(
     "The whole brain of one subject at 25 mm",
     "haxby2001_subj1",
 )
+_WIDE = (
+    "--config.grid=20,32,32",
+    "--config.num_voxels=4989",
+    "--config.effect=0.072",
+    "--config.smoothing=1.5",
+    "--config.num_blobs=8",
+)
 _FULL = (
     "--config.grid=40,64,64",
     "--config.num_voxels=39912",
@@ -146,7 +153,8 @@ RUNS = (
     Run("low_rank_weak", "low_rank", ("--config.penalty_scale=0.1",), "Half the penalty"),
     _SLICE,
     _WHOLE,
-    Run("fmri_calibrated", "fmri", heading="A surrogate on which accuracy decides"),
+    Run("fmri_calibrated", "fmri", heading="A surrogate on which one session carries signal"),
+    Run("fmri_wide", "fmri", _WIDE, "A surrogate with more voxels than scans"),
     Run("fmri_full", "fmri", _FULL, "A surrogate of the full size"),
     Run(
         "fmri_zero", "fmri", (*_FULL, "--config.start_scale=0.0"), "The surrogate, started at zero"
