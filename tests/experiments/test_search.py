@@ -3,11 +3,7 @@
 import numpy as np
 import pytest
 
-from configs import lasso
-from experiments.cli.console import Progress
-from experiments.config.settings import resolve
 from experiments.execution import sweep_runner
-from experiments.execution.jobs import build
 from experiments.execution.search import rungs, survivors
 from experiments.report.summary import Criterion
 from fcojax.engine import blocks
@@ -195,33 +191,45 @@ def test_halving_finds_the_best_point_and_does_not_change_its_curve(tmp_path):
             assert {k: row[k] for k in numbers} == pytest.approx(numbers, rel=1e-9)
 
 
+@pytest.mark.slow
+def test_a_grid_is_widened_until_the_best_point_is_inside_also_after_a_kill(tmp_path):
+    toy = Toy(extend=True, client_lr=(0.003, 0.009))
+    found, rows, _ = toy.run(tmp_path / "whole")
+    rates = sorted({row["client_lr"] for row in rows})
+    assert len(rates) > 2 and rates[1:] == pytest.approx([3 * rate for rate in rates[:-1]])
+    assert found["edges"] == {} and rates[0] < found["best"]["client_lr"] < rates[-1]
+    with pytest.raises(Killed):
+        toy.run(tmp_path / "killed", share=killed_after(8))
+    assert toy.run(tmp_path / "killed")[:2] == (found, rows)
+
+
 @pytest.mark.parametrize(
-    "scores, said",
+    ("scores", "runs", "said"),
     [
-        ([4.0, 2.0, 1.99, 1.0], "improved it by less than 1%"),  # a flat valley ends it
-        ([4.0, 2.0, 1.0, 1.0, 0.5], "improved it by less than 1%"),
-        ([2.0**-k for k in range(7)], "after 6 extensions"),
+        ([4.0, 2.0, 1.99, 1.0], 3, "improved it by less than 1%"),  # a flat valley ends it
+        ([4.0, 2.0, 1.0, 1.0, 0.5], 4, "improved it by less than 1%"),
+        ([2.0**-k for k in range(7)], 7, "after 6 extensions"),
     ],
 )
-def test_a_grid_is_widened_while_that_improves_the_score(tmp_path, monkeypatch, scores, said):
-    """The least score is always at the largest rate, beyond which the next one is drawn."""
-    runner, job, _ = prepared(tmp_path, "grid", extend=True)
-    grids, spoken = [], []
+def test_a_grid_is_widened_while_that_improves_the_score(tmp_path, monkeypatch, scores, runs, said):
+    """The best point is always at the largest rate, and each wider grid has the next score."""
+    toy, grids = Toy(extend=True), []
 
     class Run:
         def __init__(self, runner, job):
             grids.append(job.grid.client_lr)
 
         def run(self):
-            return {"score": scores[len(grids) - 1], "edges": {"client_lr": "largest"}}
+            score = scores[len(grids) - 1]
+            return {"score": score, "edges": {"client_lr": "largest"}, "seconds": 0.0}
 
         def rows(self):
             return []
 
     monkeypatch.setattr(sweep_runner, "_JobRun", Run)
-    monkeypatch.setattr(runner.progress, "say", spoken.append)
-    found = runner.run(job)
-    runs = {4: 3, 5: 4, 7: 7}[len(scores)]
-    assert [grid.size for grid in grids] == [6 + k for k in range(runs)]
+    monkeypatch.setattr(sweep_runner.RowStore, "replace", lambda store, label, rows: None)
+    (tmp_path / "rows.jsonl").touch()
+    found, _, messages = toy.run(tmp_path)
+    assert [grid.size for grid in grids] == [3 + k for k in range(runs)]
     assert found["score"] == scores[runs - 1]
-    assert len(spoken) == 1 and said in spoken[0]
+    assert len(messages) == 1 and said in messages[0]
