@@ -48,6 +48,8 @@ def get_config():
     config.seeds = (0, 1, 2)  # for randomised methods
 
     config.limit_rounds = 6000
+    # With the safe step its distance is 3e-8 after 6,000 rounds and 4e-12 after 12,000.
+    config.own_limit_rounds = ConfigDict({"mime": 12_000})
     config.limit_prox_step = 1.0
     config.tolerance = 1e-6  # for which rates are tuned
     config.tolerances = (1e-3, 1e-6, 1e-10)
@@ -61,7 +63,7 @@ def quick(config):
     """Shrink the study to well under a minute on a laptop."""
     config.problems = ("own",)
     config.methods = ("prox_gd", "fed_mid", "fed_dual_avg", "fed_pd")
-    config.limit_rounds = 2000
+    config.limit_rounds, config.own_limit_rounds = 2000, ConfigDict()
     config.step_factors = tuple(2.0**k for k in range(5))
     config.server_lr = (1.0,)
     config.prox_factors = (4.0, 8.0, 16.0)

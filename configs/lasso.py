@@ -38,6 +38,7 @@ def get_config():
         algorithms=("fed_dual_avg", "fed_dual_avg_osp", "fed_mid", "fed_mid_osp"),
         client_lr=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
         server_lr=(0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
+        penalty="l1",  # or "decreasing", weights that decrease along the features, as the true ones
         penalty_scale=(0.5,),
         strength="typed",  # typed: penalty_scale; validation or pattern: a candidate
         candidates=(0.003, 0.01, 0.03, 0.1, 0.3, 1.0),  # strengths for validation and pattern

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from experiments.execution import sweep_runner
 from experiments.execution.search import rungs, survivors
 from experiments.report.summary import Criterion
 from fcojax.engine import blocks
@@ -200,3 +201,35 @@ def test_a_grid_is_widened_until_the_best_point_is_inside_also_after_a_kill(tmp_
     with pytest.raises(Killed):
         toy.run(tmp_path / "killed", share=killed_after(8))
     assert toy.run(tmp_path / "killed")[:2] == (found, rows)
+
+
+@pytest.mark.parametrize(
+    ("scores", "runs", "said"),
+    [
+        ([4.0, 2.0, 1.99, 1.0], 3, "improved it by less than 1%"),  # a flat valley ends it
+        ([4.0, 2.0, 1.0, 1.0, 0.5], 4, "improved it by less than 1%"),
+        ([2.0**-k for k in range(7)], 7, "after 6 extensions"),
+    ],
+)
+def test_a_grid_is_widened_while_that_improves_the_score(tmp_path, monkeypatch, scores, runs, said):
+    """The best point is always at the largest rate, and each wider grid has the next score."""
+    toy, grids = Toy(extend=True), []
+
+    class Run:
+        def __init__(self, runner, job):
+            grids.append(job.grid.client_lr)
+
+        def run(self):
+            score = scores[len(grids) - 1]
+            return {"score": score, "edges": {"client_lr": "largest"}, "seconds": 0.0}
+
+        def rows(self):
+            return []
+
+    monkeypatch.setattr(sweep_runner, "_JobRun", Run)
+    monkeypatch.setattr(sweep_runner.RowStore, "replace", lambda store, label, rows: None)
+    (tmp_path / "rows.jsonl").touch()
+    found, _, messages = toy.run(tmp_path)
+    assert [grid.size for grid in grids] == [3 + k for k in range(runs)]
+    assert found["score"] == scores[runs - 1]
+    assert len(messages) == 1 and said in messages[0]

@@ -17,7 +17,8 @@ EXPERIMENT = Study(
     keys={
         Literal["own", "shared", "own_groups", "shared_groups"]: "problems",
         Literal[*METHODS]: "methods",
-        Count: "num_clients dim group_size limit_rounds *.num_examples *.num_rounds *.num_steps",
+        Count: "num_clients dim group_size limit_rounds own_limit_rounds.* *.num_examples "
+        "*.num_rounds *.num_steps",
         CountOrZero: "seeds data_seed num_true",
         Positive: "tolerance tolerances limit_prox_step step_factors prox_factors server_lr "
         "*.spectrum[2]",

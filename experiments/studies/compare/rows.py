@@ -34,9 +34,10 @@ def study(config: Config) -> Iterator[Row]:
 def limits(config: Config, task: Task, name: str) -> Iterator[Row]:
     """Yield the end points of a method with the safe step, and with half of it."""
     step = config.limit_prox_step * task.smoothness if METHODS[name].tuned == "prox" else 1.0
+    num_rounds = config.own_limit_rounds.get(name, config.limit_rounds)
     for share in (1.0, 0.5):
         grid = points(config, task, name, [share * step])
-        history, _ = run(config, task, name, grid, config.limit_rounds, config.limit_rounds // 10)
+        history, _ = run(config, task, name, grid, num_rounds, num_rounds // 10)
         yield {
             "step_share": share,
             **{name: float(history[name][0, :, -1].mean()) for name in ("distance", "nonzeros")},

@@ -6,6 +6,8 @@ from experiments.studies.emnist import claims, figures, rows
 from experiments.study import Study
 from fcojax.types import Count, CountOrZero, NonNegative, Positive, Share
 
+MODELS = ("softmax", "klr", "qlr", "mlp", "cnn", "emnist_net")
+
 EXPERIMENT = Study(
     title="Digits by writer, every dense kernel in a ball",
     rows=rows.study,
@@ -14,10 +16,10 @@ EXPERIMENT = Study(
     figures=figures.draw,
     keys={
         Literal[*rows.ALGORITHMS]: "algorithms",
-        Literal["softmax", "mlp", "cnn", "emnist_net"]: "models",
+        Literal[MODELS]: "models",
         Literal["l1", "l2"]: "constraints",
         Count: "num_clients dim cohort_size num_epochs batch_size eval_every criterion_rounds "
-        "num_hidden cnn_filters cnn_hidden *.num_rounds",
+        "num_hidden num_features cnn_filters cnn_hidden *.num_rounds",
         Count | None: "point_chunk_size",
         CountOrZero: "seeds data_seed",
         Share: "share_of_writers",
@@ -34,6 +36,6 @@ EXPERIMENT = Study(
         f"{model}.num_rounds that eval_every divides": lambda own, model=model: (
             own[model].num_rounds % own.eval_every == 0
         )
-        for model in ("softmax", "mlp", "cnn", "emnist_net")
+        for model in MODELS
     },
 )

@@ -1,9 +1,9 @@
 """Claims: feasibility, and the order of the algorithms in the paper's other experiments."""
 
-from experiments.report.claims import Claim
+from experiments.report.claims import Claim, over_seeds
 from experiments.report.plots import style
 from experiments.report.rows import Row, Summary, select
-from experiments.studies.emnist.rows import finite
+from experiments.studies.emnist.rows import finite, late_losses, settings
 from experiments.study import Config
 
 
@@ -20,16 +20,13 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         result.append(Claim(text, worst, 1e-5, at_least=False, source=False))
     if not {"fed_dual_avg", "fed_mid"} <= set(config.algorithms):
         return result
-    scores = {(*_setting(line), line["algorithm"]): line for line in summary["best"]}
-    for setting in dict.fromkeys(_setting(line) for line in summary["best"]):
-        dual, primal = (scores[(*setting, style(name)[0])] for name in ("fed_dual_avg", "fed_mid"))
-        model, constraint, radius = setting
-        ratio = dual["score"] / primal["score"] if finite(dual["score"]) else float("nan")
-        text = f"{model}, {constraint} ball of {radius:g}: FedDualAvg's training loss over FedMiD's"
-        seeds = len(config.seeds)
-        result.append(Claim(text, ratio, 1.0, False, source=False, quick=False, seeds=seeds))
+    for setting in settings(rows):
+        dual, primal = (
+            late_losses(config, select(rows, part="curve", algorithm=name, **setting))
+            for name in ("fed_dual_avg", "fed_mid")
+        )
+        text = (
+            "{model}, {constraint} ball of {radius:g}: FedDualAvg's training loss over FedMiD's"
+        ).format(**setting)
+        result.append(over_seeds(text, dual / primal, 1.0, at_least=False, source=False))
     return result
-
-
-def _setting(line: Row) -> tuple:
-    return line["model"], line["constraint"], line["radius"]

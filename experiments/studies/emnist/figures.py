@@ -11,7 +11,14 @@ from experiments.report.rows import Row, Summary, select
 from experiments.studies.emnist.rows import settings
 from experiments.study import Config
 
-_TITLES = {"softmax": "softmax regression", "mlp": "two-layer network", "cnn": "CNN"}
+_TITLES = {
+    "softmax": "softmax regression",
+    "klr": "random features",
+    "qlr": "quadratic features",
+    "mlp": "two-layer network",
+    "cnn": "CNN",
+    "emnist_net": "CNN with dropout",
+}
 _LABELS = {
     "loss": "training loss",
     "accuracy": "accuracy on validation",

@@ -9,7 +9,7 @@ import numpy as np
 
 import fcojax
 from experiments.report.plots import style
-from experiments.report.rows import Row, Summary, column, select
+from experiments.report.rows import Row, Summary, by_seed, column, select
 from experiments.report.tables import best_point
 from experiments.studies.emnist.problem import SYNTHETIC, Task, data, task
 from experiments.study import Config
@@ -141,6 +141,14 @@ def settings(rows: list[Row]) -> list[dict]:
     """Return the models, constraints and radii of the run, in order."""
     found = {tuple(row[name] for name in SETTING): None for row in select(rows, part="point")}
     return [dict(zip(SETTING, values, strict=True)) for values in found]
+
+
+def late_losses(config: Config, curve: list[Row]) -> np.ndarray:
+    """Return the mean training loss of each seed over the rounds by which rates are chosen."""
+    evaluations = max(1, config.criterion_rounds // config.eval_every)
+    last = config[curve[0]["model"]].num_rounds - evaluations * config.eval_every
+    late = [row for row in curve if row["round"] > last]
+    return np.array([np.mean(column(own, "loss")) for own in by_seed(late).values()])
 
 
 def summarise(config: Config, rows: list[Row]) -> Summary:

@@ -3,9 +3,9 @@
 import math
 from typing import Literal
 
-import fcojax
 from experiments.report.plots import Panel
 from experiments.studies.fmri import claims, figures, problem
+from experiments.studies.lasso.references import mirror_descent
 from experiments.study import Sweep
 from fcojax.types import Count, CountOrZero, NonNegative, Real
 
@@ -19,13 +19,11 @@ EXPERIMENT = Sweep(
         Panel("validation_loss", "loss on held-out scans", log=True),
         Panel("density", "density (share of nonzero weights)", log=True),
     ),
-    algorithms={
-        "centralized": fcojax.algorithms.fed_dual_avg,
-        "local": fcojax.algorithms.fed_dual_avg,
-    },
+    # Proximal gradient descent on minibatches, as in the authors' code.
+    algorithms={"centralized": mirror_descent, "local": mirror_descent},
     plans={"centralized": problem.centralized, "local": problem.local},
     keys={
-        Count: "grid[3] sessions[2+] num_voxels",
+        Count: "grid[3] sessions[2+] num_voxels centralized_epochs centralized_batch",
         CountOrZero: "held_out local_client",
         NonNegative: "cuts",
         Real: "start_scale",

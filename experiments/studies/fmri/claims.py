@@ -23,7 +23,7 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     """Return the claims of Figures 1 and 5 at the best rates, paired over the seeds."""
     known = ("fed_dual_avg", *_RIVALS, *_BASELINES)
     entries = {name: e for name, e in summary["algorithms"].items() if name in known}
-    if "fed_dual_avg" not in entries:
+    if "fed_dual_avg" not in entries or config.get("penalty", "l1") != "l1":
         return []
     judge = Criterion("accuracy", "max", config.criterion_rounds)
     accuracy, density, objective = (

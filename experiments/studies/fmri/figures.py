@@ -38,8 +38,10 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
     return [figure for figure in drawn if figure]
 
 
-def draw_maps(images: dict[str, np.ndarray], path: Path) -> Path:
-    """Draw each algorithm's slice with the largest total weight, relative to its largest weight."""
+def draw_maps(
+    images: dict[str, np.ndarray], path: Path, what: str = "weight over the largest one"
+) -> Path:
+    """Draw the slice with the largest total of all images, each relative to its largest entry."""
     mass = sum(np.nansum(np.abs(image), axis=(0, 1)) / _largest(image) for image in images.values())
     level = int(np.argmax(mass))
     num_lines = -(-len(images) // 4)
@@ -53,9 +55,9 @@ def draw_maps(images: dict[str, np.ndarray], path: Path) -> Path:
         shown = axis.imshow(image[:, :, level] / _largest(image), cmap="RdBu_r", vmin=-1, vmax=1)
         axis.set_title(style(label)[0], fontsize=8.5)
     bar = figure.colorbar(shown, ax=grid, location="bottom", shrink=0.5, aspect=40)
-    bar.set_label("weight over the largest one", fontsize=8)
+    bar.set_label(what, fontsize=8)
     bar.ax.tick_params(labelsize=7.5)
-    figure.suptitle(f"Weights in slice {level} of the voxel grid", fontsize=10)
+    figure.suptitle(f"Slice {level} of the voxel grid", fontsize=10)
     return axes.save(figure, path)
 
 

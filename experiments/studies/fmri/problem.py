@@ -74,16 +74,25 @@ def penalty(config: Config) -> Penalty:
 
 
 def centralized(config: Config, problem: Problem) -> tuple[ClientData, Work]:
-    """Return all scans as one client, with the work of a round."""
-    work = fcojax.local_steps(config.centralized_steps, config.centralized_batch)
-    return one_client(problem), work
+    """Return all scans as one client, with a round's share of the authors' trainer's epochs."""
+    return _trainer(config, one_client(problem))
 
 
 def local(config: Config, problem: Problem) -> tuple[ClientData, Work]:
-    """Return the scans of one session as one client, with the work of a round."""
-    own, work = config.local_client, fcojax.local_steps(config.num_steps, config.batch_size)
+    """Return the scans of one session as one client, with the work of the same trainer."""
+    own = config.local_client
     if not 0 <= own < problem.train.num_clients:
         raise ValueError(
             f"local_client is {own}; pass one of the {problem.train.num_clients} sessions, from 0."
         )
-    return one_client(problem, own, own + 1), work
+    return _trainer(config, one_client(problem, own, own + 1))
+
+
+def _trainer(config: Config, data: ClientData) -> tuple[ClientData, Work]:
+    """Return the data with so many steps a round that the whole run has the config's epochs.
+
+    A round has at least one step, so small data sets have more epochs.
+    """
+    size = min(config.centralized_batch, data.max_size)
+    steps = config.centralized_epochs * data.max_size / (size * config.num_rounds)
+    return data, fcojax.local_steps(max(1, round(steps)), size)

@@ -27,6 +27,7 @@ EXPERIMENT = Sweep(
         NonNegative: "cuts feature_skew",
         Positive: "candidates",
         Literal["typed", "validation", "pattern"]: "strength",
+        Literal["l1", "decreasing"]: "penalty",
     },
     claims=claims.claims,
 )

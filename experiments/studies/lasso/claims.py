@@ -22,7 +22,7 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     known = ("fed_dual_avg", *_RIVALS)
     entries = {name: e for name, e in summary["algorithms"].items() if name in known}
     others = [name for name in entries if name in _RIVALS]
-    if "fed_dual_avg" not in entries or not others:
+    if "fed_dual_avg" not in entries or not others or config.get("penalty", "l1") != "l1":
         return []
     f1, density = (
         {

@@ -1,4 +1,4 @@
-"""The strength of the penalty: given, or chosen by the pooled solver."""
+"""The penalty and its strength: given, or chosen by the pooled solver."""
 
 import dataclasses
 
@@ -6,12 +6,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.study import Config, from_config, on_kernel, with_support
+from experiments.study import Config, from_config, with_support
 from fcojax.problems import ClientData, Problem, feature_skew, lasso, partition, population_loss
 from fcojax.reference import optimum
-from fcojax.transforms import l1
+from fcojax.transforms import Penalty, l1, monotone, named, on_subtree, precomposed
 
-penalty = on_kernel(l1())
+
+def penalty(config: Config) -> Penalty:
+    """Return the l1 norm of the weights, or the cone of weights that decrease along the features.
+
+    The true weights are one on the first features and zero on the others, so they decrease.
+    """
+    if config.get("penalty", "l1") == "l1":
+        return on_subtree(l1(), named("kernel"))
+
+    def reverse(leaves):
+        return jax.tree.map(lambda leaf: leaf[::-1], leaves)
+
+    return on_subtree(precomposed(monotone(axis=0), reverse, reverse), named("kernel"))
 
 
 def problem(config: Config) -> Problem:

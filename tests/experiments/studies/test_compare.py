@@ -6,6 +6,7 @@ import pytest
 import fcojax
 from configs.compare import get_config
 from experiments.report.rows import column, select
+from experiments.studies.compare import rows
 from experiments.studies.compare.problem import lasso
 from experiments.studies.compare.rows import points
 from experiments.studies.compare.smoothing import decreasing, smoothed
@@ -41,6 +42,20 @@ def test_the_best_point_needs_the_fewest_rounds_and_agrees_with_its_curve(found)
         curve = select(rows, part="curve", method=name)
         assert curve[int(best["rounds"]) - 1]["distance"] <= config.tolerance
         assert curve[int(best["rounds"]) - 2]["distance"] > config.tolerance
+
+
+def test_a_method_may_have_its_own_number_of_rounds_to_its_limit(monkeypatch):
+    config, seen = get_config(), {}
+
+    def run(config, task, name, grid, num_rounds, eval_every):
+        seen[name] = num_rounds, eval_every
+        return {"distance": np.zeros((1, 1, 10)), "nonzeros": np.zeros((1, 1, 10))}, {}
+
+    task, _ = lasso(config, "own")
+    monkeypatch.setattr(rows, "run", run)
+    for name in ("mime", "fed_mid"):
+        list(rows.limits(config, task, name))
+    assert seen == {"mime": (12_000, 1_200), "fed_mid": (6_000, 600)}
 
 
 def test_steps_are_multiples_of_the_safe_step_of_a_round():

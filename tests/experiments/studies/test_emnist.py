@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import configs.emnist
+import fcojax
 from experiments.report.rows import column, select
 from experiments.studies.emnist import problem
 from fcojax.datasets.pooled import Pooled
@@ -56,6 +57,39 @@ def test_the_violation_is_the_relative_excess_of_a_norm(constraint):
     )
     assert float(inside) < 1e-6
     assert float(outside) == pytest.approx(0.5)
+
+
+def test_losses_of_both_methods_are_compared_seed_by_seed():
+    config = quick_config()
+    config.algorithms, config.seeds = ("fed_dual_avg", "fed_mid"), (0, 1, 2)
+    place = {"model": "softmax", "constraint": "l1", "radius": 10.0}
+    point = {"part": "point", "violation": 0.0, "score": 1.0, "best": True}
+    losses = {"fed_dual_avg": (0.9, 1.8, 2.6), "fed_mid": (1.0, 2.0, 3.0)}
+    rows = [point | place | {"algorithm": name} for name in losses] + [
+        {"part": "curve", "algorithm": name, "seed": seed, "round": at, "loss": loss + early}
+        | place
+        for name, ends in losses.items()
+        for seed, loss in enumerate(ends)
+        for at, early in ((10, 5.0), (20, 5.0), (30, 0.0), (40, 0.0))
+    ]
+    *_, claim = configs.emnist.EXPERIMENT.claims(config, rows, {})
+    assert claim.measured == pytest.approx(np.mean([0.9, 0.9, 2.6 / 3]))
+    assert claim.holds and claim.interval[1] < 1 and not claim.source
+
+
+@pytest.mark.parametrize("model, num_features", [("klr", 64), ("qlr", 196 * 197 // 2)])
+def test_images_become_random_or_quadratic_features(model, num_features):
+    """The squared norm of products is the fourth power of the norm of the means over pixels."""
+    config = quick_config()
+    config.num_features = 64
+    images = np.full((6, 28 * 28), 0.5, np.float32)
+    data = fcojax.from_rows({"x": images, "y": np.arange(6)}, [3, 3])
+    task = problem.task(config, problem.Data("MNIST", data, data), model, "l1")
+    x = np.asarray(task.problem.train.examples["x"])
+    assert x.shape == (6, num_features)
+    assert task.problem.init(jax.random.key(0))["kernel"].shape == (num_features, 10)
+    if model == "qlr":
+        assert (x[0] ** 2).sum() == pytest.approx((196 * 0.25) ** 2, rel=1e-5)
 
 
 def test_the_first_writers_are_read_with_all_their_digits():

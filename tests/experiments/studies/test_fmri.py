@@ -1,7 +1,12 @@
+import chex
+import jax
 import numpy as np
 import pytest
 
+import fcojax
 from experiments.report.summary import Criterion
+from fcojax.problems import population_loss
+from fcojax.transforms import euclidean
 from tests.experiments.studies.fabricated import sweep_of
 from tests.experiments.studies.quick_sweeps import quick_config
 
@@ -13,6 +18,39 @@ def test_the_baselines_have_all_scans_and_those_of_one_session():
     assert (pooled.num_clients, pooled.max_size) == (1, 8 * 18)
     assert (alone.num_clients, alone.max_size) == (1, 18)
     np.testing.assert_array_equal(alone.examples["x"], problem.train.examples["x"][:18])
+
+
+@pytest.mark.parametrize("num_rounds, steps", [(300, [1, 1]), (20, [11, 2]), (10, [22, 5])])
+def test_the_baselines_have_the_epochs_of_the_authors_trainer(num_rounds, steps):
+    """144 and 18 scans: 50 epochs are 225 batches of 32 and 50 of 18, but at least one a round."""
+    sweep, config = quick_config("fmri")
+    config.num_rounds = num_rounds
+    problem = sweep.problem(config)
+    works = [sweep.plans[label](config, problem)[1] for label in ("centralized", "local")]
+    assert [work.num_steps for work in works] == steps
+    assert [work.batch_size for work in works] == [32, 18]
+
+
+def test_a_baseline_is_proximal_gradient_descent():
+    """After one round of one full batch it is one proximal gradient step from the start."""
+    sweep, config = quick_config("fmri")
+    problem, penalty = sweep.problem(config), sweep.penalty(config)
+    data = sweep.plans["local"](config, problem)[0]
+    factory = sweep.algorithms["local"]
+    hparams = factory.Hparams(client_lr=0.1, server_lr=1.0, penalty_scale=0.05)
+    algorithm = factory(problem.loss, euclidean(penalty))
+    start = problem.init(jax.random.key(0))
+    state = fcojax.start(algorithm, hparams, start, data, jax.random.key(0), fcojax.local_steps(1))
+    state, _ = fcojax.advance(
+        algorithm, hparams, state, data, fcojax.local_steps(1), num_rounds=1, eval_every=1
+    )
+    slope = jax.grad(lambda params: population_loss(problem.loss, params, data))(start)
+    stepped = jax.tree.map(lambda w, g: w - 0.1 * g, start, slope)
+    chex.assert_trees_all_close(
+        fcojax.read_model(algorithm, hparams, state),
+        penalty.prox(stepped, 0.1, 0.05),
+        atol=1e-6,
+    )
 
 
 def test_the_share_of_good_rates_is_counted_for_each_seed():

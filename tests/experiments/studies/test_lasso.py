@@ -9,7 +9,7 @@ from experiments.config.settings import resolve
 from experiments.execution.evaluation import solve_optima
 from experiments.report.summary import SUPPORT, Criterion
 from experiments.study import with_support
-from fcojax.transforms import euclidean
+from fcojax.transforms import euclidean, monotone
 from tests.experiments.studies.fabricated import sweep_of
 from tests.experiments.studies.quick_sweeps import quick_config
 
@@ -128,6 +128,24 @@ def test_a_config_that_names_no_rule_types_its_strength():
     with config.unlocked():
         del config.strength, config.candidates
     assert resolve(config, sweep).penalty_scales == (0.5,)
+
+
+def test_weights_may_decrease_along_the_features():
+    """The prox of the cone is that of increasing signals on the reversed weights."""
+    sweep, config = quick_config("lasso")
+    config.penalty = "decreasing"
+    problem, penalty = sweep.problem(config), sweep.penalty(config)
+    params = problem.init(jax.random.key(0))
+    moved = penalty.prox(params, 1.0, 0.5)
+    assert float(jnp.max(jnp.diff(moved["kernel"], axis=0))) <= 1e-6
+    np.testing.assert_allclose(
+        moved["kernel"][::-1], monotone(axis=0).prox(params["kernel"][::-1], 1.0, 0.5), atol=1e-6
+    )
+    truth = {"kernel": (jnp.arange(config.dim) < config.num_true).astype(jnp.float32)}
+    truth["kernel"] = truth["kernel"].reshape(params["kernel"].shape)
+    assert float(problem.measures(params | truth)["f1"]) == 1
+    assert float(penalty.value(params | truth, 0.5)) == 0
+    assert sweep.claims(config, [], {"algorithms": {}}) == []
 
 
 def test_supports_have_numbers_of_their_own():
