@@ -112,13 +112,39 @@ def test_products_are_counted_through_loops_and_branches():
 
 
 def test_the_model_adds_up_its_parts():
-    found = launches(TEXT)
-    row = compiled_for.modelled("cuda", found, operations=6.7e13, rounds=1)
-    assert row["launches_ms"] == pytest.approx(1e3 * 22 * 2.5e-6)
+    sent = compiled_for.Launched(launches=2, graphs=1, inside=20)
+    row = compiled_for.modelled("cuda", launches(TEXT), sent, operations=6.7e13, rounds=1)
+    assert row["launches_ms"] == pytest.approx(1e3 * (2 * 2.5e-6 + 20 * 1e-6))
     assert row["products_ms"] == pytest.approx(1e3)
     assert row["modelled_ms"] == pytest.approx(
         row["launches_ms"] + row["bytes_ms"] + row["products_ms"]
     )
+
+
+THUNKS = """001: kCopy          [source       | next=002 (1)] kCopy
+002: kWhile         [prev=001 (1) | next=000 (1)]
+condition:
+    003: kCustomKernel [source | sink] less
+  body:
+    000: kCommandBuffer [source | sink]
+        004: kCustomKernel [source       | next=005 (1) ] row.1
+        005: kWhile        [prev=004 (1) | sink         ]
+condition:
+            006: kCustomKernel [source | sink] below
+          body:
+            007: kCustomKernel [source | sink] product
+    008: kCustomKernel [prev=000 (1) | sink ] sum
+000: kCommandBuffer [prev=002 (1) | sink        ]
+    009: kCopy         [source       | sink        ] kCopy
+"""
+
+
+def test_a_graph_is_one_launch_and_loops_are_multiplied_out():
+    names = 'thunk_metadata { thunk_info { profile_annotation: "w.1" thunk_id: 2 } }'
+    found = compiled_for.launched(THUNKS, names, TEXT)
+    # A copy, seven times a graph and a kernel, and the last graph; the inner loop's length is
+    # unknown, so it counts once, with its condition.
+    assert found == compiled_for.Launched(launches=1 + 7 * 2 + 1, graphs=7 + 1, inside=7 * 3 + 1)
 
 
 # Kernels per round on JAX 0.10.2. A change may lower them; one that raises them needs a reason.
@@ -160,8 +186,8 @@ def compiled(kind, names):
 
 @pytest.mark.slow
 @pytest.mark.skipif(
-    importlib.util.find_spec("jax_cuda12_plugin") is None,
-    reason="XLA's compiler for NVIDIA's GPUs, the package jax-cuda12-plugin, is not installed",
+    importlib.util.find_spec("jax_cuda13_plugin") is None,
+    reason="XLA's compiler for NVIDIA's GPUs, the package jax-cuda13-plugin, is not installed",
 )
 @pytest.mark.parametrize("names", [IN_THE_GATE, pytest.param(REST, marks=pytest.mark.slow)])
 def test_a_round_launches_no_more_than_it_did(names):
