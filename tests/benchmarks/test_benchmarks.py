@@ -84,6 +84,8 @@ def test_the_cifar_setting_runs_at_a_small_size():
     *curve, last = json_lines("benchmarks.cifar10", *small)
     assert [row["round"] for row in curve] == [2, 4] and last["data"].startswith("random images")
     assert last["parameters"] == 1_626_442 and last["cohort"] == 2 and last["ms_per_round"] > 0
+    *_, last = json_lines("benchmarks.cifar10", "--setting=blazefl", "--clients=2", *small[1:])
+    assert last["parameters"] == 62_006 and last["cohort"] == last["clients"] == 2
 
 
 @pytest.mark.slow
