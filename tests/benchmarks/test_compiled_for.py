@@ -147,23 +147,24 @@ def test_a_graph_is_one_launch_and_loops_are_multiplied_out():
     assert found == compiled_for.Launched(launches=1 + 7 * 2 + 1, graphs=7 + 1, inside=7 * 3 + 1)
 
 
-# Kernels per round on JAX 0.10.2. A change may lower them; one that raises them needs a reason.
+# Kernels per round on JAX 0.10.2 with CUDA 13, and launches of the host. A change may lower them;
+# one that raises them needs a reason.
 BUDGET = {
-    "W1 fed_avg": 36,
-    "W1 fed_dual_avg": 46,
-    "W2 fed_avg": 36,
-    "W2 fed_dual_avg": 41,
-    "W3 fed_dual_avg": 66,
-    "W4 25 points": 59,
-    "W4 100 points": 59,
-    "W4 400 points": 60,
-    "W4 10,000 points": 61,
-    "W6 1,000 clients per round": 27,
-    "W7 fed_avg": 223,
-    "W7 with dropout": 227,
-    "low rank fed_dual_avg": 60,
-    "low rank fed_mid": 62,
-    "8 devices, W1": 62,
+    "W1 fed_avg": (38, 2),
+    "W1 fed_dual_avg": (48, 2),
+    "W2 fed_avg": (26, 2),
+    "W2 fed_dual_avg": (41, 2),
+    "W3 fed_dual_avg": (68, 2),
+    "W4 25 points": (61, 2),
+    "W4 100 points": (61, 2),
+    "W4 400 points": (62, 2),
+    "W4 10,000 points": (63, 2),
+    "W6 1,000 clients per round": (30, 2),
+    "W7 fed_avg": (224, 84),
+    "W7 with dropout": (228, 84),
+    "low rank fed_dual_avg": (62, 40),
+    "low rank fed_mid": (64, 42),
+    "8 devices, W1": (63, 10),
 }
 TEMPORARY_MB = {"W2 fed_avg": 30, "W2 fed_dual_avg": 30, "W6 1,000 clients per round": 10}
 IN_THE_GATE = ("W1 fed_dual_avg", "W2 fed_dual_avg")
@@ -190,12 +191,13 @@ def compiled(kind, names):
     reason="XLA's compiler for NVIDIA's GPUs, the package jax-cuda13-plugin, is not installed",
 )
 @pytest.mark.parametrize("names", [IN_THE_GATE, pytest.param(REST, marks=pytest.mark.slow)])
-def test_a_round_launches_no_more_than_it_did(names):
+def test_a_round_has_no_more_kernels_and_launches_than_it_had(names):
     rows = compiled("cuda", names)
     assert [row["case"] for row in rows if row["case"] in names] == list(names)
     for row in rows:
         name = row["case"]
-        assert row["kernels"] <= BUDGET.get(name, float("inf")), row
+        kernels, launches = BUDGET.get(name, (float("inf"), float("inf")))
+        assert row["kernels"] <= kernels and row["launches"] <= launches, row
         assert row["temporary_mb"] <= TEMPORARY_MB.get(name, float("inf")), row
         assert row["waits"] == 0 and all(
             "conv" in name or "svd" in name for name in row["calls"]
