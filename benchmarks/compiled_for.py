@@ -6,14 +6,17 @@
 XLA compiles for H200s or a TPU v5e from a description of them. No device and no driver is needed,
 only the compiler, in an environment with the project's dependencies and
 
-    pip install --no-deps jax-cuda12-plugin==X jax-cuda12-pjrt==X   # cuda; X is JAX's version
+    pip install --no-deps jax-cuda13-plugin==X jax-cuda13-pjrt==X   # cuda; X is JAX's version
     pip install libtpu                                              # tpu
 
-Each line has the seconds to compile, kernels per round with loops multiplied out, megabytes that
-they read and write, temporary megabytes, library calls, conditions for which the host waits, bytes
-sent between devices, and a modelled time: launches times 2.5 microseconds, plus bytes over the
-bandwidth, plus products over the peak, without overlap. The exit status is 1 if a program could not
-be compiled.
+Each line has the seconds to compile, kernels per round with loops multiplied out, how many of them
+are in graphs, what the host launches, megabytes read and written, temporary megabytes, library
+calls, conditions for which the host waits, bytes sent between devices, and a modelled time. With
+--graphs=+WHILE loops are in graphs too. The exit status is 1 if a program could not be compiled.
+
+XLA records consecutive kernels in a CUDA graph, which the host launches once. The model adds, in
+microseconds and without overlap, 2.5 for each launch of the host and 1 for each kernel of a graph,
+bytes over the bandwidth, and products over the peak.
 
 The file has three parts: the programs, the launches in their compiled text, and the table.
 """
@@ -28,6 +31,7 @@ import os
 import pathlib
 import re
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -128,8 +132,12 @@ def linear(workload: Workload):
         classes = workload.num_classes or 0
         start = {"w": _shape(dim, classes), "b": _shape(classes)}
         return start, softmax, population(*counts, x=(dim,), y=[(), jnp.int32])
-    loss = {"least_squares": least_squares, "logistic": logistic}[workload.model]
-    return _shape(dim), loss, population(*counts, x=(dim,), y=())
+    data = population(*counts, x=(dim,), y=())
+    if workload.model == "least_squares":
+        return _shape(dim), least_squares, data
+    # As `problems.logistic` makes them for so many features.
+    products = _shape(math.prod(counts), workload.num_examples)
+    return _shape(dim), fcojax.problems.LinearLoss(logistic), data.with_products(products)
 
 
 def rounds_of(algorithm, start, data, how, rounds: int = _ROUNDS) -> Compilable:
@@ -477,10 +485,81 @@ def _fusion_bytes(inner) -> int:
     return total
 
 
-# The devices, and the table.
+# What the host launches, read from XLA's list of thunks.
+
+_THUNK = re.compile(r"^( *)(\d+): k(\w+)")
+# These have no launch of their own.
+_CONTAINERS = ("While", "Conditional", "Sequential", "AsyncDone", "AsyncStart")
+
+
+class Launched(NamedTuple):
+    """How a program's kernels reach a GPU.
+
+    Attributes:
+      launches: of the host: graphs, and kernels outside of graphs.
+      graphs: launches of graphs.
+      inside: kernels inside graphs.
+    """
+
+    launches: int
+    graphs: int
+    inside: int
+
+
+def launched(thunks: str, names: str, text: str) -> Launched:
+    """Return what the host launches, with its loops multiplied out.
+
+    Args:
+      thunks: the dump ``thunk_sequence_after_thunk_passes``.
+      names: the dump ``thunk_metadata``, with the instruction of each thunk.
+      text: the optimised program.
+    """
+    computations = parsed(text)
+    loops = {each.name: each for body in computations.values() for each in body.values()}
+    of_thunk = {
+        int(number): name
+        for name, number in re.findall(r'annotation: "([^"]+)"\s*thunk_id: (\d+)', names)
+    }
+    launches = graphs = inside = 0
+    # Indentation, times and whether in a graph, of each block that is open.
+    blocks: list[tuple[int, int, bool]] = [(-1, 1, False)]
+    condition_of: int | None = None  # the indentation of the loop whose condition is read
+    for line in thunks.splitlines():
+        if line.strip() == "condition:":
+            condition_of = blocks[-1][0]
+        elif line.strip() == "body:":
+            condition_of = None
+        found = _THUNK.match(line)
+        if not found:
+            continue
+        depth, kind = len(found.group(1)), found.group(3)
+        while blocks[-1][0] >= depth:
+            blocks.pop()
+        _, times, in_graph = blocks[-1]
+        if condition_of is not None and not in_graph:
+            continue  # the host counts the rounds of a loop of known length
+        if kind == "While":
+            loop = loops.get(of_thunk.get(int(found.group(2)), ""))
+            trips = None if loop is None else _trips(computations, loop)
+            blocks.append((depth, times * (trips or 1), in_graph))
+        elif kind == "CommandBuffer":
+            launches, graphs = launches + times, graphs + times
+            blocks.append((depth, times, True))
+        elif kind in _CONTAINERS:
+            blocks.append((depth, times, in_graph))
+        elif in_graph:
+            inside += times
+        else:
+            launches += times
+    return Launched(launches, graphs, inside)
+
+
+# The devices, and the table. Without the versions of the driver and of CUDA, XLA puts neither loops
+# nor calls of libraries into graphs.
 
 _H200 = """
 gpu_device_info {
+  driver_version: "13.0.0" runtime_version: "13.0.0" compile_time_toolkit_version: "13.0.0"
   threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152
   shared_memory_per_core: 233472 threads_per_core_limit: 2048 core_count: 132 fpus_per_core: 128
   block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
@@ -501,7 +580,8 @@ class Device(NamedTuple):
     Attributes:
       name: the name in the table.
       memory: its memory in bytes.
-      launch: seconds from one launch to the next; an assumption.
+      launch: seconds from one launch of the host to the next; an assumption.
+      kernel: seconds of the smallest kernel in a graph; an assumption.
       bandwidth: bytes per second, as stated by the manufacturer.
       peak: float32 operations per second in products at full precision, from the same source.
     """
@@ -509,15 +589,18 @@ class Device(NamedTuple):
     name: str
     memory: int
     launch: float
+    kernel: float
     bandwidth: float
     peak: float
 
 
+# What XLA records in graphs by default.
+_GRAPHS = "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION"
 # A TPU runs its program without launches from the host. A float32 product at full precision takes
 # six bfloat16 operations, of which it does 197 T per second.
 DEVICES = {
-    "cuda": Device("NVIDIA H200", int(1.4e11), 2.5e-6, 4.8e12, 6.7e13),
-    "tpu": Device("TPU v5e", int(1.6e10), 0.0, 8.19e11, 1.97e14 / 6),
+    "cuda": Device("NVIDIA H200", int(1.4e11), 2.5e-6, 1e-6, 4.8e12, 6.7e13),
+    "tpu": Device("TPU v5e", int(1.6e10), 0.0, 0.0, 8.19e11, 1.97e14 / 6),
 }
 
 
@@ -541,7 +624,7 @@ def traced(kind: str, program: Compilable):
 
     def placed(argument):
         if program.num_devices > 1 and isinstance(argument, fcojax.ClientData):
-            spread = dataclasses.replace(argument, mesh=mesh)
+            spread = dataclasses.replace(argument, mesh=mesh).with_products(argument.products)
             return jax.tree.map(functools.partial(shape, spec=spread.shard_spec), spread)
         return jax.tree.map(shape, argument)
 
@@ -577,21 +660,34 @@ def products(jaxpr) -> float:
     return total
 
 
-def measured(kind: str, program: Compilable) -> dict:
+def measured(kind: str, program: Compilable, graphs: str = "") -> dict:
     """Compile one program; return its row."""
     traced_program = traced(kind, program)
     with jax.enable_x64(program.x64):
         lowered = traced_program.lower(lowering_platforms=(kind,))
-    began = time.perf_counter()
-    compiled = lowered.compile()
-    seconds = time.perf_counter() - began
+    with tempfile.TemporaryDirectory() as folder:
+        options: dict[str, Any] = {}
+        if kind == "cuda":
+            options = {"xla_dump_to": folder, "xla_dump_hlo_as_text": True}
+            if graphs:
+                options["xla_gpu_enable_command_buffer"] = _GRAPHS + graphs.replace("+", ",")
+        began = time.perf_counter()
+        compiled = lowered.compile(compiler_options=options)
+        seconds = time.perf_counter() - began
+        dumps = {
+            part: "".join(path.read_text() for path in pathlib.Path(folder).glob(f"*.{part}.txt"))
+            for part in ("thunk_sequence_after_thunk_passes", "thunk_metadata")
+        }
     text, memory = compiled.as_text(), compiled.memory_analysis()
     assert text is not None and memory is not None, "both compilers report them"
     found = launches(text)
+    sent = launched(*dumps.values(), text) if kind == "cuda" else Launched(found.kernels, 0, 0)
     operations = products(traced_program.jaxpr.jaxpr) / program.rounds
     row = {
         "compile_s": seconds,
         "kernels": found.kernels / program.rounds,
+        "in_graphs": sent.inside / program.rounds,
+        "launches": sent.launches / program.rounds,
         "mb_moved": found.bytes / program.rounds / 1e6,
         "temporary_mb": memory.temp_size_in_bytes / 1e6,
         "total_mb": (memory.temp_size_in_bytes + memory.argument_size_in_bytes) / 1e6,
@@ -602,14 +698,17 @@ def measured(kind: str, program: Compilable) -> dict:
         "waits": found.waits / program.rounds,
         "host": found.host / program.rounds,
     }
-    return row | modelled(kind, found, operations, program.rounds)
+    return row | modelled(kind, found, sent, operations, program.rounds)
 
 
-def modelled(kind: str, found: Launches, operations: float, rounds: int) -> dict[str, float]:
+def modelled(
+    kind: str, found: Launches, sent: Launched, operations: float, rounds: int
+) -> dict[str, float]:
     """Return the parts of a round's modelled time, in milliseconds, and their sum."""
     device = DEVICES[kind]
+    seconds = device.launch * sent.launches + device.kernel * sent.inside
     parts = {
-        "launches_ms": 1e3 * device.launch * found.kernels / rounds,
+        "launches_ms": 1e3 * seconds / rounds,
         "bytes_ms": 1e3 * found.bytes / rounds / device.bandwidth,
         "products_ms": 1e3 * operations / device.peak,
     }
@@ -620,6 +719,8 @@ def modelled(kind: str, found: Launches, operations: float, rounds: int) -> dict
 _COLUMNS = {
     "case": "program",
     "kernels": "kernels per round",
+    "in_graphs": "in graphs",
+    "launches": "launches of the host",
     "mb_moved": "MB moved",
     "temporary_mb": "temporary MB",
     "total_mb": "total MB",
@@ -641,12 +742,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compiled_for")
     parser.add_argument("kind", choices=list(DEVICES))
     parser.add_argument("--only", default="", help="beginnings of names, separated by ;")
+    parser.add_argument("--graphs", default="", help="+WHILE, for what graphs also have")
     parser.add_argument("--out", type=pathlib.Path, help="the table's file; JSON goes beside it")
     options = parser.parse_args(arguments)
     rows: list[dict] = []
     for name, make in programs().items():
         if name.startswith(tuple(options.only.split(";"))):
-            row = attempt(name, lambda make=make: measured(options.kind, make()))
+            row = attempt(name, lambda make=make: measured(options.kind, make(), options.graphs))
             rows.append(row | {"device": DEVICES[options.kind].name})
             print(json.dumps(rows[-1]), flush=True)
     print("\nCompiled, not run.\n\n" + table(rows, _COLUMNS), flush=True)

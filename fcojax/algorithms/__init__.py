@@ -23,6 +23,7 @@ from fcojax.algorithms.fed_opt import fed_opt
 from fcojax.algorithms.fed_pd import fed_pd
 from fcojax.algorithms.fed_prox import fed_prox
 from fcojax.algorithms.fed_split import fed_split
+from fcojax.algorithms.linear_steps import linear_steps
 from fcojax.algorithms.local import Batch, Local, mean_gradient, mean_loss
 from fcojax.algorithms.local_sgd import fed_gd, local_sgd
 from fcojax.algorithms.mc_fed_dual_avg import mc_fed_dual_avg
@@ -74,6 +75,7 @@ __all__ = [
     "local_solvers",
     "local_steps",
     "mc_fed_dual_avg",
+    "linear_steps",
     "mean_gradient",
     "mean_loss",
     "mime",

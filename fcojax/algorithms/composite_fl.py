@@ -83,6 +83,6 @@ def composite_fl(loss: Loss, penalty: Penalty) -> Algorithm:
             return Iterate(ambient, prox(hparams, ambient, count * hparams.client_lr), count)
 
         none = jnp.zeros_like(jnp.asarray(hparams.client_lr))
-        return local.scan(step, Iterate(start, start, none)).ambient
+        return tree.sub(local.scan(step, Iterate(start, start, none)).ambient, start)
 
     return corrected(local_steps, server_prox=prox)

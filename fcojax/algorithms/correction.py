@@ -78,8 +78,8 @@ def corrected(
     a compensated sum, 80,000 rounds in float32 end as near the solution as 5,000.
 
     Args:
-      local_steps: ``(hparams, start, correction, local) -> end``, steps of ``client_lr`` times a
-        gradient plus the correction.
+      local_steps: ``(hparams, start, correction, local) -> end - start``, steps of ``client_lr``
+        times a gradient plus the correction.
       server_prox: ``(hparams, v, t_e) -> x``.
       stored_gradient: ``(x, local) -> c_i``; by default clients store s_i.
       feedback: whether local steps also follow the subgradient.
@@ -95,10 +95,10 @@ def corrected(
 
     def client_update(hparams, message, client, local, key):
         correction = tree.sub(message.direction, client)
-        end = local_steps(hparams, message.point, correction, local)
+        moved = local_steps(hparams, message.point, correction, local)
         num_steps = local.num_steps.astype(jnp.asarray(hparams.client_lr).dtype)
         # The mean of the K corrected steps; minus the correction it is the mean local gradient.
-        mean = tree.scale(1 / (hparams.client_lr * num_steps), tree.sub(message.point, end))
+        mean = tree.scale(-1 / (hparams.client_lr * num_steps), moved)
         control, offset = tree.sub(mean, correction), ()
         if stored_gradient is not None:
             local_gradient, control = control, stored_gradient(message.point, local)

@@ -5,16 +5,18 @@ networks from decentralized data", AISTATS 2017; in the notation of Yuan, Zaheer
 "Federated composite optimization", ICML 2021, Algorithm 1.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, takes
-from fcojax.algorithms.local import mean_gradient
+from fcojax.algorithms.linear_steps import linear_steps
+from fcojax.algorithms.local import Local, mean_gradient
 from fcojax.problems.losses import Loss
 from fcojax.transforms.penalty import Penalty
-from fcojax.types import NonNegative, Positive
+from fcojax.types import NonNegative, Params, Positive
 
 
 class FedAvgHparams(NamedTuple):
@@ -58,10 +60,13 @@ def fed_avg(loss: Loss) -> Algorithm:
     """
     gradient = mean_gradient(loss)
 
-    def step(hparams, w, batch):
-        return tree.add_scaled(w, -hparams.client_lr, gradient(w, batch))
+    def displacement(hparams, start, local):
+        def step(w, batch):
+            return tree.add_scaled(w, -hparams.client_lr, gradient(w, batch))
 
-    return _averaging(step)
+        return linear_steps(loss, local, step, start)
+
+    return _averaging(displacement)
 
 
 @takes(FedAvgSubgradientHparams, "penalty")
@@ -98,17 +103,20 @@ def fed_avg_subgradient(
     gradient = mean_gradient(loss)
     subgradient = jax.grad(penalty.value)
 
-    def step(hparams, w, batch):
-        descended = tree.add_scaled(w, -hparams.client_lr, gradient(w, batch))
-        at = descended if after_gradient_step else w
-        return tree.add_scaled(
-            descended, -hparams.client_lr, subgradient(at, hparams.penalty_scale)
-        )
+    def displacement(hparams, start, local):
+        def step(w, batch):
+            descended = tree.add_scaled(w, -hparams.client_lr, gradient(w, batch))
+            at = descended if after_gradient_step else w
+            return tree.add_scaled(
+                descended, -hparams.client_lr, subgradient(at, hparams.penalty_scale)
+            )
 
-    return _averaging(step)
+        return tree.sub(local.scan(step, start), start)
+
+    return _averaging(displacement)
 
 
-def _averaging(step) -> Algorithm:
+def _averaging(displacement: Callable[[Any, Params, Local], Params]) -> Algorithm:
     """Local steps from the server's point, then the mean displacement times ``server_lr``."""
 
     def init(hparams, params):
@@ -118,8 +126,7 @@ def _averaging(step) -> Algorithm:
         return server
 
     def client_update(hparams, message, client, local, key):
-        end = local.scan(lambda w, batch: step(hparams, w, batch), message)
-        return ClientResult(client, tree.sub(end, message), {})
+        return ClientResult(client, displacement(hparams, message, local), {})
 
     def server_update(hparams, server, mean_upload, fraction, key):
         return tree.add_scaled(server, hparams.server_lr, mean_upload)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, elapsed, takes
+from fcojax.algorithms.linear_steps import linear_steps
 from fcojax.algorithms.local import mean_gradient
 from fcojax.problems.losses import Loss
 from fcojax.transforms.penalties.l1 import zero
@@ -94,7 +95,7 @@ def fed_exp(
         def step(w, batch):
             return tree.add_scaled(w, -hparams.client_lr, gradient(w, batch))
 
-        moved = tree.sub(local.scan(step, message), message)
+        moved = linear_steps(loss, local, step, message)
         displacement = Displacement(moved, elapsed(local, hparams.client_lr))
         return ClientResult(client, DisplacementAndNorm(displacement, tree.vdot(moved, moved)), {})
 

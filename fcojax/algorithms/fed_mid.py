@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, elapsed, takes
+from fcojax.algorithms.linear_steps import linear_steps
 from fcojax.algorithms.local import mean_gradient
 from fcojax.problems.losses import Loss
 from fcojax.transforms.mirrors.mirror import Mirror
@@ -78,7 +79,11 @@ def fed_mid(
             z = tree.add_scaled(mirror.to_dual(w), -hparams.client_lr, gradient(w, batch))
             return mirror_step(z, hparams.client_lr, hparams, client_prox)
 
-        moved = tree.sub(local.scan(step, message), message)
+        # Steps without a prox are linear if the mirror map is the identity.
+        if not client_prox and mirror.from_dual(mirror.to_dual(message)) is message:
+            moved = linear_steps(loss, local, step, message)
+        else:
+            moved = tree.sub(local.scan(step, message), message)
         return ClientResult(client, Displacement(moved, elapsed(local, hparams.client_lr)), {})
 
     def server_update(hparams, server, mean_upload, fraction, key):

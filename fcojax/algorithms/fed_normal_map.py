@@ -71,7 +71,7 @@ def fed_normal_map(loss: Loss, penalty: Penalty) -> Algorithm:
             slope = tree.add_scaled(slope, 1 / hparams.prox_step, tree.sub(y, w))
             return tree.add_scaled(y, -hparams.client_lr, slope)
 
-        return local.scan(step, start)
+        return tree.sub(local.scan(step, start), start)
 
     def server_prox(hparams, target, step):
         return target

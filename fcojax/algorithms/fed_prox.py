@@ -9,6 +9,7 @@ from typing import NamedTuple
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, takes
 from fcojax.algorithms.fed_avg import fed_avg
+from fcojax.algorithms.linear_steps import linear_steps
 from fcojax.algorithms.local import mean_gradient
 from fcojax.problems.losses import Loss
 from fcojax.transforms.penalty import Penalty
@@ -62,15 +63,17 @@ def fed_prox(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
     gradient = mean_gradient(loss)
 
     def client_update(hparams, message, client, local, key):
-        def step(w, batch):
-            pull = tree.sub(w, message)
+        def step(w, batch, anchor):
+            pull = tree.sub(w, anchor)
             slope = tree.add_scaled(gradient(w, batch), hparams.prox_scale, pull)
             moved = tree.add_scaled(w, -hparams.client_lr, slope)
             if penalty is None:
                 return moved
             return penalty.prox(moved, hparams.client_lr, hparams.penalty_scale)
 
-        end = local.scan(step, message)
+        if penalty is None:
+            return ClientResult(client, linear_steps(loss, local, step, message, message), {})
+        end = local.scan(lambda w, batch: step(w, batch, message), message)
         return ClientResult(client, tree.sub(end, message), {})
 
     return fed_avg(loss)._replace(client_update=client_update)

@@ -13,7 +13,7 @@ from fcojax.algorithms import local_scan
 from fcojax.algorithms.work import Work
 from fcojax.arguments import validated
 from fcojax.problems.fields import require_floats
-from fcojax.problems.losses import Loss, RandomLoss, WholeBatchLoss, losses_of
+from fcojax.problems.losses import LinearLoss, Loss, RandomLoss, WholeBatchLoss, losses_of
 from fcojax.types import Array, Key, Params, PyTree
 from fcojax.xla import rules
 from fcojax.xla.loops import batch_max
@@ -68,7 +68,7 @@ class Minibatch(Batch):
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["rows", "client", "offset", "num_examples", "key"],
+    data_fields=["rows", "client", "offset", "num_examples", "key", "products", "whole"],
     meta_fields=["work", "min_size", "max_size"],
 )
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +86,8 @@ class Local:
       work: how much work each client does in a round.
       min_size: number of examples of the smallest client.
       max_size: number of examples of the largest client.
+      products: the ``products`` of the population, or ``None``.
+      whole: the result of ``full``, if it has been computed before.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp
@@ -105,6 +107,8 @@ class Local:
     work: Work
     min_size: int
     max_size: int
+    products: Array | None = None
+    whole: Batch | None = None
 
     @property
     def num_steps(self) -> Array:
@@ -133,22 +137,34 @@ class Local:
         Padding has weight zero. It repeats an example of the same client, because a non-finite loss
         at a row of another client would turn the zeros of the gradient into NaN.
         """
+        if self.whole is not None:
+            return self.whole
+        examples, first, real = self.sliced(self.rows)
+        if real is None:
+            return Batch(examples, jnp.ones(self.max_size), self.key)
+        examples = jax.tree.map(lambda leaf: padded(leaf, first, real), examples)
+        return Batch(examples, _as_weights(real), self.key)
+
+    def sliced(self, rows: PyTree) -> tuple[PyTree, Array, Array | None]:
+        """Return ``max_size`` rows with all of this client among them.
+
+        Args:
+          rows: arrays with the rows of all clients on this device.
+
+        Returns:
+          The rows; the place of the client's first row among them; and which rows are the client's,
+          ``None`` if all are.
+        """
         # The slices of the last clients would run past the end: start early and mask other rows.
         start = self._start
-        examples = jax.tree.map(
-            lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, self.max_size), self.rows
+        own = jax.tree.map(
+            lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, self.max_size), rows
         )
-        if self.min_size == self.max_size:
-            return Batch(examples, jnp.ones(self.max_size), self.key)
         first = self.offset - start
+        if self.min_size == self.max_size:
+            return own, first, None
         row = jnp.arange(self.max_size, dtype=jnp.int32) - first
-        real = (row >= 0) & (row < self.num_examples)
-
-        def pad(leaf):
-            own = jax.lax.dynamic_index_in_dim(leaf, first, keepdims=True)
-            return jnp.where(real.reshape(-1, *(1,) * (leaf.ndim - 1)), leaf, own)
-
-        return Batch(jax.tree.map(pad, examples), _as_weights(real), self.key)
+        return own, first, (row >= 0) & (row < self.num_examples)
 
     @property
     def all_steps_equal(self) -> bool:
@@ -274,6 +290,12 @@ class Local:
         return indices, None if all_real else _as_weights(jnp.broadcast_to(real, shape))
 
 
+def padded(rows: Array, first: Array, real: Array) -> Array:
+    """Return the rows with each one that is not ``real`` replaced by the row at ``first``."""
+    own = jax.lax.dynamic_index_in_dim(rows, first, keepdims=True)
+    return jnp.where(real.reshape(-1, *(1,) * (rows.ndim - 1)), rows, own)
+
+
 def _as_weights(real: Array) -> Array:
     return jnp.where(real, 1.0, 0.0)
 
@@ -325,7 +347,8 @@ def mean_gradient(loss: Loss) -> Callable[[Params, Batch], Params]:
       >>> float(mean_gradient(lambda w, rows: (w - rows) ** 2 / 2)(jnp.array(5.0), batch))
       3.0
     """
-    derivative = jax.grad(mean_loss(loss))
+    ridge = loss.ridge if isinstance(loss, LinearLoss) else 0.0
+    derivative = jax.grad(mean_loss(loss.function if ridge else loss))
 
     def gradient(params, batch):
         require_floats(params)
@@ -333,6 +356,8 @@ def mean_gradient(loss: Loss) -> Callable[[Params, Batch], Params]:
             # Stored once: XLA would compute the model again for each example that reads it, or copy
             # all examples to avoid that.
             params = jax.lax.optimization_barrier(params)
-        return derivative(params, batch)
+        slope = derivative(params, batch)
+        # Not by differentiation: params may be coordinates, see `linear_steps`.
+        return tree.add_scaled(slope, ridge, params) if ridge else slope
 
     return gradient

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, Public, takes
+from fcojax.algorithms.linear_steps import linear_steps
 from fcojax.algorithms.local import mean_gradient
 from fcojax.problems.losses import Loss
 from fcojax.transforms.penalties.l1 import zero
@@ -106,11 +107,11 @@ def prox_skip(
         # The client keeps b_i = w - delta h_i and not h_i, so it needs no prox.
         control = tree.scale(1 / delta(hparams, num_steps), tree.sub(message.center, client))
 
-        def step(x, batch):
+        def step(x, batch, control):
             return tree.add_scaled(x, -hparams.client_lr, tree.sub(gradient(x, batch), control))
 
-        end = local.scan(step, message.center, num_steps=message.num_steps if geometric else None)
-        moved = tree.sub(end, message.center)
+        fewer = message.num_steps if geometric else None
+        moved = linear_steps(loss, local, step, message.center, control, num_steps=fewer)
         return ClientResult(tree.add(client, moved), Displacement(moved, Public(num_steps)), {})
 
     def server_update(hparams, server, mean_upload, fraction, key):

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, takes
 from fcojax.algorithms.correction import corrected
+from fcojax.algorithms.linear_steps import linear_steps
 from fcojax.algorithms.local import mean_gradient
 from fcojax.problems.losses import Loss
 from fcojax.transforms.penalties.l1 import zero
@@ -78,14 +79,18 @@ def scaffold(
     gradient, penalty = mean_gradient(loss), penalty or zero()
 
     def local_steps(hparams, start, correction, local):
-        def step(x, batch):
+        def descend(x, batch, correction):
             slope = tree.add(gradient(x, batch), correction)
-            x = tree.add_scaled(x, -hparams.client_lr, slope)
-            if prox != "client":
-                return x
+            return tree.add_scaled(x, -hparams.client_lr, slope)
+
+        if prox != "client":
+            return linear_steps(loss, local, descend, start, correction)
+
+        def step(x, batch):
+            x = descend(x, batch, correction)
             return penalty.prox(x, hparams.client_lr, hparams.penalty_scale)
 
-        return local.scan(step, start)
+        return tree.sub(local.scan(step, start), start)
 
     def server_prox(hparams, target, step):
         if prox == "client":

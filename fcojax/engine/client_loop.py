@@ -304,6 +304,7 @@ def local_handle(
         work=work,
         min_size=data.min_size,
         max_size=max_size or data.max_size,
+        products=data.products,
     )
 
 

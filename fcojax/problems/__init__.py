@@ -20,12 +20,13 @@ from fcojax.problems.linear_models import (
     squared_hinge,
 )
 from fcojax.problems.logistic import logistic, synthetic_logistic
-from fcojax.problems.losses import RandomLoss, WholeBatchLoss
+from fcojax.problems.losses import LinearLoss, RandomLoss, WholeBatchLoss
 from fcojax.problems.matrix_completion import matrix_completion, synthetic_matrix_completion
 from fcojax.problems.measures import client_means, identified, support_recovery
 from fcojax.problems.pca import pca, synthetic_pca
 from fcojax.problems.planted import lasso, low_rank
 from fcojax.problems.problem import Problem, population_loss
+from fcojax.problems.products import with_products
 from fcojax.problems.quadratic import Factored, factored, factored_loss
 from fcojax.problems.saddle import bilinear, saddle
 from fcojax.problems.softmax import softmax, synthetic_softmax
@@ -35,6 +36,7 @@ from fcojax.problems.stored import open_clients, save_clients
 __all__ = [
     "ClientData",
     "Factored",
+    "LinearLoss",
     "Problem",
     "RandomLoss",
     "SparseRows",
@@ -81,4 +83,5 @@ __all__ = [
     "synthetic_matrix_completion",
     "synthetic_pca",
     "synthetic_softmax",
+    "with_products",
 ]

@@ -1,7 +1,6 @@
 """The population: the examples of all clients in flat arrays, with the first row of each client."""
 
 import dataclasses
-import functools
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -30,12 +29,6 @@ class Held(NamedTuple):
     weights: Array
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["examples", "offsets", "weights", "held"],
-    meta_fields=["num_clients", "min_size", "max_size", "size_bounds", "mesh"],
-    drop_fields=["ids"],
-)
 @dataclasses.dataclass(frozen=True)
 class ClientData:
     """The data of all clients: their examples one client after the other, sizes and weights.
@@ -60,6 +53,9 @@ class ClientData:
       ids: names of the clients, ascending, integers or strings. They stay on the host and are not
         part of the pytree: other names cause no recompilation, and the result of a JAX
         transformation has ``None``.
+      products: inner products of the features ``x`` of each row with those of its client's rows, of
+        shape ``[rows, max_size]``, if the population has them. They belong to these examples:
+        ``dataclasses.replace`` drops them.
 
     Example:
       >>> import fcojax, numpy as np
@@ -86,6 +82,8 @@ class ClientData:
     mesh: jax.sharding.Mesh | None = None
     held: Held | None = None
     ids: np.ndarray | None = None
+    # Not a parameter, so that a population made from this one with other rows has none.
+    products: Array | None = dataclasses.field(default=None, init=False)
 
     def __repr__(self) -> str:
         columns = [
@@ -93,6 +91,8 @@ class ClientData:
             for name, leaf in fields.by_field([self.examples])
         ]
         size = f"{self.num_clients} clients of {self.min_size} to {self.max_size} examples"
+        if self.products is not None:
+            columns.append("products of rows")
         return f"ClientData({', '.join([size, *columns])})"
 
     @property
@@ -119,9 +119,16 @@ class ClientData:
 
     def local(self) -> "ClientData":
         """Return one device's part as a population of its own, inside ``shard_map``."""
-        return dataclasses.replace(
+        part = dataclasses.replace(
             self, num_clients=self.clients_per_shard, mesh=None, held=None, ids=None
         )
+        return part.with_products(self.products)
+
+    def with_products(self, products: Array | None) -> "ClientData":
+        """Return the same population with these products of its rows."""
+        data = dataclasses.replace(self)
+        object.__setattr__(data, "products", products)
+        return data
 
     @property
     def sizes(self) -> Array:
@@ -170,7 +177,31 @@ class ClientData:
     def to_device(self) -> "ClientData":
         """Return the population with its examples on the device; use it before several runs."""
         examples = jax.tree.map(lambda leaf: memory.copied(memory.in_memory(leaf)), self.examples)
-        return dataclasses.replace(self, examples=jax.device_put(examples))
+        on_device = dataclasses.replace(self, examples=jax.device_put(examples))
+        return on_device.with_products(self.products)
+
+
+# Names of the parts that are traced, and of those that are static.
+_TRACED = ("examples", "offsets", "weights", "held", "products")
+_STATIC = ("num_clients", "min_size", "max_size", "size_bounds", "mesh")
+
+
+def _flattened(data: ClientData) -> tuple[list[Any], tuple[Any, ...]]:
+    return [getattr(data, name) for name in _TRACED], tuple(getattr(data, s) for s in _STATIC)
+
+
+def _with_names(data: ClientData) -> tuple[list[tuple[Any, Any]], tuple[Any, ...]]:
+    parts, static = _flattened(data)
+    return list(zip(map(jax.tree_util.GetAttrKey, _TRACED), parts, strict=True)), static
+
+
+def _unflattened(static: tuple[Any, ...], parts: Iterable[Any]) -> ClientData:
+    data = object.__new__(ClientData)
+    vars(data).update(zip(_TRACED + _STATIC, (*parts, *static), strict=True), ids=None)
+    return data
+
+
+jax.tree_util.register_pytree_with_keys(ClientData, _with_names, _unflattened, _flattened)
 
 
 def from_clients(

@@ -1,6 +1,5 @@
 r"""Least squares and ridge regression, whose minimiser has a closed form."""
 
-import functools
 from collections.abc import Callable
 
 import jax.numpy as jnp
@@ -9,7 +8,9 @@ import numpy as np
 from fcojax.arguments import validated
 from fcojax.problems.clients import ClientData, from_stacked
 from fcojax.problems.labels import check_features
+from fcojax.problems.losses import LinearLoss
 from fcojax.problems.problem import Problem
+from fcojax.problems.products import with_products
 from fcojax.problems.second_moments import SecondMoments, second_moment, summary
 from fcojax.problems.sparse import SparseRows
 from fcojax.types import Array, Count, NonNegative, Positive, PyTree, Seed
@@ -43,12 +44,13 @@ def least_squares(
     """
     check_features(train, validation)
     x = train.examples["x"]
-    loss = functools.partial(half_squared_error, ridge=ridge) if ridge else half_squared_error
+    loss = LinearLoss(half_squared_error, ridge)
     dtype = jnp.result_type(x.dtype)
     init = lambda key: jnp.zeros(x.shape[1], dtype)  # noqa: E731
     if isinstance(x, SparseRows):
         return Problem(loss, train, validation, init)
-    return Problem(loss, train, validation, init, _distances(train, ridge), summary(ridge=ridge))
+    measures = _distances(train, ridge)
+    return Problem(loss, with_products(train), validation, init, measures, summary(ridge=ridge))
 
 
 def _distances(train: ClientData, ridge: float) -> Callable[[Array], dict[str, Array]]:

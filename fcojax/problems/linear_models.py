@@ -14,9 +14,10 @@ from fcojax.arguments import validated
 from fcojax.memo import memoised
 from fcojax.problems.clients import ClientData
 from fcojax.problems.labels import check_features, check_splits
-from fcojax.problems.losses import Loss
+from fcojax.problems.losses import LinearLoss, Loss
 from fcojax.problems.measures import Predict, accuracy, at_cuts, density
 from fcojax.problems.problem import Problem
+from fcojax.problems.products import with_products
 from fcojax.problems.second_moments import SecondMoments, summary
 from fcojax.problems.sparse import SparseRows
 from fcojax.types import Array, Params, Positive, Probability, PyTree
@@ -45,7 +46,7 @@ def linear_model(
     def measures(params):
         return at_cuts(lambda cut: density(params["kernel"], cut), cuts)
 
-    return Problem(loss, train, validation, init, measures)
+    return Problem(LinearLoss(loss), with_products(train), validation, init, measures)
 
 
 def classifier(

@@ -68,6 +68,36 @@ class WholeBatchLoss:
         return self.function(params, examples, weights)
 
 
+@dataclasses.dataclass(frozen=True)
+class LinearLoss:
+    """A loss of a linear model: it reads the features only through their product with the kernel.
+
+    So its gradient in the kernel is a combination of the rows ``x``, and local steps may be taken
+    in coordinates of the rows; see ``fcojax.algorithms.linear_steps``.
+
+    Attributes:
+      function: ``(params, examples) -> one loss per example``, which uses ``examples["x"]`` and the
+        kernel, which is ``params["kernel"]`` or ``params`` itself, in ``x @ kernel`` alone. With a
+        ridge it has another argument ``ridge``.
+      ridge: rho, for a term ``rho / 2 |params|^2`` of each loss; only if ``params`` is the kernel.
+
+    Example:
+      >>> squares = LinearLoss(lambda w, rows: (rows["x"] @ w - rows["y"]) ** 2)
+      >>> squares(jnp.ones(2), {"x": jnp.eye(2), "y": jnp.zeros(2)}).tolist()
+      [1.0, 1.0]
+    """
+
+    function: Callable[..., Array]
+    ridge: float = 0.0
+
+    def __post_init__(self):
+        checked_value("function", self.function, Callable)
+
+    def __call__(self, params: Params, examples: PyTree) -> Array:
+        further = {"ridge": self.ridge} if self.ridge else {}
+        return self.function(params, examples, **further)
+
+
 def losses_of(
     loss: Loss,
     params: Params,

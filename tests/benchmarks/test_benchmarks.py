@@ -7,9 +7,10 @@ import pathlib
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
-from benchmarks import accelerator, on_device, peaks
+from benchmarks import accelerator, cifar10, on_device, peaks
 from benchmarks.workloads import WORKLOADS
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -62,6 +63,40 @@ def test_the_launcher_runs_beside_the_sweep():
     (row,) = json_lines("benchmarks.launcher", "--quick", "--rounds=10", "--repeats=1")
     assert row["points"] == 4 and row["seeds"] == 1
     assert set(row["cpu_ms_a_round"]) == {"launcher", "sweep"} and row["ratio"] > 0
+
+
+def test_images_of_the_binary_version_are_planes_of_three_colours(tmp_path):
+    record = np.zeros((2, 3073), np.uint8)
+    record[:, 0] = [7, 9]
+    record[1, 1 + 1024 + 32 * 3 + 5] = 200  # green, fourth row, sixth column
+    record.tofile(tmp_path / "test_batch.bin")
+    images, labels = cifar10.read(tmp_path, ("test_batch.bin",))
+    assert images.shape == (2, 32, 32, 3) and labels.tolist() == [7, 9]
+    assert images[1, 3, 5].tolist() == [0, 200, 0] and images.sum() == 200
+    (tmp_path / "test_batch.bin").write_bytes(b"x" * 3000)
+    with pytest.raises(ValueError, match="which are not records of 3,073; pass the folder"):
+        cifar10.read(tmp_path, ("test_batch.bin",))
+
+
+@pytest.mark.slow
+def test_the_cifar_setting_runs_at_a_small_size():
+    small = ["--clients=4", "--cohort=2", "--test=40", "--rounds=4", "--eval_every=2"]
+    *curve, last = json_lines("benchmarks.cifar10", *small)
+    assert [row["round"] for row in curve] == [2, 4] and last["data"].startswith("random images")
+    assert last["parameters"] == 1_626_442 and last["cohort"] == 2 and last["ms_per_round"] > 0
+    *_, last = json_lines("benchmarks.cifar10", "--setting=blazefl", "--clients=2", *small[1:])
+    assert last["parameters"] == 62_006 and last["cohort"] == last["clients"] == 2
+
+
+@pytest.mark.slow
+def test_curves_have_slopes_on_every_axis_and_two_processes(tmp_path):
+    command = [sys.executable, "-m", "benchmarks.curves", "--quick", "--axes=cohort,processes"]
+    subprocess.run([*command, f"--out={tmp_path}"], cwd=ROOT, check=True)
+    one, two, *others = json.loads((tmp_path / "curves.json").read_text())["rows"]
+    slope = np.log(two["ms_per_round"] / one["ms_per_round"]) / np.log(2)
+    assert one["slope"] is None and two["slope"] == pytest.approx(slope)
+    assert [row["size"] for row in others] == [1, 2]
+    assert (tmp_path / "roofline.png").exists()
 
 
 @pytest.mark.slow

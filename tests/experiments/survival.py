@@ -52,20 +52,20 @@ def interrupt_and_resume(
     """
     rng, left = random.Random(seed), [signal.Signals[f"SIG{name}"] for name in names]
     codes: list[int] = []
-    slowest, said, is_done, missed = 0.0, set(), False, 0
+    rows_after, said, is_done, missed = 0, set(), False, 0
     while left or not is_done:
         started = time.monotonic()
         with start(config, workdir) as process:
             if left:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(rng.uniform(0.5, latest))
+            began, before = time.monotonic(), num_rows(workdir)
             expected = [0, 1]  # 1: the best point of every algorithm diverged
             number = None
             if left and process.poll() is None:
                 number = left.pop(0)
                 process.send_signal(number)
                 expected += [-number, 128 + number]
-            began = time.monotonic()
             _, errors = process.communicate(timeout=900)
             is_done = process.returncode in (0, 1)
         if process.returncode not in expected:
@@ -80,11 +80,17 @@ def interrupt_and_resume(
             latest = min(latest, 0.8 * (began - started))
             shutil.rmtree(workdir)
         elif not is_done:
-            slowest = max(slowest, time.monotonic() - began)
+            rows_after = max(rows_after, num_rows(workdir) - before)
         # Until run.py itself begins, Ctrl-C ends Python with a traceback.
         if process.returncode != -signal.SIGINT and not ignored:
             said |= {line for line in errors.splitlines() if "took over" not in line}
-    return {"exit_codes": codes, "slowest_s": round(slowest, 2), "said": sorted(said)}
+    return {"exit_codes": codes, "rows_after": rows_after, "said": sorted(said)}
+
+
+def num_rows(workdir: pathlib.Path) -> int:
+    """Return how many rows a run has written."""
+    rows = workdir / "rows.jsonl"
+    return rows.read_bytes().count(b"\n") if rows.exists() else 0
 
 
 def untimed(value: Any) -> Any:

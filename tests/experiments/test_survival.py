@@ -28,7 +28,7 @@ def test_a_run_that_is_killed_from_outside_is_the_same_bit_for_bit(name):
     """With client state, sampled cohorts, lost uploads and a codec with residuals."""
     seen = survival.measure("tests/experiments/survivor.py", [name] * 2, seed=1, latest=6.0)
     assert seen["differences"] == [] and seen["rows"] == 96
-    assert seen["slowest_s"] < 5, seen
+    assert seen["rows_after"] <= 48, seen  # it ends within a block, not with the run
 
 
 @pytest.mark.slow

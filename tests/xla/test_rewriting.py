@@ -329,7 +329,7 @@ def test_the_primitives_that_load_the_rewriting_are_those_that_it_exchanges():
     assert found & SLOW_IN_LOOPS == SLOW_IN_LOOPS
 
 
-def test_a_loss_without_convolutions_loads_no_rewriting():
+def test_a_loss_without_convolutions_loads_no_rewriting_and_loading_it_recompiles_nothing():
     script = """if True:
         import sys
         import jax, numpy as np
@@ -342,5 +342,10 @@ def test_a_loss_without_convolutions_loads_no_rewriting():
         plan = fcojax.local_steps(1)
         fcojax.run(algorithm, hparams, np.zeros(()), data, jax.random.key(0), plan, num_rounds=1)
         assert "fcojax.xla.convolution" not in sys.modules, "loaded"
+        program = jax.jit(lambda x: x)
+        program(1.0)
+        import fcojax.xla.rewriting
+        program(1.0)
+        assert program._cache_size() == 1, "compiled again"
     """
     subprocess.run([sys.executable, "-c", script], check=True)

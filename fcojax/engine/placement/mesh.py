@@ -133,15 +133,17 @@ def shard_clients(data: ClientData, mesh: jax.sharding.Mesh) -> ClientData:
     def examples_of(leaf, shard):
         return _padded_rows(leaf, int(bounds[shard]), int(bounds[shard + 1]), num_rows)
 
-    return dataclasses.replace(
+    examples, products = jax.tree.map(
+        lambda leaf: _placed(sharded, functools.partial(examples_of, np.asarray(leaf))),
+        (data.examples, data.products),
+    )
+    on_mesh = dataclasses.replace(
         sharded,
-        examples=jax.tree.map(
-            lambda leaf: _placed(sharded, functools.partial(examples_of, np.asarray(leaf))),
-            data.examples,
-        ),
+        examples=examples,
         offsets=_placed(sharded, local.__getitem__),
         weights=_placed(sharded, weights.__getitem__),
     )
+    return on_mesh.with_products(products)
 
 
 def _placed(data: ClientData, rows_of_shard: Callable[[int], np.ndarray]) -> jax.Array:

@@ -1,0 +1,251 @@
+"""Steps in coordinates of the rows end where plain steps end."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax.problems import with_products
+from fcojax.theory import local_points
+from fcojax.transforms import euclidean, l1, named, on_subtree
+from fcojax.xla.jaxprs import equations
+
+SIZES = (1, 4, 2, 3)
+DIM = 8_192
+KERNEL = on_subtree(l1(), named("kernel"))
+KEY = jax.random.key(0)
+ALGORITHMS = {
+    "fed_avg": lambda loss: fcojax.algorithms.fed_avg(loss),
+    "fed_mid_osp": lambda loss: fcojax.algorithms.fed_mid_osp(loss, euclidean(KERNEL)),
+    "fed_prox": lambda loss: fcojax.algorithms.fed_prox(loss),
+    "fed_exp": lambda loss: fcojax.algorithms.fed_exp(loss),
+    "scaffold, feedback": lambda loss: fcojax.algorithms.scaffold(loss, KERNEL, prox="feedback"),
+    "scaffold, gradient": lambda loss: fcojax.algorithms.scaffold(
+        loss, KERNEL, prox="server", control="gradient"
+    ),
+    "prox_skip": lambda loss: fcojax.algorithms.prox_skip(loss, KERNEL),
+    "prox_skip, geometric": lambda loss: fcojax.algorithms.prox_skip(
+        loss, KERNEL, steps="geometric"
+    ),
+}
+
+
+def population(labels="classes", dtype: type = float, sizes=SIZES):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((sum(sizes), DIM)) / np.sqrt(DIM)
+    y = np.arange(len(x)) % 3 if labels == "classes" else rng.standard_normal(len(x)).astype(dtype)
+    if labels == "two":
+        y = (y > 0).astype(int)
+    return fcojax.from_rows({"x": x.astype(dtype), "y": y}, sizes, weights="examples")
+
+
+def ends(problem, make, plan, num_rounds=4, place=lambda data: data, key=KEY, **hparams):
+    """The models with products and without, as vectors; the latter is checked to be plain."""
+    algorithm = make(problem.loss)
+    assert problem.train.products is not None
+    scale = {"penalty_scale": 1e-3} if "penalty_scale" in algorithm.hparams_type._fields else {}
+    hparams = algorithm.hparams_type(**{"client_lr": 0.5, **scale, **hparams})
+    dtype = problem.train.examples["x"].dtype
+    start = jax.tree.map(lambda leaf: leaf.astype(dtype), problem.init(jax.random.key(1)))
+    found = []
+    for data in (problem.train, problem.train.with_products(None)):
+        model, _ = fcojax.run(
+            algorithm, hparams, start, place(data), key, plan, num_rounds=num_rounds
+        )
+        found.append(np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(model)]))
+    assert np.abs(found[1]).max() > 0.01 and np.isfinite(found[1]).all()
+    return found
+
+
+def assert_same(found, rtol=1e-12):
+    np.testing.assert_allclose(found[0], found[1], rtol=0, atol=rtol * np.abs(found[1]).max())
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_steps_in_coordinates_end_where_plain_steps_do(name):
+    """With a bias, clients of different sizes, and cohorts."""
+    problem = fcojax.problems.logistic(population("two"))
+    plan = fcojax.Plan(fcojax.local_steps(5), fcojax.uniform_cohort(cohort_size=2))
+    found = ends(problem, ALGORITHMS[name], plan)
+    assert (found[0] != found[1]).any()  # by another way
+    assert_same(found)
+
+
+@pytest.mark.parametrize(
+    ("make", "labels"),
+    [
+        (lambda data: fcojax.problems.least_squares(data, ridge=0.3), "numbers"),
+        (fcojax.problems.linear, "numbers"),
+        (lambda data: fcojax.problems.softmax(data, num_classes=3), "classes"),
+        (fcojax.problems.squared_hinge, "two"),
+    ],
+    ids=["ridge", "bias", "softmax", "hinge"],
+)
+def test_every_linear_problem_has_steps_in_coordinates(make, labels):
+    """Several outputs, and a ridge, which shrinks the start of the steps."""
+    problem = make(population(labels))
+    found = ends(problem, ALGORITHMS["fed_prox"], fcojax.local_steps(3), prox_scale=0.2)
+    assert (found[0] != found[1]).any()
+    assert_same(found)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        fcojax.local_steps([1, 5, 2, 3]),
+        fcojax.local_steps(5, fewest=1),
+        fcojax.local_epochs(3),
+    ],
+    ids=["given", "drawn", "epochs"],
+)
+def test_clients_may_take_different_numbers_of_steps(work):
+    problem = fcojax.problems.logistic(population("two"))
+    assert_same(ends(problem, ALGORITHMS["scaffold, feedback"], work))
+
+
+def test_float32_agrees_to_its_precision():
+    with jax.enable_x64(False):
+        problem = fcojax.problems.logistic(population("two", np.float32))
+        for name in ("fed_avg", "scaffold, feedback"):
+            assert_same(ends(problem, ALGORITHMS[name], fcojax.local_steps(5)), 1e-6)
+
+
+def test_points_and_seeds_of_a_sweep_agree():
+    problem = fcojax.problems.logistic(population("two"))
+    algorithm = ALGORITHMS["scaffold, feedback"](problem.loss)
+    grid = fcojax.grid.product(algorithm.hparams_type, client_lr=[0.1, 0.5], penalty_scale=[1e-3])
+    keys, plan = jax.random.split(KEY, 2), fcojax.local_steps(4)
+    start = problem.init(KEY)
+    start = jax.tree.map(lambda leaf: leaf.astype(float), start)
+    models = [
+        fcojax.sweep(algorithm, grid, start, data, keys, plan, num_rounds=3)[0]
+        for data in (problem.train, problem.train.with_products(None))
+    ]
+    found = [np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(m)]) for m in models]
+    assert (found[0] != found[1]).any()
+    assert_same(found)
+
+
+@pytest.mark.parametrize("sizes", [SIZES, (3, 1, 2), (2, 2, 2, 2)])
+def test_products_are_spread_with_the_clients(sizes):
+    """The rows of a device and its clients are padded."""
+    mesh = fcojax.devices.client_mesh(2)
+    problem = fcojax.problems.logistic(population("two", sizes=sizes))
+    found = ends(
+        problem,
+        ALGORITHMS["fed_avg"],
+        fcojax.local_steps(4),
+        place=lambda data: fcojax.devices.shard_clients(data, mesh),
+    )
+    assert (found[0] != found[1]).any()
+    assert_same(found)
+
+
+def test_a_population_on_disk_takes_plain_steps(tmp_path):
+    problem = fcojax.problems.logistic(population("two"))
+    fcojax.save_clients(problem.train, tmp_path / "clients")
+    on_disk = fcojax.open_clients(tmp_path / "clients")
+    assert on_disk.products is None
+    found = ends(
+        problem,
+        ALGORITHMS["fed_avg"],
+        fcojax.local_steps(4),
+        place=lambda data: on_disk if data.products is None else data,
+    )
+    assert_same(found)
+
+
+def test_products_do_not_survive_other_rows():
+    data = with_products(population("two"))
+    halved = {**data.examples, "x": data.examples["x"] / 2}
+    assert dataclasses.replace(data, examples=halved).products is None
+    assert data.select([1, 2]).products is None
+    pairs = population("two", sizes=(2, 4))
+    kept, held_out = fcojax.problems.hold_out_examples(with_products(pairs), 0.5, KEY)
+    assert kept.products is None and held_out.products is None
+    leaves, structure = jax.tree.flatten(data)
+    assert jax.tree.unflatten(structure, leaves).products is data.products
+    np.testing.assert_array_equal(data.to_device().products, data.products)
+
+
+def test_products_are_kept_where_they_pay():
+    def products(rows, dim, dtype: type = float):
+        x = np.ones((rows, dim), dtype)
+        return with_products(fcojax.from_rows({"x": x}, [rows])).products
+
+    assert products(2, 8_192) is not None
+    assert products(2, 8_191) is None  # little work
+    assert products(512, 8_191) is None  # many rows
+    assert products(2, 8_192, np.int32) is None
+    on_host = fcojax.from_rows({"x": np.ones((2, 8_192))}, [2], on_host=True)
+    assert with_products(on_host).products is None
+
+
+def passes(data, algorithm, work):
+    """How often a client's round multiplies with the features, in the traced program."""
+    hparams = algorithm.hparams_type()
+    start = {"kernel": jnp.zeros(DIM), "bias": jnp.zeros(())}
+    state = fcojax.start(algorithm, hparams, start, data, KEY, work)
+
+    def one_round(state):
+        return fcojax.advance(algorithm, hparams, state, data, work, num_rounds=1)[0]
+
+    def count(program):
+        own = sum(
+            equation.primitive.name == "dot_general"
+            and any(DIM in variable.aval.shape for variable in equation.invars + equation.outvars)
+            for equation in program.eqns
+        )
+        inner = (
+            equation.params.get("length", 1) * count(getattr(part, "jaxpr", part))
+            for equation in program.eqns
+            if equation.primitive.name != "cond"
+            for part in equation.params.values()
+            if hasattr(getattr(part, "jaxpr", part), "eqns")
+        )
+        return own + sum(inner)
+
+    program = jax.make_jaxpr(one_round)(state).jaxpr
+    assert any(equation.primitive.name == "dot_general" for equation in equations(program))
+    return count(program)
+
+
+def test_steps_pass_the_features_twice_a_round_and_once_for_each_constant():
+    sizes = (3, 3)
+    problem = fcojax.problems.logistic(population("two", sizes=sizes))
+    plain = problem.train.with_products(None)
+    counted = {
+        name: [
+            passes(data, ALGORITHMS[name](problem.loss), fcojax.local_steps(num_steps))
+            for data in (problem.train, plain)
+            for num_steps in (5, 10)
+        ]
+        for name in ("fed_avg", "scaffold, feedback")
+    }
+    for name, fewest in (("fed_avg", 2), ("scaffold, feedback", 3)):
+        # Two products in each plain step; the program of a client may be in the round twice.
+        unit = counted[name][2] / 10
+        assert counted[name] == [fewest * unit, fewest * unit, 10 * unit, 20 * unit], counted
+
+
+@pytest.mark.parametrize("work", [fcojax.local_steps(1), fcojax.local_steps(3, batch_size=2)])
+def test_single_steps_and_minibatches_are_plain(work):
+    problem = fcojax.problems.logistic(population("two"))
+    found = ends(problem, ALGORITHMS["fed_avg"], work, num_rounds=2)
+    np.testing.assert_array_equal(*found)
+
+
+def test_another_handle_sees_the_points_of_all_steps():
+    """A study of the points between the steps reads them from the carry of ``scan``."""
+    problem = fcojax.problems.logistic(population("two"))
+    algorithm = ALGORITHMS["fed_avg"](problem.loss)
+    hparams, start = algorithm.hparams_type(0.5), {"kernel": jnp.zeros(DIM), "bias": jnp.zeros(())}
+    visited = [
+        local_points(algorithm, hparams, start, data, KEY, fcojax.local_steps(3), num_rounds=2)
+        for data in (problem.train, problem.train.with_products(None))
+    ]
+    for one, other in zip(*map(jax.tree.leaves, visited), strict=True):
+        np.testing.assert_array_equal(one, other)
