@@ -22,10 +22,12 @@ from experiments.report.plots import Panel
 from experiments.report.rows import Row
 from experiments.report.summary import SUPPORT
 from fcojax import Plan
-from fcojax.algorithms import Work
-from fcojax.algorithms.base import Factory
+from fcojax.algorithms import Algorithm, Work, fed_mid
+from fcojax.algorithms.base import Factory, takes
+from fcojax.algorithms.fed_dual_avg import FedDualAvgHparams
 from fcojax.extend import Seed, checked_value, words
 from fcojax.problems import ClientData, Problem, from_clients
+from fcojax.problems.losses import Loss
 from fcojax.transforms import (
     Manifold,
     Mirror,
@@ -165,6 +167,12 @@ def one_client(problem: Problem, first: int = 0, end: int | None = None) -> Clie
     rows = slice(offsets[first], offsets[-1 if end is None else end])
     examples = {name: np.asarray(values)[rows] for name, values in problem.train.examples.items()}
     return from_clients([examples])
+
+
+@takes(FedDualAvgHparams, "mirror")
+def mirror_descent(loss: Loss, mirror: Mirror) -> Algorithm:
+    """Composite mirror descent, a centralised reference: FedMiD with no prox on the server."""
+    return fed_mid(loss, mirror, server_prox=False)
 
 
 def on_kernel(penalty: Penalty) -> Callable[[ConfigDict], Penalty]:

@@ -5,8 +5,7 @@ from typing import Literal
 
 from experiments.report.plots import Panel
 from experiments.studies.fmri import claims, figures, problem
-from experiments.studies.lasso.references import mirror_descent
-from experiments.study import Sweep
+from experiments.study import Sweep, mirror_descent
 from fcojax.types import Count, CountOrZero, NonNegative, Real
 
 EXPERIMENT = Sweep(

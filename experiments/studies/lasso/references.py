@@ -1,19 +1,9 @@
 """Centralised references: proximal gradient, mirror descent and dual averaging."""
 
 import fcojax
-from experiments.study import Config, one_client
-from fcojax.algorithms import Algorithm, Work, fed_dual_avg, fed_mid, fed_mid_osp
-from fcojax.algorithms.base import takes
-from fcojax.algorithms.fed_dual_avg import FedDualAvgHparams
+from experiments.study import Config, mirror_descent, one_client
+from fcojax.algorithms import Work, fed_dual_avg, fed_mid_osp
 from fcojax.problems import ClientData, Problem
-from fcojax.problems.losses import Loss
-from fcojax.transforms.mirrors.mirror import Mirror
-
-
-@takes(FedDualAvgHparams, "mirror")
-def mirror_descent(loss: Loss, mirror: Mirror) -> Algorithm:
-    """Composite mirror descent: FedMiD with one client and no prox on the server."""
-    return fed_mid(loss, mirror, server_prox=False)
 
 
 def _pooled(config: Config, problem: Problem) -> tuple[ClientData, Work]:

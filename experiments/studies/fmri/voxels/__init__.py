@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from experiments.studies.voxels import claims, figures, rows
+from experiments.studies.fmri.voxels import claims, figures, rows
 from experiments.study import Study
 from fcojax.types import Count, CountOrZero, NonNegative, Positive, Real, Share
 

@@ -2,7 +2,7 @@
 
 from experiments.report.claims import Claim
 from experiments.report.rows import Row, Summary
-from experiments.studies.voxels.rows import HALVES, found
+from experiments.studies.fmri.voxels.rows import HALVES, found
 from experiments.study import Config
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from experiments.report.rows import Row, Summary, column, select
 from experiments.studies.fmri.figures import draw_maps
 from experiments.studies.fmri.problem import voxel_grid
-from experiments.studies.voxels.rows import HALVES
+from experiments.studies.fmri.voxels.rows import HALVES
 from experiments.study import Config
 from fcojax.problems import on_grid
 
