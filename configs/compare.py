@@ -39,9 +39,10 @@ def get_config():
     config.shared.num_examples, config.shared.spectrum = 400, (0.04, 16.0)
     config.shared.num_rounds = 1500
     config.shared.spread, config.shared.scale, config.shared.num_steps = 0.5, 0.5, 30
-    for problem, scale in (("own", 1.6), ("shared", 1.0)):
-        config[f"{problem}_groups"] = ConfigDict(config[problem])
-        config[f"{problem}_groups"].scale = scale
+    config.own_groups = config.own.copy_and_resolve_references()
+    config.own_groups.scale = 1.6
+    config.shared_groups = config.shared.copy_and_resolve_references()
+    config.shared_groups.scale = 1.0
     config.group_size = 4  # of the group norm
     config.num_true = 7
     config.methods = tuple(METHODS)
