@@ -136,7 +136,7 @@ def linear(workload: Workload):
     if workload.model == "least_squares":
         return _shape(dim), least_squares, data
     # As `problems.logistic` makes them for so many features.
-    products = _shape(math.prod(counts), workload.num_examples)
+    products: Any = _shape(math.prod(counts), workload.num_examples)
     return _shape(dim), fcojax.problems.LinearLoss(logistic), data.with_products(products)
 
 
@@ -674,14 +674,14 @@ def measured(kind: str, program: Compilable, graphs: str = "") -> dict:
         began = time.perf_counter()
         compiled = lowered.compile(compiler_options=options)
         seconds = time.perf_counter() - began
-        dumps = {
-            part: "".join(path.read_text() for path in pathlib.Path(folder).glob(f"*.{part}.txt"))
+        thunks, names = (
+            "".join(path.read_text() for path in pathlib.Path(folder).glob(f"*.{part}.txt"))
             for part in ("thunk_sequence_after_thunk_passes", "thunk_metadata")
-        }
+        )
     text, memory = compiled.as_text(), compiled.memory_analysis()
     assert text is not None and memory is not None, "both compilers report them"
     found = launches(text)
-    sent = launched(*dumps.values(), text) if kind == "cuda" else Launched(found.kernels, 0, 0)
+    sent = launched(thunks, names, text) if kind == "cuda" else Launched(found.kernels, 0, 0)
     operations = products(traced_program.jaxpr.jaxpr) / program.rounds
     row = {
         "compile_s": seconds,

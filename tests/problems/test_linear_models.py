@@ -53,7 +53,7 @@ def refused(make, data, message, validation=None):
     "make, y, message",
     [
         (problems.poisson, [-1, 1], "negative values"),
-        (problems.squared_hinge, [-1, 1], "none of the 2 classes"),
+        (problems.squared_hinge, [-1, 1], "not one of 2 classes"),
         (problems.logistic, [1, 1], "every label y of the training data is 1"),
         (problems.logistic, [0, 0], "every label y of the training data is 0"),
     ],
