@@ -19,6 +19,9 @@ from fcojax.transforms import euclidean, l1
 
 DIM, NUM_TRUE, NUM_CLIENTS, NUM_ROUNDS = 256, 16, 16, 200
 HERE = pathlib.Path(__file__).parent
+# The look and the colours of all figures.
+plt.style.use(HERE.parent / "experiments" / "report" / "house.mplstyle")
+MODELS, DUALS, ALONE = "#D55E00", "#0072B2", "#999999"
 
 
 def measured():
@@ -79,19 +82,23 @@ def density(hparams, model, context):
 def draw(curves, alone):
     """Left the densities of clients and their mean, right both methods."""
     figure, (left, right) = plt.subplots(
-        1, 2, figsize=(9, 3.2), layout="constrained"
+        1, 2, figsize=(7, 2.6), layout="constrained"
     )
     mean, dual = (curve[-1] for curve in curves.values())
-    left.bar(range(NUM_CLIENTS), alone, color="C7", label="each client's model")
-    left.bar(NUM_CLIENTS + 1, mean, color="C1", label="their mean")
-    left.bar(NUM_CLIENTS + 3, dual, color="C0", label="model of the mean dual")
+    left.bar(
+        range(NUM_CLIENTS), alone, color=ALONE, label="each client's model"
+    )
+    left.bar(NUM_CLIENTS + 1, mean, color=MODELS, label="their mean")
+    left.bar(NUM_CLIENTS + 3, dual, color=DUALS, label="model of the mean dual")
     left.set(
         xticks=[],
         ylabel="entries that are not zero",
         title="one round",
         ylim=(0, 1.4),
     )
-    for (label, curve), color in zip(curves.items(), ("C1", "C0"), strict=True):
+    for (label, curve), color in zip(
+        curves.items(), (MODELS, DUALS), strict=True
+    ):
         right.plot(
             np.arange(1, NUM_ROUNDS + 1), curve, color=color, label=label
         )
@@ -100,9 +107,8 @@ def draw(curves, alone):
     )
     right.set(xlabel="round", title=f"{NUM_ROUNDS} rounds", ylim=(0, 1.05))
     for axes in (left, right):
-        axes.legend(fontsize="small")
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(HERE / "figures" / "idea.png", dpi=150)
+        axes.legend()
+    figure.savefig(HERE / "figures" / "idea.png")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from ml_collections import ConfigDict
 from experiments.report.claims import Claim
 from experiments.report.plots import Panel
 from experiments.report.rows import Row
-from experiments.report.summary import SUPPORT
+from experiments.report.summary import RIGHT, SUPPORT
 from fcojax import Plan
 from fcojax.algorithms import Algorithm, Work, fed_mid
 from fcojax.algorithms.base import Factory, takes
@@ -193,6 +193,32 @@ def with_support(problem: Problem, cut: float) -> Problem:
         codes = words(seed, jnp.arange(found.size, dtype=jnp.int32))
         code = jnp.sum(jnp.where(found, codes.reshape(found.shape), 0), dtype=jnp.uint32)
         return problem.measures(params) | {SUPPORT: code}
+
+    return problem._replace(measures=measures)
+
+
+_MOST_EXAMPLES = 256  # in eight columns of 32 examples
+
+
+def with_right(problem: Problem, right: Callable[[Params], Any], num_examples: int) -> Problem:
+    """Return the problem with measures that say which held-out examples are right.
+
+    32 examples make a column, a whole number with one bit for each. With more than 256 examples the
+    problem is returned unchanged: so many decide by themselves, and would fill the rows.
+
+    Args:
+      problem: the problem.
+      right: ``params -> booleans``, one for each example.
+      num_examples: their number.
+    """
+    if num_examples > _MOST_EXAMPLES:
+        return problem
+    count = -(-num_examples // 32)
+
+    def measures(params):
+        bits = jnp.pad(right(params).astype(jnp.uint32), (0, 32 * count - num_examples))
+        words = jnp.sum(bits.reshape(count, 32) << jnp.arange(32, dtype=jnp.uint32)[None], axis=1)
+        return problem.measures(params) | {f"{RIGHT}{at}": words[at] for at in range(count)}
 
     return problem._replace(measures=measures)
 

@@ -232,8 +232,10 @@ def test_numbers_of_the_readme_are_those_of_the_library():
         if hasattr(getattr(fcojax.algorithms, name), "Hparams")
     ]
     assert f"**{len(algorithms)} algorithms under one contract" in text
-    claims = re.search(r"Of the (\d+) claims (\d+) hold", (DOCS / "results.md").read_text("utf-8"))
-    assert f"Of {claims[1]} claims of the sources" in text and f"[{claims[2]} hold]" in text
+    claims = re.search(
+        r"Of the (\d+) statements (\d+) hold", (DOCS / "results.md").read_text("utf-8")
+    )
+    assert f"Of {claims[1]} statements of the sources" in text and f"[{claims[2]} hold]" in text
     transforms = fcojax.transforms
     kinds = [inspect.unwrap(getattr(transforms, name)) for name in transforms.__all__]
     penalties = [

@@ -27,7 +27,9 @@ def claims(config, rows, summary):
     """Return the claims, each with the number that decides it."""
     errors = column(select(rows, part="limits"), "error")
     text = "one local step ends at the minimiser"
-    return [Claim(text, float(errors[0]), 1e-12, at_least=False, source=False)]
+    return [
+        Claim(text, float(errors[0]), 1e-12, at_least=False, measure="distance")
+    ]
 
 
 EXPERIMENT = Study(

@@ -16,21 +16,30 @@ from matplotlib import ticker
 from experiments.report.look import applied
 from experiments.report.rows import Row, by_seed, column
 
-# fontTools logs every glyph that it omits from a PDF.
-logging.getLogger("fontTools").setLevel(logging.WARNING)
+# fontTools logs every glyph that it omits from a PDF, and odd dates of fonts.
+logging.getLogger("fontTools").setLevel(logging.ERROR)
 
-# Type 42 fonts can be searched and edited; Computer Modern for mathematics.
-_JOURNAL: dict[Any, Any] = {"pdf.fonttype": 42, "mathtext.fontset": "cm", "svg.fonttype": "none"}
-
+HOUSE = pathlib.Path(__file__).with_name("house.mplstyle")
 _TITLE_WIDTH = 84  # characters in a line above a figure
 
 
 def panels(num_columns: int, num_lines: int = 1, height: float = 2.6) -> tuple[Any, list[Any]]:
     """Return a figure 7 inches wide with ``height`` inches per row of axes, and its axes."""
-    figure, grid = plt.subplots(
-        num_lines, num_columns, figsize=(7.0, height * num_lines + 0.6), squeeze=False
-    )
+    with plt.style.context(HOUSE):
+        figure, grid = plt.subplots(
+            num_lines, num_columns, figsize=(7.0, height * num_lines + 0.6), squeeze=False
+        )
     return figure, list(grid.flat)
+
+
+def columns_for(count: int) -> int:
+    """Return the number of columns in which so many panels leave at most one place free.
+
+    Example:
+      >>> [columns_for(count) for count in range(1, 8)]
+      [1, 2, 3, 2, 3, 3, 2]
+    """
+    return next((n for n in (3, 2) if -count % n <= 1), 3) if count > 3 else count
 
 
 def save(figure: Any, path: pathlib.Path) -> pathlib.Path:
@@ -40,9 +49,10 @@ def save(figure: Any, path: pathlib.Path) -> pathlib.Path:
 
 
 def _written(figure: Any, path: pathlib.Path) -> pathlib.Path:
-    with matplotlib.rc_context(_JOURNAL):
-        figure.savefig(path, dpi=150)
-        figure.savefig(path.with_suffix(".pdf"))
+    with plt.style.context(HOUSE):
+        figure.savefig(path)
+        # Without a date, equal figures are equal files.
+        figure.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})
     plt.close(figure)
     return path
 
@@ -51,27 +61,27 @@ def describe(
     axis: Any, xlabel: str, ylabel: str, *, title: str = "", log: str = "", whole: bool = False
 ) -> None:
     """Label axes; ``log`` names the logarithmic ones (``"xy"``), ``whole`` sets integer ticks."""
-    axis.set_xlabel(xlabel, fontsize=8)
-    axis.set_ylabel(ylabel, fontsize=8)
-    axis.set_title(title, fontsize=8.5)
+    axis.set_xlabel(xlabel)
+    axis.set_ylabel(ylabel)
+    with plt.style.context(HOUSE):
+        axis.set_title(title)
     if "x" in log:
-        axis.set_xscale("log")
+        axis.set_xscale("log", nonpositive="mask")
     if "y" in log:
         axis.set_yscale("log")
         _enough_ticks(axis)
     if whole:
         axis.yaxis.set_major_locator(ticker.MaxNLocator(integer=True))
-    axis.tick_params(labelsize=7.5)
     axis.tick_params(which="minor", labelsize=6.5)
-    axis.grid(alpha=0.3, linewidth=0.5)
-    axis.spines[["top", "right"]].set_visible(False)
 
 
 def _enough_ticks(axis: Any) -> None:
-    """Put ticks at 1, 2 and 5, in plain numbers, on an axis that spans less than two decades."""
+    """Put few ticks, in plain numbers, on an axis that spans less than two decades."""
     low, high = axis.get_ylim()
     if low > 0 and high / low < 100:
-        axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+        # Below a factor of five there would be one tick at 1, 2 and 5, or none.
+        few = ticker.MaxNLocator(5) if high / low < 5 else ticker.LogLocator(subs=(1.0, 2.0, 5.0))
+        axis.yaxis.set_major_locator(few)
         axis.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
         axis.yaxis.set_minor_formatter(ticker.NullFormatter())
 
@@ -81,10 +91,16 @@ def literal(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def shaded(values: Iterable[Any]) -> list[tuple[Any, Any]]:
-    """Return the values of a parameter with their colours, dark to light."""
+def shaded(values: Iterable[Any], of: str = "viridis") -> list[tuple[Any, Any]]:
+    """Return the values of a parameter with their colours, dark to light.
+
+    Args:
+      values: the values.
+      of: the colour map; give each parameter of a figure its own, such as ``"Blues_r"``.
+    """
     values = list(values)
-    colours = (plt.get_cmap("viridis")(place) for place in np.linspace(0, 0.88, len(values)))
+    light = 0.88 if of == "viridis" else 0.6
+    colours = (plt.get_cmap(of)(place) for place in np.linspace(0, light, len(values)))
     return list(zip(values, colours, strict=True))
 
 
@@ -116,21 +132,46 @@ def band(
         axis.fill_between(x, low, high, color=style.get("color"), alpha=0.2, linewidth=0)
 
 
-def finish(figure: Any, path: pathlib.Path, title: str, num_columns: int = 3) -> pathlib.Path:
-    """Add one legend for all axes, save the figure and close it."""
+def head(figure: Any, title: str) -> None:
+    """Write a heading above a figure, which breaks before its parenthesis if it is long."""
+    with plt.style.context(HOUSE):
+        figure.suptitle(_broken(title))
+
+
+def finish(
+    figure: Any, path: pathlib.Path, title: str, num_columns: int = 3, spare: Any = None
+) -> pathlib.Path:
+    """Add one legend for all axes, save the figure and close it.
+
+    Args:
+      figure: the figure.
+      path: the PNG; a PDF is written beside it.
+      title: the heading; what stands in parentheses at its end goes to a second line if it is long.
+      num_columns: the columns of the legend below the axes.
+      spare: axes that show nothing, which take the legend.
+    """
     named = {}
     for axis in figure.axes:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             named.setdefault(label, handle)
-    figure.suptitle(textwrap.fill(title, _TITLE_WIDTH), fontsize=10)
-    figure.legend(
-        list(named.values()),
-        list(named),
-        loc="lower center",
-        ncols=num_columns,
-        frameon=False,
-        fontsize=7.5,
-    )
+    entries = list(named.values()), list(named)
+    with plt.style.context(HOUSE):
+        head(figure, title)
+        if spare is not None:
+            spare.set_axis_off()
+            spare.legend(*entries, loc="center left", bbox_to_anchor=(-0.2, 0.5))
+            applied(figure)
+            figure.tight_layout()
+            return _written(figure, path)
+        figure.legend(*entries, loc="lower center", ncols=num_columns)
     lines = -(-len(named) // num_columns) * applied(figure)
-    figure.tight_layout(rect=(0, (0.19 * lines + 0.05) / figure.get_figheight(), 1, 1))
+    figure.tight_layout(rect=(0.015, (0.19 * lines + 0.05) / figure.get_figheight(), 1, 1))
     return _written(figure, path)
+
+
+def _broken(title: str) -> str:
+    """Return a heading with a line break before its parenthesis, if it is too long for a line."""
+    head, bracket, rest = title.partition(" (")
+    if len(title) > _TITLE_WIDTH and bracket:
+        title = f"{head}\n({rest}"
+    return "\n".join(textwrap.fill(line, _TITLE_WIDTH) for line in title.split("\n"))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import special
 
 _CONFIDENCE = 0.95
@@ -13,17 +14,25 @@ _FEWEST_SEEDS = 3  # rates that are enough to decide
 
 
 class Claim(NamedTuple):
-    """A statement that a number can confirm or refute.
+    """A statement, and a number that confirms or refutes it.
+
+    Claims with one text are one statement, in several cases or of several parts.
 
     Attributes:
-      text: the statement, which must be understandable without context.
-      measured: the number that decides the claim.
+      text: the statement, as its source makes it, understandable without context.
+      measured: the number that decides.
       needed: the threshold.
       at_least: whether the number has to be at least the threshold; at most if ``False``.
       interval: a confidence interval over the seeds, ``None`` for a deterministic number. The whole
-        interval must be beyond the threshold, so that neither of two methods with equal results
-        beats the other.
-      source: whether a source makes the claim; ``False`` for our own expectation.
+        interval must be beyond the threshold: neither of two methods with equal results beats the
+        other.
+      source: who makes the statement, and where: ``Li et al. (ICLR 2020), Theorem 1``. Empty for
+        an expectation of our own.
+      measure: what the number is, with its unit: ``difference in F1``.
+      case: the setting within the run, a column of the table: ``by digit``.
+      part: what the number is about, if several decide the statement together: one of the rivals.
+      examples: the exact p-value of McNemar's test over held-out examples, ``None`` if the number
+        does not rest on them. Above 0.05 the claim does not hold.
       quick: whether a run with ``--quick`` can decide it.
       seeds: the number of seeds over which the number is a mean; ``None`` if it is not random. One
         or two seeds do not decide a claim.
@@ -35,7 +44,11 @@ class Claim(NamedTuple):
     needed: float
     at_least: bool = True
     interval: tuple[float, float] | None = None
-    source: bool = True
+    source: str = ""
+    measure: str = ""
+    case: str = ""
+    part: str = ""
+    examples: float | None = None
     quick: bool = True
     seeds: int | None = None
     rates: int | None = None
@@ -52,7 +65,8 @@ class Claim(NamedTuple):
     def holds(self) -> bool:
         """Whether the claim is confirmed; a number that is not finite does not confirm it."""
         equal = self.interval is None and self.margin == 0
-        return math.isfinite(self.margin) and (self.margin > 0 or equal)
+        found = self.examples is None or self.examples <= 1 - _CONFIDENCE
+        return math.isfinite(self.margin) and (self.margin > 0 or equal) and found
 
     @property
     def decided(self) -> bool:
@@ -80,6 +94,10 @@ class Claim(NamedTuple):
             reason = NEEDS_THE_FULL_RUN
         return {
             "claim": self.text,
+            "source": self.source,
+            "measure": self.measure,
+            "case": self.case,
+            "part": self.part,
             "measured": _number(self.measured),
             "interval": self.interval and [_number(end) for end in self.interval],
             "relation": self.relation,
@@ -87,7 +105,7 @@ class Claim(NamedTuple):
             "holds": None if reason else self.holds,
             "open": reason,
             "margin": _number(self.margin),
-            "source": self.source,
+            "examples": self.examples,
         }
 
 
@@ -97,7 +115,11 @@ def over_seeds(
     needed: float,
     at_least: bool = True,
     *,
-    source: bool = True,
+    source: str = "",
+    measure: str = "",
+    case: str = "",
+    part: str = "",
+    examples: float | None = None,
 ) -> Claim:
     """Return a claim about a mean over seeds: its 95 % interval must be beyond the threshold.
 
@@ -119,7 +141,45 @@ def over_seeds(
         error = float(values.std(ddof=1)) / math.sqrt(len(values))
         half = error * float(special.stdtrit(len(values) - 1, (1 + _CONFIDENCE) / 2))
         interval = (mean - half, mean + half)
-    return Claim(text, mean, needed, at_least, interval, source, quick=False, seeds=len(values))
+    return Claim(
+        text,
+        mean,
+        needed,
+        at_least,
+        interval,
+        source,
+        measure,
+        case,
+        part,
+        examples,
+        quick=False,
+        seeds=len(values),
+    )
+
+
+def mcnemar(first: ArrayLike, second: ArrayLike) -> float:
+    """Return the p-value of McNemar's exact test that two classifiers are equally accurate.
+
+    Of the examples that only one of the two has right, each has it with probability 1/2 under this
+    hypothesis. Seeds share their examples, so an example counts once, for the method that has it
+    right in more seeds: ten seeds of one test set are not ten test sets.
+
+    Args:
+      first: which examples the first method has right, axes [seeds, examples] or [examples].
+      second: the same for the second method.
+
+    Example:
+      >>> mcnemar([1, 1, 1, 1, 1, 1, 0], [0, 0, 0, 0, 0, 0, 0])
+      0.03125
+      >>> mcnemar([1, 1, 0], [1, 0, 0])
+      1.0
+
+    References:
+      McNemar, Note on the sampling error of the difference between correlated proportions, 1947.
+    """
+    lead = np.atleast_2d(np.asarray(first, int) - np.asarray(second, int)).sum(axis=0)
+    wins, losses = int((lead > 0).sum()), int((lead < 0).sum())
+    return min(1.0, float(2 * special.bdtr(min(wins, losses), wins + losses, 0.5)))
 
 
 def _number(value: float) -> float | None:

@@ -92,6 +92,7 @@ class Panel(NamedTuple):
       log: whether the vertical axis is logarithmic.
       whole: whether ticks are whole numbers, as for counts.
       over: the column on the horizontal axis; bytes are shown in megabytes, summed over clients.
+      early: whether the horizontal axis is logarithmic, for what happens in the first rounds.
     """
 
     measure: str
@@ -99,6 +100,7 @@ class Panel(NamedTuple):
     log: bool = False
     whole: bool = False
     over: Over = "round"
+    early: bool = False
 
 
 class Line(NamedTuple):
@@ -162,10 +164,9 @@ def over_rounds(
       fields: the hyperparameters that the legend names, for each algorithm.
       optimum: measures of the optimum, drawn as a line in their panels.
     """
-    columns = 2 if len(panels) > 1 else 1
+    columns = axes.columns_for(len(panels))
     figure, places = axes.panels(columns, -(-len(panels) // columns))
-    for unused in places[len(panels) :]:
-        unused.set_visible(False)
+    spare = places[len(panels)] if len(places) > len(panels) else None
     widths = np.linspace(2.6, 1.2, len(best_rows))
     for axis, panel in zip(places, panels, strict=False):
         drawn = list(lines(panel, best_rows, fields))
@@ -187,7 +188,8 @@ def over_rounds(
             )
         log = "y" * panel.log + "x" * is_log_across(panel)
         axes.describe(axis, across_label(panel), panel.label, log=log, whole=panel.whole)
-    return axes.finish(figure, path, f"{title} ({conditions(best_rows, fields)})", num_columns=2)
+    title = f"{title} ({conditions(best_rows, fields)})"
+    return axes.finish(figure, path, title, num_columns=2, spare=spare)
 
 
 def conditions(
@@ -214,13 +216,13 @@ def across_label(panel: Panel) -> str:
 
 
 def is_log_across(panel: Panel) -> bool:
-    """Whether the horizontal axis is logarithmic: in bytes, methods differ by orders of magnitude.
+    """Whether the horizontal axis is logarithmic: in bytes methods differ by orders of magnitude.
 
     Example:
       >>> is_log_across(Panel("f1", "F1 score", over="bytes_up"))
       True
     """
-    return panel.over != "round"
+    return panel.early or panel.over != "round"
 
 
 def lines(

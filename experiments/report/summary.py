@@ -11,6 +11,7 @@ from experiments.report.rows import Row, by_seed, hparams_of
 from fcojax.problems import identified
 
 SUPPORT = "support"  # a column with one number for each support, whose magnitude has no meaning
+RIGHT = "right_"  # begins the columns that say which held-out examples are right
 PATTERNS = (SUPPORT, "rank")  # the summary gives the round from which these are final
 
 
@@ -125,6 +126,25 @@ def best_scores(rows: Sequence[Row], label: str, entry: dict, criterion: Criteri
     return np.array(scores(by_seed(shown), criterion))
 
 
+def best_right(rows: Sequence[Row], label: str, entry: dict) -> np.ndarray | None:
+    """Return which held-out examples one algorithm has right at its best point, in the last round.
+
+    Returns:
+      Booleans with axes [seeds, examples], of which the last may be no examples, and are false; or
+      ``None`` if the run does not record them.
+    """
+    ends = [
+        max(own, key=lambda row: row["round"])
+        for own in by_seed(at_best(rows, label, entry["best"])).values()
+    ]
+    names = [f"{RIGHT}{place}" for place in range(len(ends[0]))]
+    words = [[end[name] for name in names if name in end] for end in ends]
+    if not words[0] or any(word is None for own in words for word in own):
+        return None
+    bits = np.array(words, np.uint32)[..., None] >> np.arange(32, dtype=np.uint32)
+    return (bits & 1).astype(bool).reshape(len(ends), -1)
+
+
 def grid_scores(rows: Sequence[Row], label: str, entry: dict, criterion: Criterion) -> np.ndarray:
     """Return the score of one algorithm at every point for each seed, axes [points, seeds]."""
     by_point = curves([row for row in rows if row["algorithm"] == label], list(entry["best"]))
@@ -220,6 +240,7 @@ def summarise(rows: Sequence[Row], fields: Sequence[str], criterion: Criterion) 
             name: sum(end[name] for end in ends) / len(ends)
             for name in ends[0]
             if name not in (*fields, "seed", "round", SUPPORT)
+            and not name.startswith(RIGHT)
             and all(isinstance(end.get(name), int | float) for end in ends)
         },
         "final_from": {

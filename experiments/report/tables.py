@@ -8,6 +8,7 @@ from experiments.report.claims import NEEDS_THE_FULL_RUN, NOT_DECIDED
 from experiments.report.names import without_math, words
 from experiments.report.plots import style
 from experiments.report.rows import Row, Summary, select
+from experiments.report.statements import lines, statements
 from experiments.report.summary import Criterion, edges
 
 _TIED = 1e-4  # scores with at most this relative difference have the same printed digits
@@ -40,8 +41,17 @@ def best_points(summary: dict, measures: Container[str] = ()) -> list[dict[str, 
 
 
 def claims(summary: dict, source: bool) -> list[dict[str, Any]]:
-    """Return the claims of the sources, or our own expectations, one row each."""
-    return [_claim(entry) for entry in summary.get("claims", []) if entry["source"] is source]
+    """Return the statements of the sources, or ours, one row each, with a column for each case."""
+    return lines(statements(by_case(summary.get("claims", []), source)))
+
+
+def by_case(entries: Sequence[dict], source: bool) -> dict[str, list[dict]]:
+    """Return the claims of the sources, or ours, by case; those of no case under ``verdict``."""
+    columns: dict[str, list[dict]] = {}
+    for entry in entries:
+        if bool(entry["source"]) is source:
+            columns.setdefault(entry["case"] or "verdict", []).append(entry)
+    return columns
 
 
 def headline(summary: Summary) -> str:
@@ -90,9 +100,17 @@ def _leader(entries: dict[str, Any]) -> str:
 
 
 def _counted(claims: Sequence[dict]) -> str:
-    """Return how many claims of the sources are confirmed, refuted and undecided."""
+    """Return how many statements of the sources are confirmed, refuted, and neither."""
     found = {True: "confirmed", False: "refuted", NEEDS_THE_FULL_RUN: "left to the full run"}
-    kinds = [found.get(c.get("open") or c["holds"], NOT_DECIDED) for c in claims]
+    own: dict[str, list[Any]] = {}
+    for claim in claims:
+        own.setdefault(claim["claim"], []).append(claim.get("open") or claim["holds"])
+    # One number that refutes a statement refutes it, and one that is open leaves it open.
+    kinds = [
+        found.get(False if False in kinds else next((k for k in kinds if k is not True), True))
+        or NOT_DECIDED
+        for kinds in own.values()
+    ]
     counts = [f"{kinds.count(kind)} {kind}" for kind in (*found.values(), NOT_DECIDED)]
     counted = ", ".join(count for count in counts if not count.startswith("0 "))
     return f"The source's claims: {counted}."
@@ -130,26 +148,6 @@ def privacy_warnings(summary: dict) -> list[str]:
 def diverged_runs(entry: dict[str, Any]) -> str:
     """Return how many of an algorithm's runs diverged, as in ``84/147``."""
     return f"{len(entry['diverged'])}/{entry['points'] * entry['seeds']}"
-
-
-def relation(entry: dict[str, Any]) -> str:
-    """Return the condition of a claim, as in ``at least 0.5``."""
-    return f"{entry['relation']} {entry['needed']:.5g}"
-
-
-def _claim(entry: dict[str, Any]) -> dict[str, Any]:
-    holds = entry["holds"]
-    reason = entry.get("open", NEEDS_THE_FULL_RUN)  # runs before 0.3 have no such entry
-    interval = entry.get("interval")
-    shown = "-" if not interval or None in interval else f"{interval[0]:.4g} to {interval[1]:.4g}"
-    return {
-        "claim": entry["claim"],
-        # The second column, visible on a narrow screen.
-        "holds": reason if holds is None else holds,
-        "measured": entry["measured"],
-        "95 % interval": shown,
-        "needed": relation(entry),
-    }
 
 
 def marked(value: float, tried: Sequence[float]) -> str:

@@ -1,34 +1,184 @@
-"""The pages of results: their sections, their order, and sections kept without a new run."""
+"""The pages of results: what is kept without a new run, and reasons for all that does not hold."""
 
+import json
 import pathlib
 import re
 
-from experiments.publishing.results import RUNS, index, sections_of, write_page
+import pytest
+
+from experiments.publishing.pages import (
+    CONFIGS,
+    columns,
+    index,
+    narrow,
+    outcomes,
+    picture,
+    read_claims,
+    read_page,
+    section,
+    write_claims,
+    write_page,
+)
+from experiments.publishing.runs import RUNS, Run
+from experiments.report.claims import Claim
+from experiments.report.statements import FAILS, HOLDS, KINDS, NEEDS_DATA, statements
 
 DOCS = pathlib.Path(__file__).parent.parent.parent / "docs"
+CLAIMS = read_claims(DOCS / "results")
 
 
-def test_a_page_is_split_and_joined_by_heading(tmp_path):
-    page, runs = tmp_path / "low_rank.md", [run for run in RUNS if run.config == "low_rank"]
-    assert sections_of(page) == {}
-    given = {run.heading: f"## {run.heading}\n\n{run.name}" for run in reversed(runs)}
-    written = {"Remarks": "## Remarks\n\nby hand"}
-    write_page(page, runs, written | given | {"of no run": "## of no run"})
-    assert page.read_text().startswith("# Low-rank matrix estimation")
-    assert list(sections_of(page).items()) == [*reversed(given.items()), *written.items()]
+def of_config(name):
+    return [run for run in RUNS if run.config == name]
+
+
+def made_run(folder, claims):
+    """Write what a finished run of the lasso leaves; return its workdir."""
+    best = {"best": {"client_lr": 0.1, "server_lr": 1.0}, "edges": {}, "score": 0.9}
+    rest = {"verdict": "converged", "diverged": [], "points": 2, "seeds": 3, "seconds": 1000.0}
+    criterion = {"measure": "f1", "goal": "max", "last_rounds": 1, "within": 0.0, "reach": None}
+    entry = best | rest | {"last": {}, "final_from": {}, "criterion": criterion}
+    summary = {
+        "algorithms": {"fed_mid": entry, "fed_avg": entry | {"score": 0.8}},
+        "claims": [claim.as_json() for claim in claims],
+        "data": "Data: 64 clients, read from /data/set.",
+    }
+    known = {
+        "date": "2026-01-02",
+        "machine": "a machine, 1 GiB",
+        "versions": {"fcojax": "1", "python": "3", "jax": "0.1"},
+    }
+    (folder / "figures").mkdir(parents=True)
+    for name in ("curves", "rates"):
+        (folder / "figures" / f"{name}.png").write_bytes(b"")
+    (folder / "summary.json").write_text(json.dumps(summary))
+    (folder / "config.json").write_text(json.dumps(known))
+    return folder
+
+
+def test_a_page_is_made_from_stored_runs_and_keeps_what_is_written_by_hand(tmp_path):
+    page, figures = tmp_path / "lasso.md", tmp_path / "figures"
+    figures.mkdir()
+    (figures / "lasso_rates.pdf").write_bytes(b"")
+    first, _, ours, *_ = of_config("lasso")
+    claims = {
+        first.name: [
+            Claim("it is sparse", 1.0, 2.0, source="A (2020), Figure 1"),
+            Claim("it is fast", 3.0, 2.0, source="A (2020), Figure 1"),
+        ],
+        ours.name: [Claim("it is fast", 1.0, 2.0, source="A (2020), Figure 1")],
+    }
+    kept = read_page(page)
+    for run in (first, ours):
+        workdir = made_run(tmp_path / run.name, claims[run.name])
+        kept.sections[run.heading] = section(run, workdir, figures, data="/data")
+    stored = {name: [claim.as_json() for claim in own] for name, own in claims.items()}
+    missing = write_page(page, of_config("lasso"), stored, kept, figures)
+    assert missing == ["it is sparse", "it is fast"]
+    text = page.read_text()
+    assert 'One fails: "it is sparse".' in text and "read from DIR/set" in text
+    assert "2026-01-02, 2000 s, more than a quarter of an hour. a machine" in text
+    assert "[![lasso rates](../figures/lasso_rates.png)](../figures/lasso_rates.pdf)" in text
+    assert "| it is sparse | **no**: 1 |" in text and text.count("lasso_curves.png") == 1
+    # What is written by hand is kept, and the reason follows the table.
+    reason = "- **it is sparse** (the source's): it forgets a factor."
+    page.write_text(
+        text.replace("## What we add", f"{reason}\n\n## What we add") + "\n## Remarks\n\nSo.\n"
+    )
+    kept = read_page(page)
+    assert list(kept.sections) == [first.heading, ours.heading] and kept.remarks == "So."
+    assert write_page(page, of_config("lasso"), stored, kept, figures) == ["it is fast"]
+    again = page.read_text()
+    assert 'One fails for a reason of its source: "it is sparse" (it forgets a factor).' in again
+    assert again.index(reason) < again.index("## What we add") and again.endswith("\nSo.\n")
+    # A second writing changes nothing.
+    write_page(page, of_config("lasso"), stored, read_page(page), figures)
+    assert page.read_text() == again
+
+
+def test_settings_of_our_own_and_data_in_place_of_the_sources_are_not_counted():
+    reported, ours, other = (
+        Run("a", "lasso", heading="A"),
+        Run("b", "lasso", heading="B", reported=False),
+        Run("c", "lasso", heading="C", instead_of="scans"),
+    )
+    page = read_page(DOCS / "no such page")
+    good, bad = (
+        [Claim("it is fast", value, 2.0, source="A (2020), Figure 1").as_json()] for value in (3, 1)
+    )
+    fast = "it is fast"
+    assert outcomes([reported, ours], {"a": good, "b": bad}, page) == {fast: HOLDS}
+    assert outcomes([reported, ours], {"a": bad, "b": good}, page) == {fast: FAILS}
+    assert outcomes([other, ours], {"c": good, "b": good}, page) == {fast: NEEDS_DATA}
+
+
+def test_columns_are_named_by_run_and_case():
+    claim = Claim("it is fast", 3.0, 2.0, source="A (2020), Figure 1")
+    cases = [claim._replace(case=case).as_json() for case in ("x", "y")]
+    one, two = Run("a", "lasso", heading="A"), Run("b", "lasso", heading="B")
+    assert list(columns([one], {"a": cases}, source=True)) == ["x", "y"]
+    both = {"a": cases, "b": cases[:1]}
+    assert list(columns([one, two], both, source=True)) == ["A: x", "A: y", "B"]
+
+
+def test_a_table_has_at_most_eight_columns():
+    entries = [
+        {"client rate": 0.1, "server rate": 1.0 + at, "strength": 0.5, "seconds": at}
+        | {f"measure {i}": at for i in range(9)}
+        for at in range(2)
+    ]
+    text = narrow("lasso", entries)
+    heading = text.split("\n")[0]
+    assert heading.count("|") == 9 and "| rates |" in heading and "| measure 8 |" in heading
+    assert "| 0.1, 2 |" in text and text.endswith("For all: strength 0.5.")
+    assert "seconds" not in text
+
+
+@pytest.mark.parametrize(
+    "config", [name for name in CONFIGS if (DOCS / "results" / f"{name}.md").exists()]
+)
+def test_every_statement_that_does_not_hold_has_a_reason_on_its_page(config, tmp_path):
+    """And the page is what the code makes of its claims, sections and reasons."""
+    path, written = DOCS / "results" / f"{config}.md", tmp_path / f"{config}.md"
+    page = read_page(path)
+    figures = DOCS / "figures"
+    assert write_page(written, of_config(config), CLAIMS, page, figures) == []
+    assert written.read_text() == path.read_text()
+    assert {kind for kind, _ in page.reasons.values()} <= {*KINDS}
+
+
+def test_every_claim_of_a_source_names_it_and_its_number():
+    for name, own in CLAIMS.items():
+        assert all(entry["measure"] for entry in own), name
+        for one in statements({"all": [entry for entry in own if entry["source"]]}):
+            assert re.search(r"[^,]+, .+", one.source), one
 
 
 def test_every_run_has_its_section_in_order_with_date_time_and_machine():
-    for config in {run.config for run in RUNS}:
-        sections = sections_of(DOCS / "results" / f"{config}.md")
-        sections.pop("Remarks", None)
-        assert list(sections) == [run.heading for run in RUNS if run.config == config]
+    for config in CONFIGS:
+        sections = read_page(DOCS / "results" / f"{config}.md").sections
+        # Runs that were not made yet have no section.
+        assert list(sections) == [
+            run.heading for run in of_config(config) if run.heading in sections
+        ]
         for text in sections.values():
-            line = r"^\d{4}-\d\d-\d\d, \d+ s\. .*GiB; .*JAX [\d.]+\.$"
+            line = r"^\d{4}-\d\d-\d\d, \d+ s.* .*GiB; .*JAX [\d.]+\.$"
             assert re.search(line, text, re.M), text[:200]
-            for picture in re.findall(r"\]\(\.\./(.*png)\)", text):
-                assert (DOCS / picture).exists()
+            for drawn in re.findall(r"\]\(\.\./(.*?(?:png|pdf))\)", text):
+                assert (DOCS / drawn).exists()
 
 
-def test_the_index_is_that_of_the_pages():
+def test_every_figure_is_on_a_page():
+    pages = "".join(path.read_text() for path in DOCS.rglob("*.md"))
+    pages += (DOCS.parent / "README.md").read_text()
+    unused = [path.name for path in (DOCS / "figures").iterdir() if path.name not in pages]
+    assert unused == []
+
+
+def test_the_index_is_that_of_the_pages(tmp_path):
     assert (DOCS / "results.md").read_text() == index(DOCS / "results")
+    write_claims(tmp_path, CLAIMS)
+    assert read_claims(tmp_path) == CLAIMS
+
+
+def test_a_figure_links_to_its_pdf(tmp_path):
+    assert picture(tmp_path, "a_b") == f"![a b](../{tmp_path.name}/a_b.png)"

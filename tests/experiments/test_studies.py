@@ -45,8 +45,9 @@ def summarise(config, rows):
 def claims(config, rows, summary):
     assert list(summary) == ["squares", "seconds"], list(summary)
     slope = (rows[2]["y"] - rows[0]["y"]) / 2
-    return [Claim("the first slope is the config's", slope, config.slope),
-            Claim("it is small", slope, 1.0, at_least=False)]
+    book = "A Book, page 1"
+    return [Claim("the first slope is the config's", slope, config.slope, source=book),
+            Claim("it is small", slope, 1.0, at_least=False, source=book)]
 
 
 def draw(config, rows, summary, directory):

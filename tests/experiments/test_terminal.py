@@ -15,8 +15,8 @@ def entry(score, **changes):
     return known | counts | {"last": {}, "final_from": {}} | changes
 
 
-def claim(holds, reason=None, source=True):
-    return {"claim": "one", "holds": holds, "open": reason, "source": source}
+def claim(holds, reason=None, source="a paper", text="one"):
+    return {"claim": text, "holds": holds, "open": reason, "source": source}
 
 
 @pytest.mark.parametrize(
@@ -26,12 +26,19 @@ def claim(holds, reason=None, source=True):
         ([0.99617146, 0.99619451], [], "FedMiD and FedAvg have the highest F1 score, 0.9962. "),
         ([None, 0.7], [], "FedMiD has F1 score 0.7 at its best point. Of 12 runs 4 diverged."),
         ([None, None], [], "Every run diverged: take smaller rates. Of 12 runs 4 diverged."),
-        ([0.9, 0.7], [claim(True), claim(True)], "The source's claims: 2 confirmed."),
-        ([0.9, 0.7], [claim(True, source=False)], "Of 12 runs 4 diverged."),
+        ([0.9, 0.7], [claim(True), claim(True)], "The source's claims: 1 confirmed."),
+        ([0.9, 0.7], [claim(True, source="")], "Of 12 runs 4 diverged."),
         ([0.9, 0.7], [claim(None, "needs the full run")], "claims: 1 left to the full run."),
         (
             [0.9, 0.7],
-            [claim(True), claim(False), claim(None, "not decided")],
+            [
+                claim(True),
+                # Two numbers of one statement, one of which refutes it.
+                claim(True, text="two"),
+                claim(False, text="two"),
+                claim(True, text="three"),
+                claim(None, "not decided", text="three"),
+            ],
             "claims: 1 confirmed, 1 refuted, 1 not decided.",
         ),
     ],

@@ -9,6 +9,14 @@ from experiments.studies.compare.methods import METHODS, Method
 from experiments.studies.compare.problem import methods_for
 from experiments.study import Config
 
+_PAPERS = "the papers of the methods, convergence theorems"
+_CASES = {
+    "own": "own Hessians",
+    "shared": "shared Hessians",
+    "own_groups": "own Hessians, groups",
+    "shared_groups": "shared Hessians, groups",
+}
+
 
 def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     """Return claims on limits and rounds at tuned steps; none if the config lacks their methods."""
@@ -17,11 +25,16 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     own = summary["own"]["methods"]
     found = [
         Claim(
-            f"{_NAMES[problem]}: {method.text} is exact (relative distance)",
+            "corrected and primal-dual methods converge to the solution"
+            if method.claimed
+            else "so do corrected methods without such a theorem, or on half of the clients",
             entry["limit"],
             1e-10,
             False,
-            source=method.claimed,
+            source=_PAPERS if method.claimed else "",
+            measure="relative distance",
+            case=_CASES[problem],
+            part=method.text,
         )
         for problem in config.problems
         for method, entry in _entries(config, problem, summary, True)
@@ -31,51 +44,81 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     ]
     printed, dual = (own[METHODS[name].text] for name in ("fed_mid", "fed_dual_avg"))
     found += [
+        # Claims over all methods and rates, of which a quick run has few.
         *(
-            _full_run(*given)._replace(source=False)
-            for given in (
-                ("the methods without correction are off by O(step) (least ratio)", min(off), 1.8),
-                ("and by no more than that (largest ratio)", max(off), 2.1, False),
+            Claim(
+                "methods without correction are off by O(step)",
+                ratio,
+                needed,
+                at_least,
+                measure="distance at the safe step over that at half of it",
+                case=_CASES["own"],
+                part=part,
+                quick=False,
+            )
+            for part, ratio, needed, at_least in (
+                ("the least", min(off), 1.8, True),
+                ("the largest", max(off), 2.1, False),
             )
         ),
-        _expected("FedMiD as printed solves another problem (distance)", printed["limit"], 0.1),
-        _expected(
-            "and half the step does not help it (ratio)",
+        Claim(
+            "FedMiD as printed solves another problem",
+            printed["limit"],
+            0.1,
+            measure="relative distance",
+            case=_CASES["own"],
+        ),
+        Claim(
+            "and half the step does not help it",
             printed["limit"] / printed["limit at half the step"],
             1.2,
             False,
+            measure="distance at the safe step over that at half of it",
+            case=_CASES["own"],
         ),
-        _expected(
-            "FedDualAvg's support has the right size, but for one (difference)",
+        Claim(
+            "FedDualAvg's support has the right size, but for one",
             abs(dual["nonzeros"] - summary["own"]["problem"]["nonzeros"]),
             1,
             False,
+            measure="difference",
+            case=_CASES["own"],
         ),
     ]
+    found += _of_relatives(config, summary)
     central, best = _rounds(summary, "own")
-    found += _of_tracking(config, summary)
-    text = "own Hessians: nothing needs fewer exchanges than ProxGD (ratio)"
-    found.append(_full_run(text, best / central, 1)._replace(source=False))
+    found.append(
+        Claim(
+            "nothing needs fewer exchanges than ProxGD",
+            best / central,
+            1,
+            measure="least exchanges over ProxGD's",
+            case=_CASES["own"],
+            quick=False,
+        )
+    )
     if "shared" in config.problems:
         central, best = _rounds(summary, "shared")
         found.append(
-            _full_run("shared Hessians: local steps save exchanges (ratio)", central / best, 2.0)
+            Claim(
+                "if the clients have the same Hessian, local steps save exchanges",
+                central / best,
+                2.0,
+                source=_PAPERS,
+                measure="ProxGD's exchanges over the least",
+                case=_CASES["shared"],
+                quick=False,
+            )
         )
     if "skipping" in config.methods:
         limit = own[METHODS["skipping"].text]["limit"]
-        found.append(_expected("FedPD that skips stalls (distance)", limit, 1e-2))
+        text = "FedPD that skips stalls"
+        measure = "relative distance"
+        found.append(Claim(text, limit, 1e-2, measure=measure, case=_CASES["own"]))
     return found
 
 
-_NAMES = {
-    "own": "own Hessians",
-    "shared": "shared Hessians",
-    "own_groups": "own Hessians, groups",
-    "shared_groups": "shared Hessians, groups",
-}
-
-
-def _of_tracking(config: Config, summary: Summary) -> list[Claim]:
+def _of_relatives(config: Config, summary: Summary) -> list[Claim]:
     """Return claims that compare tracking, momentum and smoothing with their nearest relatives."""
     found = []
 
@@ -83,38 +126,16 @@ def _of_tracking(config: Config, summary: Summary) -> list[Claim]:
         if {name, other} <= set(config.methods) and problem in config.problems:
             table = summary[problem]["methods"]
             first, second = (table[METHODS[key].text][what] or math.inf for key in (name, other))
-            text = f"{_NAMES[problem]}: {text} (ratio)"
-            found.append(_full_run(text, first / second, needed, at_least)._replace(source=False))
+            labels = {"measure": "ratio", "case": _CASES[problem], "quick": False}
+            found.append(Claim(text, first / second, needed, at_least)._replace(**labels))
 
-    for problem in _NAMES:
-        compare(
-            "tracking needs hardly more exchanges than Composite FL",
-            problem,
-            "dual_tracking",
-            "composite_fl",
-            "rounds",
-            1.25,
-            False,
-        )
+    text = "tracking needs hardly more exchanges than Composite FL"
+    for problem in _CASES:
+        compare(text, problem, "dual_tracking", "composite_fl", "rounds", 1.25, False)
     compare("momentum saves exchanges", "shared", "feedback", "fast_scaffold", "rounds", 1.5)
-    compare(
-        "smoothing ends no nearer than dual averaging at equal tuning budgets",
-        "own",
-        "smoothed",
-        "fed_dual_avg",
-        "last_distance",
-        1.0,
-    )
+    text = "smoothing ends no nearer than dual averaging at equal tuning budgets"
+    compare(text, "own", "smoothed", "fed_dual_avg", "last_distance", 1.0)
     return found
-
-
-def _full_run(*given) -> Claim:
-    """Return a claim over all methods and rates, of which a quick run has few."""
-    return Claim(*given, quick=False)
-
-
-def _expected(*given) -> Claim:
-    return Claim(*given, source=False)
 
 
 def _entries(

@@ -1,5 +1,6 @@
 """Figures of the limits, and of the curves at tuned rates."""
 
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -11,19 +12,28 @@ from experiments.studies.compare.methods import METHODS
 from experiments.studies.compare.problem import methods_for
 from experiments.study import Config
 
+# Methods that are drawn together, with the reference in each group: few enough to tell apart.
+_REFERENCE = "prox_gd"
+_GROUPS = {
+    "dual averaging, tracking": ("fed_dual_avg", "dual_tracking", "composite_fl", "normal_map"),
+    "control variates": ("scaffold", "feedback", "fast_scaffold", "mime", "prox_skip"),
+    "splitting": ("fed_dr_over", "fed_dr_gd", "fed_admm", "fed_pd_gd", "fed_dyn"),
+    "half of the clients": ("composite_fl_half", "prox_skip_half", "fed_dyn_half"),
+}
 _TITLES = {
     "own": "own Hessians",
-    "shared": "shared, ill-conditioned Hessians",
-    "own_groups": "own Hessians, groups",
-    "shared_groups": "shared, ill-conditioned Hessians, groups",
+    "shared": "shared Hessians",
+    "own_groups": "own Hessians,\ngroups",
+    "shared_groups": "shared Hessians,\ngroups",
 }
 
 
 def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:
-    """Draw the limits, and the curves at tuned rates."""
+    """Draw the limits, and the curves at tuned rates over rounds and over floats."""
     return [
         _draw_limits(config, rows, directory / "limits.png"),
-        _draw_curves(config, rows, directory / "curves.png"),
+        _draw_curves(config, rows, directory / "curves.png", "round", "communication round"),
+        _draw_curves(config, rows, directory / "floats.png", "floats", "floats sent, both ways"),
     ]
 
 
@@ -44,28 +54,43 @@ def _draw_limits(config: Config, rows: list[Row], path: Path) -> Path:
     return axes.finish(figure, path, f"Limits after {config.limit_rounds} rounds", 2)
 
 
-def _draw_curves(config: Config, rows: list[Row], path: Path) -> Path:
-    figure, panels = axes.panels(2, len(config.problems), height=2.6)
+def _draw_curves(config: Config, rows: list[Row], path: Path, across: str, text: str) -> Path:
+    """Draw a column of panels for each group, and a line of panels for each problem."""
+    groups = {
+        title: [name for name in (_REFERENCE, *names) if name in config.methods]
+        for title, names in _GROUPS.items()
+    }
+    groups = {title: names for title, names in groups.items() if {*names} - {_REFERENCE}}
+    figure, panels = axes.panels(len(groups), len(config.problems), height=2.1)
     for line, problem in enumerate(config.problems):
-        both = tuple(zip(panels[2 * line : 2 * line + 2], ("round", "floats"), strict=True))
-        for name in (name for name in methods_for(config, problem) if METHODS[name].line):
-            method = METHODS[name]
-            seeds = by_seed(select(rows, part="curve", problem=problem, method=name)).values()
-            distances = np.array([column(one, "distance") for one in seeds])
-            for axis, across in both:
+        for place, (title, names) in enumerate(groups.items()):
+            axis = panels[line * len(groups) + place]
+            # From wide to narrow, so that lines that coincide stay visible.
+            chosen = [name for name in names if name in methods_for(config, problem)]
+            for name, width in zip(chosen, np.linspace(2.2, 1.0, len(chosen)), strict=True):
+                method = METHODS[name]
+                seeds = by_seed(select(rows, part="curve", problem=problem, method=name)).values()
                 x = np.mean([column(one, across) for one in seeds], axis=0)
-                axes.band(
-                    axis,
-                    x,
-                    np.maximum(distances, 1e-12),
-                    method.line,
-                    color=style(method.key)[1],
-                    label=method.text,
-                )
-        for axis, across in both:
+                distances = np.maximum([column(one, "distance") for one in seeds], 1e-12)
+                colour = style(method.key)[1]
+                look = {"color": colour, "label": method.text, "linewidth": width}
+                axes.band(axis, x, distances, method.line, **look)
             axis.axhline(config.tolerance, color="#555555", linestyle=":", linewidth=0.8)
-            text = {"round": "communication round", "floats": "floats sent, both ways"}[across]
-            axes.describe(axis, text, "relative distance", title=_TITLES[problem], log="xy")
+            last = line == len(config.problems) - 1
+            above = title if line == 0 else ""
+            axes.describe(axis, text if last else "", "", title=above, log="xy")
             axis.set_ylim(1e-9, 30)
-    title = f"At each method's best rates (range of {len(config.seeds)} seeds)"
-    return axes.finish(figure, path, title, 3)
+            if place == 0:
+                axis.set_ylabel(_TITLES[problem])
+            else:
+                axis.set_yticklabels([])
+            if last:
+                handles, labels = axis.get_legend_handles_labels()
+                labels = [label.removesuffix(", half the clients") for label in labels]
+                labels = [textwrap.fill(label, 24) for label in labels]
+                below = {"loc": "upper left", "bbox_to_anchor": (-0.08, -0.36), "fontsize": 7}
+                axis.legend(handles, labels, frameon=False, handlelength=1.4, **below)
+    title = "Relative distance to the optimum at each method's best rates"
+    axes.head(figure, f"{title} (range of {len(config.seeds)} seeds)")
+    figure.tight_layout()
+    return axes.save(figure, path)

@@ -10,6 +10,7 @@ from experiments.studies.compress.rows import ALONE, METHODS, WHOLE
 from experiments.study import Config
 
 _TOP, _TIGHT = "top_k:0.1", 1e-6
+_PAPERS = "Richtarik, Sokolov and Fatkhullin (NeurIPS 2021), introduction"
 
 
 def exact(
@@ -40,35 +41,49 @@ def exact(
         rounds = [_number(entries[name]["rounds to 1e-06"]) for name in (_TOP, WHOLE)]
         found += [
             Claim(
-                f"{text}: the largest tenth without feedback ends elsewhere (relative distance)",
+                "sparse uploads without error feedback converge to another point",
                 _number(entries[_TOP + ALONE]["distance at the end"]),
                 1e-2,
+                source=_PAPERS,
+                measure="relative distance with the largest tenth",
+                case=text,
                 quick=False,
             ),
             _expected(
-                f"{text}: with feedback every codec{but} ends at the solution (largest distance)",
+                f"with feedback every codec{but} ends at the solution",
                 max(ends),
                 _TIGHT,
                 False,
+                measure="largest distance",
+                case=text,
             ),
             _expected(
-                f"{text}: and at its support (least F1)",
+                "and at its support",
                 min(entry["F1 at the end"] for entry in with_feedback),
                 1.0,
+                measure="least F1",
+                case=text,
             ),
             _expected(
-                f"{text}: the largest tenth needs at most three times the rounds (ratio)",
+                "the largest tenth needs at most three times the rounds",
                 rounds[0] / rounds[1],
                 3.0,
                 False,
+                measure="ratio",
+                case=text,
             ),
             _expected(
-                f"{text}: the best codec sends fewer bytes to 1e-6 (ratio)", max(times), fewer
+                "the best codec sends fewer bytes",
+                max(times),
+                fewer,
+                measure="times fewer to 1e-6",
+                case=text,
             ),
         ]
         if slow in entries:
             end = _number(entries[slow]["distance at the end"])
-            found.append(_expected(f"{text}: {slow} is not there yet (distance)", end, _TIGHT))
+            claim = _expected(f"{slow} is not there yet", end, _TIGHT, measure="distance")
+            found.append(claim._replace(case=text))
     return found
 
 
@@ -96,24 +111,26 @@ def network(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         fewer = max(entries[name][f"times fewer to {near}"] or 0.0 for name in config.codecs)
         found += [
             over_seeds(
-                f"{text}: with feedback every codec ends as accurate as whole uploads, up to 0.1 "
-                "(largest difference of the error)",
+                "with feedback every codec ends as accurate as whole uploads, up to 0.1",
                 errors[worst] - errors[WHOLE],
                 0.1,
                 False,
-                source=False,
+                measure="largest difference of the error",
+                case=text,
             ),
             _expected(
-                f"{text}: the best codec sends fewer bytes to an error of {near} (ratio)",
+                "the best codec sends fewer bytes",
                 fewer,
                 10.0,
+                measure=f"times fewer to an error of {near}",
+                case=text,
             ),
         ]
     return found
 
 
-def _expected(*given) -> Claim:
-    return Claim(*given, source=False, quick=False)
+def _expected(*given, **named) -> Claim:
+    return Claim(*given, **named, quick=False)
 
 
 def _number(value: float | None) -> float:

@@ -22,4 +22,6 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
             label=METHODS[name].text,
         )
     axes.describe(axis, "nonzeros per class, at most", "accuracy", log="x")
+    axis.set_xticks(config.kept, [str(kept) for kept in config.kept])
+    axis.minorticks_off()
     return [axes.finish(figure, directory / "accuracy.png", "The most accurate models", 2)]

@@ -74,6 +74,7 @@ def _judged(config: Config, name: str, grid, models, validation, count) -> Itera
                 kernel = largest(kernel, count * kernel.shape[1])
             scores = validation["x"] @ kernel + np.asarray(models["bias"][point, place])
             strength = np.asarray(getattr(grid, "penalty_scale", np.zeros(point + 1)))[point]
+            right = np.argmax(scores, axis=1) == validation["y"]
             yield {
                 "part": "model",
                 "method": name,
@@ -81,7 +82,8 @@ def _judged(config: Config, name: str, grid, models, validation, count) -> Itera
                 "seed": seed,
                 "penalty_scale": float(strength),
                 "nonzeros": float(np.count_nonzero(kernel) / kernel.shape[1]),
-                "accuracy": float(np.mean(np.argmax(scores, axis=1) == validation["y"])),
+                "accuracy": float(np.mean(right)),
+                "right": np.packbits(right).tobytes().hex(),  # which rows, eight a byte
             }
 
 
@@ -101,16 +103,30 @@ def largest(kernel: np.ndarray, number: int) -> np.ndarray:
 def accuracies(
     config: Config, rows: list[Row], method: str, most: float, least: float = 0
 ) -> np.ndarray:
-    """Return each seed's best accuracy with ``least`` to ``most`` nonzeros per class."""
+    """Return by seed the best accuracy of models with ``least`` to ``most`` nonzeros per class."""
+    best = _best(config, rows, method, most, least)
+    return np.array([0.0 if row is None else row["accuracy"] for row in best])
+
+
+def rights(config: Config, rows: list[Row], method: str, most: float) -> np.ndarray | None:
+    """Return which rows those models have right, axes [seeds, rows]; ``None`` if unknown."""
+    best = _best(config, rows, method, most)
+    found = [row["right"] for row in best if row is not None and "right" in row]
+    if len(found) < len(best):
+        return None
+    return np.array([np.unpackbits(np.frombuffer(bytes.fromhex(text), np.uint8)) for text in found])
+
+
+def _best(
+    config: Config, rows: list[Row], method: str, most: float, least: float = 0
+) -> list[Row | None]:
     models = [
         row for row in select(rows, part="model", method=method) if least <= row["nonzeros"] <= most
     ]
-    return np.array(
-        [
-            max((row["accuracy"] for row in models if row["seed"] == seed), default=0.0)
-            for seed in config.seeds
-        ]
-    )
+    return [
+        max(select(models, seed=seed), key=lambda row: row["accuracy"], default=None)
+        for seed in config.seeds
+    ]
 
 
 def summarise(config: Config, rows: list[Row]) -> Summary:

@@ -46,8 +46,10 @@ def _draw_line(config: Config, rows: list[Row], setting: Row, panels: Sequence[A
         own = select(rows, part="curve", algorithm=name, **setting)
         for axis, measure in zip(panels, _LABELS, strict=True):
             axes.seeds(axis, own, "round", measure, line, color=colour, label=text)
+    # One heading a line, over the middle: three would not fit side by side.
+    heading = f"{_TITLES[setting['model']]}, radius {setting['radius']:g}"
     for axis, measure in zip(panels, _LABELS, strict=True):
-        title = f"{_TITLES[setting['model']]}, radius {setting['radius']:g}"
-        axes.describe(
-            axis, "round", _LABELS[measure], title=title, log="" if measure == "accuracy" else "y"
-        )
+        title, log = heading if axis is panels[1] else "", "y" if measure == "loss" else ""
+        axes.describe(axis, "round", _LABELS[measure], title=title, log=log)
+        if measure == "density":
+            axis.set_ylim(0, 1.05)

@@ -6,6 +6,9 @@ from experiments.report.claims import Claim
 from experiments.report.rows import Row, Summary, column, select
 from experiments.study import Config
 
+_LECTURE = "lecture on FedGD, least squares"
+_PAPER = "Li, Huang, Yang, Wang and Zhang (ICLR 2020), Theorem 1"
+
 
 def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     """Return the claims of the closed form and of the theorem."""
@@ -26,34 +29,59 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     tightest = np.min(column(bound, "bound") / column(bound, "gap"))
     cost = np.max(column(late, "gap") / column(late, "limit"))
     return [
-        Claim("the closed form gives the rounds of FedGD (difference)", difference, 1e-10, False),
-        Claim("E = 1: FedGD ends at the pooled solution", _largest(few, "distance"), 1e-12, False),
-        Claim("E > 1: it does not, the farther the larger E (increase)", float(min(growth)), 1e-4),
         Claim(
-            "ten million local steps lead to the mean of the clients' own minimisers (distance)",
+            "the closed form gives the rounds of FedGD",
+            difference,
+            1e-10,
+            False,
+            source=_LECTURE,
+            measure="largest difference",
+        ),
+        Claim(
+            "with E = 1 FedGD ends at the least-squares solution",
+            _largest(few, "distance"),
+            1e-12,
+            False,
+            source=_LECTURE,
+            measure="distance",
+        ),
+        Claim(
+            "with E > 1 it does not, and ends the farther the larger E",
+            float(min(growth)),
+            1e-4,
+            source=_LECTURE,
+            measure="least increase of the distance",
+        ),
+        Claim(
+            "as E grows the limit approaches the mean of the clients' own minimisers",
             _largest(many, "from_many_steps"),
             1e-12,
             False,
+            source=_LECTURE,
+            measure="distance with ten million local steps",
         ),
         *(_heterogeneity(config, knobs) if knobs else []),
         Claim(
-            "two local steps need half the rounds of one to come near the limit (rounds of E = 1 "
-            "over those of E = 2, over 2)",
+            "more local steps need fewer rounds to the limit",
             float(min(fewer)),
             0.8,
+            source=_LECTURE,
+            measure="rounds of E = 1 over those of E = 2, over 2",
         ),
         Claim(
-            "Theorem 1 is above the mean gap of Local SGD (ratio)",
+            "Theorem 1 is above the gap of Local SGD",
             float(tightest),
             1.0,
+            source=_PAPER,
+            measure="least bound over mean gap",
             quick=False,
         ),
         Claim(
-            "whatever E, late gaps are what gradient noise alone costs (largest ratio)",
+            "whatever E, late gaps are what gradient noise alone costs",
             float(cost),
             1.5,
             False,
-            source=False,
+            measure="largest ratio",
             quick=False,
         ),
     ]
@@ -68,14 +96,14 @@ def _heterogeneity(config: Config, knobs: list[Row]) -> list[Claim]:
             _largest(select(knobs, value=0.0), "distance"),
             1e-12,
             False,
-            source=False,
+            measure="largest distance",
         ),
         Claim(
-            "the distance is proportional to the spread of the minimisers (relative error)",
+            "the distance is proportional to the spread of the minimisers",
             float(slopes.max() / slopes.min() - 1),
             1e-10,
             False,
-            source=False,
+            measure="relative error",
         ),
     ]
 

@@ -11,6 +11,7 @@ from experiments.studies.flamby import published
 from experiments.study import Config
 
 _LESS = {"fed_tcga_brca": "C-index", "fed_heart_disease": "accuracy"}
+_TITLES = {"fed_tcga_brca": "TCGA-BRCA", "fed_heart_disease": "Heart Disease"}
 
 
 def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
@@ -19,15 +20,20 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
 
 
 def _of(config: Config, name: str, rows: list[Row]) -> list[Claim]:
-    own, score = select(rows, dataset=name), f"{name}: mean {_LESS[name]}"
+    own, score = select(rows, dataset=name), f"mean {_LESS[name]}"
 
-    def expected(text: str, measured: float, needed: float, at_least: bool = True) -> Claim:
-        return Claim(text, measured, needed, at_least, source=False, quick=False)
+    def expected(
+        text: str, measure: str, measured: float, needed: float, at_least: bool = True
+    ) -> Claim:
+        return Claim(
+            text, measured, needed, at_least, measure=measure, case=_TITLES[name], quick=False
+        )
 
     [exact] = select(own, penalty="lasso", design="all silos")
     found = [
         expected(
-            f"{score} of the exact lasso, at least that of FLamby's best strategy",
+            "the exact lasso is at least as good as FLamby's best strategy",
+            score,
             exact["clients"],
             published.best(name),
         )
@@ -39,20 +45,20 @@ def _of(config: Config, name: str, rows: list[Row]) -> list[Claim]:
 
     if "fed_dual_avg" in config.methods:
         lost = exact["clients"] - np.mean([row["clients"] for row in at("fed_dual_avg", budget)])
-        text = f"{score}: what FedDualAvg loses to the exact lasso after {budget} exchanges"
-        found.append(expected(text, float(lost), 0.02, at_least=False))
+        text = "FedDualAvg loses little to the exact lasso within FLamby's budget"
+        found.append(expected(text, f"{score} lost", float(lost), 0.02, at_least=False))
     if "scaffold" in config.methods and name == "fed_tcga_brca":
         last = budget * max(config.times)
         gap = at("scaffold", last)[0]["objective"] - exact["objective"]
-        text = f"{name}: objective of SCAFFOLD with feedback above the least, {last} exchanges"
-        found.append(expected(text, gap, 1e-6, at_least=False))
+        text = f"SCAFFOLD with feedback is exact after {last} exchanges"
+        found.append(expected(text, "objective above the least", gap, 1e-6, at_least=False))
     noisy = [row["clients"] for row in select(own, epsilon=max(config.epsilons))]
-    text = f"{score} lost to noise of epsilon {max(config.epsilons):g} for a whole silo"
-    found.append(expected(text, exact["clients"] - float(np.mean(noisy)), 0.1))
+    text = f"noise of epsilon {max(config.epsilons):g} for a whole silo ruins the model"
+    found.append(expected(text, f"{score} lost", exact["clients"] - float(np.mean(noisy)), 0.1))
     for rule, needed, at_least in (("mean", 0.1, True), ("trimmed mean", 0.05, False)):
         if rule in config.rules:
             ends = [r["clients"] for r in select(own, rule=rule) if r["bad"] is not None]
             lost = select(own, rule=rule, bad=None)[0]["clients"] - float(np.mean(ends))
-            text = f"{score} that one malicious silo takes from the {rule}"
-            found.append(expected(text, lost, needed, at_least))
+            text = f"one malicious silo {'ruins' if at_least else 'does not ruin'} the {rule}"
+            found.append(expected(text, f"{score} lost", lost, needed, at_least))
     return found

@@ -6,22 +6,29 @@ from experiments.report import axes
 from experiments.report.rows import Row, Summary
 from experiments.study import Config
 
+_TITLES = {
+    "fed_tcga_brca": "TCGA-BRCA: survival in six regions",
+    "fed_heart_disease": "Heart Disease: four hospitals",
+}
+
 
 def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:
-    """Draw one panel for each benchmark."""
+    """Draw one figure for each benchmark."""
     found = []
     for name in config.datasets:
         table = summary[name][::-1]
-        figure, [axis] = axes.panels(1)
-        figure.set_size_inches(8, 0.24 * len(table) + 1.2)
+        figure, [axis] = axes.panels(1, height=0.19 * len(table) + 0.9)
         for height, entry in enumerate(table):
-            ours = "from" in entry
-            color = "C0" if ours else "0.45"
+            ours = entry.get("from") is not None
+            colour, marker = ("#0072B2", "o") if ours else ("#D55E00", "D")
+            label = "ours, with the 95 % interval over test rows" if ours else "published by FLamby"
             if ours:
-                axis.plot([entry["from"], entry["to"]], [height, height], color=color, lw=1.2)
-            axis.plot(entry["silos"], height, "o" if ours else "D", color=color, ms=4)
-        axis.set_yticks(range(len(table)), [entry["fit"] for entry in table])
+                axis.plot([entry["from"], entry["to"]], [height] * 2, color=colour, linewidth=1.2)
+            axis.plot(entry["silos"], height, marker, color=colour, markersize=4, label=label)
+        texts = [entry["fit"].removesuffix(", as FLamby has it") for entry in table]
+        axis.set_yticks(range(len(table)), texts)
+        axis.set_ylim(-0.8, len(table) - 0.2)
         what = "C-index" if name == "fed_tcga_brca" else "accuracy"
         axes.describe(axis, f"mean {what} over the silos' test rows", "")
-        found.append(axes.finish(figure, directory / f"{name}.png", name, 4))
+        found.append(axes.finish(figure, directory / f"{name}.png", _TITLES[name], 2))
     return found

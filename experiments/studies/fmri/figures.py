@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.report import axes, heatmaps
+from experiments.report.names import words
 from experiments.report.plots import style
 from experiments.report.rows import Row, Summary
 from experiments.report.summary import Criterion
@@ -24,6 +25,7 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
                 {label: [row for row in rows if row["algorithm"] == label] for label in entries},
                 {label: entry["best"] for label, entry in entries.items()},
                 Criterion("accuracy", "max", config.criterion_rounds),
+                chosen_by=words(config.criterion),
             )
         )
     voxels, grid = voxel_grid(config)

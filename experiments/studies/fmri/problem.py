@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 import fcojax
-from experiments.study import Config, from_config, one_client, with_support
+from experiments.study import Config, from_config, one_client, with_right, with_support
 from fcojax import datasets
 from fcojax.algorithms import Work
 from fcojax.problems import ClientData, Problem, brain_voxels, fmri_surrogate, logistic
@@ -25,7 +25,15 @@ def problem(config: Config) -> Problem:
     def init(key):
         return jax.tree.map(lambda leaf: config.start_scale * leaf, scans.init(key))
 
-    return with_support(scans._replace(init=init), config.cuts[0])
+    known = with_support(scans._replace(init=init), config.cuts[0])
+    held_out = scans.validation
+    assert held_out is not None
+    rows = held_out.examples
+
+    def right(params):
+        return (rows["x"] @ params["kernel"] + params["bias"] > 0) == (rows["y"] > 0)
+
+    return with_right(known, right, len(rows["y"]))
 
 
 def _sessions(config: Config) -> Problem:

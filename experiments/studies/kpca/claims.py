@@ -10,6 +10,8 @@ from experiments.report.rows import Row, Summary, select
 from experiments.studies.kpca.rows import curves, floors, rounds_to
 from experiments.study import Config
 
+_PAPER = "Zhang, Hu, So and Johansson (NeurIPS 2024), {}"
+_COMPARED = _PAPER.format("kPCA, comparison of the methods")
 _SLOPE = 0.15  # tolerance of a slope of -1
 _AS_GOOD = 1.1  # ratio of rounds up to which two methods count as about equal
 _TWICE = 1.9  # ratio of floats that counts as twice as many; a round also sends step counts
@@ -22,7 +24,7 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         own = select(rows, split=floor["split"])
         methods = {name: curve for (name,), curve in curves(own, "methods", "algorithm").items()}
         found += [
-            claim._replace(text=f"{floor['split']}: {claim.text}")
+            claim._replace(case=floor["split"])
             for claim in _methods(config, methods, floor["grad_norm"]) + _effects(config, own)
         ]
     found += _servers(config, rows) + _crowds(rows)
@@ -34,20 +36,19 @@ def _methods(config: Config, methods: dict[str, list[Row]], floor: float) -> lis
     found, rounds = [], config.num_rounds
     ours = methods.get("fed_manifold")
     if ours:
-        text = f"the manifold method's least gradient norm in {rounds} rounds"
+        text = "the manifold method converges to a stationary point"
         least = min(row["grad_norm"] for row in ours if row["round"] > 0)
-        found.append(Claim(text, least, config.tolerance, at_least=False))
+        measure = "least gradient norm"
+        found.append(Claim(text, least, config.tolerance, at_least=False, measure=measure))
     if averaged := methods.get("r_fed_avg"):
         late = min(row["grad_norm"] for row in averaged if row["round"] > rounds / 2)
-        text = (
-            "RFedAvg stalls; its least gradient norm in the second half of the rounds over half of "
-            "its predicted floor"
-        )
-        found.append(Claim(text, late / (floor / 2), 1.0))
+        measure = "least gradient norm in the second half of the rounds over half its floor"
+        found.append(Claim("RFedAvg stalls", late / (floor / 2), 1.0, measure=measure))
     if pulled := methods.get("r_fed_prox"):
         middle = next(row for row in pulled if row["round"] >= rounds / 2)
-        text = "RFedProx stalls; its last gradient norm over that after half of the rounds"
-        found.append(Claim(text, pulled[-1]["grad_norm"] / middle["grad_norm"], 0.5))
+        ratio = pulled[-1]["grad_norm"] / middle["grad_norm"]
+        measure = "last gradient norm over that after half of the rounds"
+        found.append(Claim("RFedProx stalls", ratio, 0.5, measure=measure))
     if ours and len(methods) > 1:
         sent = _floats(ours[-1])
         least = min(
@@ -56,26 +57,28 @@ def _methods(config: Config, methods: dict[str, list[Row]], floor: float) -> lis
             for row in curve
             if name != "fed_manifold" and _floats(row) <= sent
         )
-        text = (
-            "the manifold method's last gradient norm over the least that another method has with "
-            "as many floats sent, up and down"
-        )
-        found.append(Claim(text, ours[-1]["grad_norm"] / least, 1.0, at_least=False))
+        text = "the manifold method has the smallest gradient for the communication"
+        measure = "gradient norm over the least of other methods with as many floats sent"
+        ratio = ours[-1]["grad_norm"] / least
+        found.append(Claim(text, ratio, 1.0, at_least=False, measure=measure))
     if ours and (reduced := methods.get("r_fed_svrg")):
         one, other = _rounds_to_shared_level(config, ours, reduced)
-        text = (
-            "RFedSVRG is about as good a round (its rounds over the method's, to the tolerance or "
-            "to the last level that both reach)"
-        )
         found += [
-            Claim(text, other / one, _AS_GOOD, at_least=False),
             Claim(
-                "and sends twice as much (floats up and down over the method's)",
+                "RFedSVRG is about as good a round",
+                other / one,
+                _AS_GOOD,
+                at_least=False,
+                measure="its rounds over the method's, to the tolerance or the last level of both",
+            ),
+            Claim(
+                "RFedSVRG sends twice as much",
                 _floats(reduced[-1]) / _floats(ours[-1]),
                 _TWICE,
+                measure="floats up and down over the method's",
             ),
         ]
-    return found
+    return [claim._replace(source=_COMPARED) for claim in found]
 
 
 def _rounds_to_shared_level(
@@ -100,21 +103,26 @@ def _effects(config: Config, rows: list[Row]) -> list[Claim]:
     found = []
     by_steps = [curve for _, curve in sorted(curves(rows, "steps", "num_steps").items())]
     if len(by_steps) > 1:
-        text = (
-            "more local steps are faster a round (least ratio of the rounds, fewer steps over "
-            "more, to the tolerance or to the last level that both reach)"
-        )
         pairs = [_rounds_to_shared_level(config, *pair) for pair in itertools.pairwise(by_steps)]
-        found.append(Claim(text, min(few / many for few, many in pairs), 1.05))
+        ratio = min(few / many for few, many in pairs)
+        found.append(
+            Claim(
+                "more local steps need fewer rounds",
+                ratio,
+                1.05,
+                source=_PAPER.format("kPCA, number of local steps"),
+                measure="least ratio of the rounds, fewer steps over more, to the tolerance or the "
+                "last level of both",
+            )
+        )
     batches = curves(rows, "batches", "batch_size")
     sizes = sorted(size for (size,) in batches)
     if len(sizes) > 1:
-        text = (
-            f"a larger batch lowers the floor; that of batch {sizes[0]} over that of batch "
-            f"{sizes[-1]}"
-        )
+        text = "a larger batch ends at a smaller gradient"
+        measure = "floor of the smallest batches over that of the largest"
+        source = _PAPER.format("kPCA, batch size")
         small, large = (floors(batches[(sizes[end],)]) for end in (0, -1))
-        found.append(over_seeds(text, small / large, 1.0))
+        found.append(over_seeds(text, small / large, 1.0, source=source, measure=measure))
     return found
 
 
@@ -131,10 +139,12 @@ def _servers(config: Config, rows: list[Row]) -> list[Claim]:
         saved = one / many if one and many else math.nan
         found.append(
             Claim(
-                f"{split}: a server step of sqrt(n) takes 1 / sqrt(n) of the rounds (those of a "
-                "step of 1 to where it ends or to the tolerance over them, over sqrt(n))",
+                "n clients with a server step of sqrt(n) speed the method up by sqrt(n)",
                 saved / math.sqrt(config.num_clients),
                 0.9,
+                source=_PAPER.format("theorem on the rate"),
+                measure="rounds of a step of 1 over those of a step of sqrt(n), over sqrt(n)",
+                case=split,
             )
         )
     return found
@@ -146,8 +156,11 @@ def _crowds(rows: list[Row]) -> list[Claim]:
         return []
     logs = np.log([floors(curve) for curve in by_size.values()])  # [sizes, seeds]
     slopes = np.polyfit(np.log([size for (size,) in by_size]), logs, 1)[0]
-    text = "minibatches: the floor of the squared gradient falls as 1 / n (slope in n, {})"
-    return [
-        over_seeds(text.format("at least as fast"), slopes, -1 + _SLOPE, at_least=False),
-        over_seeds(text.format("and no faster"), slopes, -1 - _SLOPE, source=False),
-    ]
+    measure = "log-log slope of the squared gradient's floor in n"
+    text = "with minibatches n clients lower the floor as 1 / n"
+    source, case = _PAPER.format("theorem on the rate"), "synthetic"
+    below = over_seeds(
+        text, slopes, -1 + _SLOPE, at_least=False, source=source, measure=measure, case=case
+    )
+    text = "and no faster than 1 / n"
+    return [below, over_seeds(text, slopes, -1 - _SLOPE, measure=measure, case=case)]

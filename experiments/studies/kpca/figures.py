@@ -55,37 +55,42 @@ def draw_methods(config: Config, rows: list[Row], floor: Row, path: Path) -> Pat
         if across == "floats_up":
             axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.describe(axis, label, "" if place % 3 else (_NORM if place < 3 else "F - F*"), log="y")
-    title = f"{TITLE}, {floor['split']}: {config.num_steps} local steps, full batches"
+    title = f"Principal components, {floor['split']}: {config.num_steps} local steps, full batches"
     return axes.finish(figure, path, title)
 
 
 def draw_effects(config: Config, rows: list[Row], floor: Row, path: Path) -> Path:
-    """Draw the effects of local steps, batches, the server's step and the number of clients."""
+    """Draw the effects of local steps, batches, the server's step and the number of clients.
+
+    Each parameter has its own colours, and each panel its own legend.
+    """
     crowds = curves(rows, "crowds", "num_clients")
-    figure, grid = axes.panels(2, 2) if crowds else axes.panels(3)
-    _draw_curves(grid[0], curves(rows, "steps", "num_steps"), "{} local steps")
+    figure, grid = axes.panels(2, 2) if crowds else axes.panels(3, height=3.0)
+    steps, batches = (
+        curves(rows, *own) for own in (("steps", "num_steps"), ("batches", "batch_size"))
+    )
+    _draw_curves(grid[0], steps, "{} local steps", "Blues_r")
     axes.describe(grid[0], "round", _NORM, title="full batches", log="y")
-    for ((size,), own), colour in axes.shaded(curves(rows, "batches", "batch_size").items()):
-        axes.seeds(grid[1], own, "round", "grad_norm", "--", color=colour, label=f"batch {size}")
+    for ((size,), own), colour in axes.shaded(batches.items(), "Oranges_r"):
+        axes.seeds(grid[1], own, "round", "grad_norm", color=colour, label=f"batch {size}")
     title = f"minibatches, {config.num_steps} local steps"
     axes.describe(grid[1], "round", "", title=title, log="y")
-    _draw_curves(grid[2], curves(rows, "servers", "server_lr"), r"$\eta_g = {:.3g}$")
-    axes.describe(
-        grid[2],
-        "round",
-        _NORM,
-        title=rf"full batches, $\eta = {config.server_relative_lr:g} / L$",
-        log="y",
-    )
+    servers = curves(rows, "servers", "server_lr")
+    _draw_curves(grid[2], servers, r"$\eta_g = {:.3g}$", "Greens_r")
+    title = rf"full batches, $\eta = {config.server_relative_lr:g} / L$"
+    axes.describe(grid[2], "round", _NORM if crowds else "", title=title, log="y")
     if crowds:
         _draw_crowds(grid[3], config, crowds)
     for axis in grid:
         axis.tick_params(which="minor", labelsize=7.5)
-    return axes.finish(figure, path, f"The manifold method, {floor['split']}", 4)
+        axis.legend(fontsize=7, frameon=False)
+    axes.head(figure, f"The manifold method, {floor['split']}")
+    figure.tight_layout()
+    return axes.save(figure, path)
 
 
-def _draw_curves(axis: Axes, by_value: Curves, label: str) -> None:
-    for ((value,), own), colour in axes.shaded(by_value.items()):
+def _draw_curves(axis: Axes, by_value: Curves, label: str, colours: str) -> None:
+    for ((value,), own), colour in axes.shaded(by_value.items(), colours):
         text = label.format(value)
         axes.curve(axis, own, "round", "grad_norm", color=colour, label=text, linewidth=1.5)
 
@@ -93,7 +98,7 @@ def _draw_curves(axis: Axes, by_value: Curves, label: str) -> None:
 def _draw_crowds(axis: Axes, config: Config, crowds: Curves) -> None:
     sizes = np.array([size for (size,) in crowds])
     floors = np.array([late_mean_square(curve) for curve in crowds.values()])
-    axis.plot(sizes, floors, "o", color="#009E73", label="late mean of its square")
+    axis.plot(sizes, floors, "o", color="#CC79A7", label="late mean of its square")
     axis.plot(sizes, floors[0] * sizes[0] / sizes, ":", color="#555555", label="as $1 / n$")
     title = f"minibatches of {config.crowd_batch}"
     axes.describe(axis, "clients $n$", "squared gradient norm", title=title, log="xy")

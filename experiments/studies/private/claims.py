@@ -26,41 +26,46 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     def more(measure: str, noise: float, method: str, than: str) -> np.ndarray:
         return ends(method, measure, noise) - ends(than, measure, noise)
 
-    def expected(*given) -> Claim:
-        return over_seeds(*given, source=False)
-
     found = []
     for method in ("fed_dual_avg", "composite_fl"):
         text = METHODS[method].text
         density = ends(method, "density", _LARGE) - ends(method, "density", 0.0)
         lost = ends(method, "accuracy", 0.0) - ends(method, "accuracy", _SMALL)
-        found.append(expected(f"{text}: accuracy lost to noise of 8", lost, 0.03, False))
+        words = "noise of 8 costs little accuracy"
+        found.append(over_seeds(words, lost, 0.03, False, measure="accuracy lost", part=text))
         if method == "fed_dual_avg":
             found.append(
-                expected(
-                    f"{text}: noise of 16 on the dual leaves the model as sparse (added density)",
+                over_seeds(
+                    "noise of 16 on the dual leaves FedDualAvg's model as sparse",
                     density,
                     0.05,
                     False,
+                    measure="added density",
                 )
             )
     density = ends("fed_mid", "density", _LARGE) - ends("fed_mid", "density", 0.0)
     found.append(
-        expected("FedMiD: noise of 16 on the mean of models fills it (added density)", density, 0.2)
+        over_seeds(
+            "noise of 16 on the mean of models fills FedMiD's model",
+            density,
+            0.2,
+            measure="added density",
+        )
     )
     dense = ends("fed_avg_subgradient", "density", _LARGE)
-    found.append(expected("FedAvg: its model is dense at noise of 16 (density)", dense, 0.95))
+    text = "FedAvg's model is dense at noise of 16"
+    found.append(over_seeds(text, dense, 0.95, measure="density"))
     for than in ("fed_mid", "fed_avg_subgradient"):
         better = more("f1", _LARGE, "fed_dual_avg", than)
-        text = f"FedDualAvg: F1 above that of {METHODS[than].text} at noise of 16"
-        found.append(expected(text, better, 0.2))
+        text, part = "FedDualAvg recovers more at noise of 16", METHODS[than].text
+        found.append(over_seeds(text, better, 0.2, measure="F1 above the other's", part=part))
     [entry, *_] = select(summary["best"], noise=_LARGE)
     found.append(
         Claim(
-            f"tuning {len(config.client_lr)} rates at noise of 16 costs more than one run (ratio)",
+            f"tuning {len(config.client_lr)} rates at noise of 16 costs more than one run",
             entry["epsilon"] / entry["epsilon of one run"],
             1.5,
-            source=False,
+            measure="ratio of the epsilons",
             quick=False,
         )
     )

@@ -23,8 +23,8 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
             given = {"method": method, "rule": rule, "attack": attack, "share": share}
             return np.array([row["distance"] for row in select(rows, **given)])
 
-        def expected(words: str, *given, text: str = text) -> Claim:
-            return over_seeds(f"{text}: {words} (relative distance)", *given, source=False)
+        def expected(words: str, *given, part: str = "", text: str = text) -> Claim:
+            return over_seeds(words, *given, measure="relative distance", case=text, part=part)
 
         found += [
             expected(
@@ -45,7 +45,7 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         ]
         for attack, most in (("thousandfold", 0.3), ("little_is_enough", 0.5)):
             for rule in ("median", "trimmed_mean", "geometric_median"):
-                words = f"the {rule} withstands {attack} with a fifth of the weight"
+                words = f"rules withstand {attack.replace('_', ' ')} with a fifth of the weight"
                 ends = distance(rule, attack, _FIFTH)
-                found.append(expected(words.replace("_", " "), ends, most, False))
+                found.append(expected(words, ends, most, False, part=rule.replace("_", " ")))
     return found

@@ -26,7 +26,7 @@ def test_all_claims_hold_on_a_quick_run(found):
 
 
 def test_the_figures_are_drawn(found, tmp_path):
-    assert draw_figures(found, tmp_path) == ["limits.png", "curves.png"]
+    assert draw_figures(found, tmp_path) == ["limits.png", "curves.png", "floats.png"]
 
 
 def test_the_best_point_needs_the_fewest_rounds_and_agrees_with_its_curve(found):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from configs import concepts
+from experiments.report.claims import mcnemar
 from experiments.studies.concepts.claims import claims
 from experiments.studies.concepts.problem import head
 from experiments.studies.concepts.rows import accuracies, largest
@@ -40,6 +41,30 @@ def test_claims_are_differences_by_seed():
     found = claims(config, rows, {})
     np.testing.assert_allclose([one.measured for one in found], [0.2, 0.2, 0.3 + 1 / 9, -0.1, 0.1])
     assert [one.holds for one in found] == [True, True, True, False, True]
+
+
+def test_a_lead_must_hold_over_the_validation_rows_as_well():
+    """All seeds have a lead of a tenth: one row of ten, or ten of a hundred."""
+    config = concepts.get_config()
+    for size, holds in ((10, False), (100, True)):
+        right = {name: np.zeros(size, bool) for name in config.methods}
+        right["fed_dual_avg"][: size // 10] = True
+        rows = [
+            {
+                "part": "model",
+                "method": name,
+                "seed": seed,
+                "nonzeros": k,
+                "accuracy": float(right[name].mean()),
+                "right": np.packbits(right[name]).tobytes().hex(),
+            }
+            for name in config.methods
+            for k in (4.5, 512.0)
+            for seed in config.seeds
+        ]
+        first = claims(config, rows, {})[0]
+        assert first.measured == pytest.approx(0.1) and first.holds is holds
+        assert first.examples == mcnemar(right["fed_dual_avg"], right["fed_avg"])
 
 
 def test_a_class_is_the_presence_of_its_concepts():

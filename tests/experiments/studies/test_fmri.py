@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fcojax
-from experiments.report.summary import Criterion
+from experiments.report.summary import Criterion, best_right
 from fcojax.problems import population_loss
 from fcojax.transforms import euclidean
 from tests.experiments.studies.fabricated import sweep_of
@@ -51,6 +51,27 @@ def test_a_baseline_is_proximal_gradient_descent():
         penalty.prox(stepped, 0.1, 0.05),
         atol=1e-6,
     )
+
+
+def test_columns_say_which_scans_are_right():
+    """Read back, the columns of 32 scans each are the predictions."""
+    sweep, config = quick_config("fmri")
+    problem = sweep.problem(config)
+    held_out = problem.validation.examples
+    rows, expected = [], []
+    for seed in range(3):
+        params = problem.init(jax.random.key(seed)) | {"bias": 0.3}
+        found = {name: float(value) for name, value in problem.measures(params).items()}
+        rows.append(found | {"algorithm": "local", "client_lr": 0.1, "seed": seed, "round": 5})
+        margins = np.asarray(held_out["x"]) @ np.asarray(params["kernel"]) + 0.3
+        expected.append((margins > 0) == (np.asarray(held_out["y"]) > 0))
+    found = best_right(rows, "local", {"best": {"client_lr": 0.1}})
+    size = len(expected[0])
+    np.testing.assert_array_equal(found[:, :size], expected)
+    assert not found[:, size:].any()
+    assert rows[0]["accuracy"] == pytest.approx(np.mean(expected[0]))
+    before = [{name: row[name] for name in row if not name.startswith("right_")} for row in rows]
+    assert best_right(before, "local", {"best": {"client_lr": 0.1}}) is None
 
 
 def test_the_share_of_good_rates_is_counted_for_each_seed():

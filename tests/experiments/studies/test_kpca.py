@@ -30,7 +30,7 @@ def test_runs_are_compared_at_the_last_level_that_both_reach(few, many, ratio):
         for at, norm in zip((0, 80, 100), norms, strict=True)
     ]
     [claim] = EXPERIMENT.claims(get_config(), rows, {})
-    assert "more local steps are faster" in claim.text
+    assert claim.text == "more local steps need fewer rounds" and claim.case == "synthetic"
     assert claim.measured == ratio
     assert claim.holds is (ratio >= 1.05)
 

@@ -44,7 +44,7 @@ def test_claims_compare_rounds_and_ends_at_both_kinds_of_rates(num_seeds):
     expected = [never - 20, 0.9, never - 40, 0.8, 0, 0, 0.2, -20, 0.1, 0]
     assert [claim.measured for claim in claims] == pytest.approx(expected)
     # Claims that the source does not make are our expectations.
-    assert [claim.source for claim in claims] == 5 * [True] + 5 * [False]
+    assert [bool(claim.source) for claim in claims] == 5 * [True] + 5 * [False]
     verdicts = [claim.as_json()["holds"] for claim in claims]
     holds = [True, True, True, True, False, False, True, False, True, False]
     assert verdicts == (holds if num_seeds == 3 else 10 * [None])

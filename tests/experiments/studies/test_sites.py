@@ -202,7 +202,7 @@ def _fabricated(config, lead, late=0.0):
 
 def _held(config, rows):
     found = claims.claims(config, rows, summarise(config, rows))
-    return {claim.text: claim.holds for claim in found}
+    return {f"{claim.text}: {claim.part}": claim.holds for claim in found}
 
 
 def _lost(config, rows):
@@ -215,14 +215,14 @@ def test_claims_hold_or_fail_with_the_rows():
     held = _held(config, _fabricated(config, 0.243))
     assert len(held) == 18 + 2 + 9 + 2 + 3 + 2 and all(held.values())
     behind = _lost(config, _fabricated(config, -0.3))
-    assert sum("gap is smaller" in text for text in behind) == 9
+    assert sum("smaller gap" in text for text in behind) == 9
     assert sum("below one cap" in text for text in behind) == 9
     assert sum("mean gap" in text for text in behind) == 2
     assert all(
-        "difference in F1 at the cap" in text for text in _lost(config, _fabricated(config, 0.1))
+        "differences in F1 at the cap" in text for text in _lost(config, _fabricated(config, 0.1))
     )
     moving = _lost(config, _fabricated(config, 0.243, late=-1.0))
-    assert any("stands still" in text for text in moving)
+    assert any("makes no progress" in text for text in moving)
 
 
 @pytest.mark.slow

@@ -11,18 +11,20 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     scans, sessions = (found(config, rows, halves) for halves in HALVES)
     both = (scans & sessions).sum() / max((scans | sessions).sum(), 1)
     result = [
-        _expected("halves of scans and of sessions find the same voxels (overlap)", both, 0.5),
-        _expected("some voxels are found in nearly all halves of the scans", scans.sum(), 1),
+        _expected("halves of scans and of sessions find the same voxels", both, 0.5, "overlap"),
+        _expected("some voxels are found in nearly all halves", scans.sum(), 1, "voxels"),
     ]
     for entry in summary["stability"]:
         if "precision" in entry:
-            text = f"voxels found in nearly all halves of the {entry['halves of the']} respond"
-            result.append(_expected(f"{text} (precision)", entry["precision"], 0.95))
-            result.append(
-                _expected("and all that respond are found (recall)", entry["recall"], 0.95)
-            )
+            halves = entry["halves of the"]
+            for text, measure in (
+                ("voxels found in nearly all halves respond", "precision"),
+                ("all voxels that respond are found", "recall"),
+            ):
+                claim = _expected(text, entry[measure], 0.95, measure)
+                result.append(claim._replace(part=f"halves of the {halves}"))
     return result
 
 
-def _expected(text: str, measured: float, needed: float) -> Claim:
-    return Claim(text, float(measured), needed, source=False, quick=False)
+def _expected(text: str, measured: float, needed: float, measure: str) -> Claim:
+    return Claim(text, float(measured), needed, measure=measure, quick=False)
