@@ -272,7 +272,7 @@ def noise_for(
       >>> from fcojax import privacy
       >>> noise_for(2.0, 1e-3, fcojax.weighted_cohort(cohort_size=2), 100, 10)
       Traceback (most recent call last):
-      ValueError: the cohort is WeightedCohort(cohort_size=2, power=1.0), whose law is not ...
+      ValueError: the cohort is WeightedCohort(cohort_size=2, power=1.0), which cannot be ...
     """
     accounted = law(cohort, num_clients)
     _warn_of(delta, num_clients)
