@@ -35,6 +35,10 @@ def problem(config: Config) -> Problem:
             train=_skewed(drawn.train, amount, config.data_seed),
             validation=_skewed(drawn.validation, amount, config.data_seed),
         )
+    if config.get("penalty", "l1") != "l1":
+        # Outside of the cone the objective is infinite, and a run that starts there has diverged.
+        cone, init = penalty(config), drawn.init
+        drawn = drawn._replace(init=lambda key: cone.prox(init(key), 1.0, 1.0))
     return with_support(drawn, config.cuts[0])
 
 

@@ -136,7 +136,10 @@ def test_weights_may_decrease_along_the_features():
     sweep, config = quick_config("lasso")
     config.penalty = "decreasing"
     problem, penalty = sweep.problem(config), sweep.penalty(config)
-    params = problem.init(jax.random.key(0))
+    start = problem.init(jax.random.key(0))
+    assert float(penalty.value(start, 0.5)) == 0
+    rough = jax.random.normal(jax.random.key(1), start["kernel"].shape)
+    params = start | {"kernel": rough}
     moved = penalty.prox(params, 1.0, 0.5)
     assert float(jnp.max(jnp.diff(moved["kernel"], axis=0))) <= 1e-6
     np.testing.assert_allclose(
