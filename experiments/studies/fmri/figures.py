@@ -46,8 +46,8 @@ def draw_maps(
     """Draw the slice with the largest total of all images, each relative to its largest entry."""
     mass = sum(np.nansum(np.abs(image), axis=(0, 1)) / _largest(image) for image in images.values())
     level = int(np.argmax(mass))
-    num_lines = -(-len(images) // 4)
-    figure, grid = axes.panels(4, num_lines, height=1.9)
+    columns = min(4, len(images))
+    figure, grid = axes.panels(columns, -(-len(images) // columns), height=1.9)
     figure.set_layout_engine("constrained")
     for axis in grid:
         axis.set_axis_off()
