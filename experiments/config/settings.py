@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-from ml_collections import ConfigDict
 
 import fcojax
 from experiments.config.algorithms import find
@@ -13,7 +12,7 @@ from experiments.config.keys import KEYS, OPTIONAL
 from experiments.process.errors import suggest
 from experiments.report.rows import points_of
 from experiments.report.summary import Criterion
-from experiments.study import Sweep, check, check_values, naming
+from experiments.study import Config, Sweep, check, check_values, naming
 from fcojax import Aggregator, Codec, Plan, Sampler, privacy, uploads
 from fcojax.algorithms import Work
 from fcojax.algorithms.base import Factory
@@ -118,7 +117,7 @@ def participation(law: str, cohort_size: int | None = None, lost: float = 0.0) -
     return fcojax.dropout(sampler, lost) if lost else sampler
 
 
-def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
+def resolve(config: Config, sweep: Sweep) -> Settings:
     """Check the keys of a sweep; raise ``ValueError`` for the first mistake."""
     algorithms = find(config.algorithms, sweep)
     for annotation, names in KEYS.items():
@@ -176,7 +175,7 @@ def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
     )
 
 
-def set_precision(config: ConfigDict) -> None:
+def set_precision(config: Config) -> None:
     """Set the precision of products, for the whole process, if the config has one."""
     precision = config.get("precision")
     if precision is None:
@@ -190,13 +189,13 @@ def set_precision(config: ConfigDict) -> None:
         ) from None
 
 
-def hyperparameters(config: ConfigDict, sweep: Sweep) -> set[str]:
+def hyperparameters(config: Config, sweep: Sweep) -> set[str]:
     """Return the hyperparameters of all algorithms that a config names."""
     factories = find(config.algorithms, sweep).values()
     return {field for factory in factories for field in factory.Hparams._fields}
 
 
-def _grid(label: str, hparams: Any, config: ConfigDict, chosen: dict[str, Any]) -> PyTree:
+def _grid(label: str, hparams: Any, config: Config, chosen: dict[str, Any]) -> PyTree:
     own, values = chosen | (config.to_dict().get("own_grids") or {}).get(label, {}), {}
     for field in hparams._fields:
         if field in _COLUMNS:
@@ -219,7 +218,7 @@ def _grid(label: str, hparams: Any, config: ConfigDict, chosen: dict[str, Any]) 
     return grid
 
 
-def refuse_numbers_beyond_range(config: ConfigDict) -> None:
+def refuse_numbers_beyond_range(config: Config) -> None:
     """Refuse negative counts, and integers of more than 32 bits."""
     most = 2**31 - 1
     for key, value in config.items():
@@ -232,7 +231,7 @@ def refuse_numbers_beyond_range(config: ConfigDict) -> None:
                 raise ValueError(f"{key} is {entry}; pass a number that is not negative.")
 
 
-def _work(config: ConfigDict) -> Work:
+def _work(config: Config) -> Work:
     # Most configs set num_steps, so num_epochs overrides it.
     if config.num_epochs is not None:
         return fcojax.local_epochs(config.num_epochs, config.batch_size)
@@ -241,13 +240,13 @@ def _work(config: ConfigDict) -> Work:
     return fcojax.local_steps(config.num_steps, config.batch_size)
 
 
-def _broadcast(config: ConfigDict) -> uploads.Compressor | None:
+def _broadcast(config: Config) -> uploads.Compressor | None:
     text = config.broadcast
     with naming("broadcast", text):
         return None if text is None else uploads.compressor_from_text(text, "broadcast")
 
 
-def _uploads(config: ConfigDict) -> tuple[Codec | None, Aggregator]:
+def _uploads(config: Config) -> tuple[Codec | None, Aggregator]:
     """Return the codec, and the aggregator that bounds or clips uploads or adds noise."""
     text, clip, bound = config.codec, config.clip_norm, config.upload_norm
     noise, quantile = config.noise_multiplier, config.upload_quantile
