@@ -50,7 +50,7 @@ def least_squares(
     if isinstance(x, SparseRows):
         return Problem(loss, train, validation, init)
     measures = _distances(train, ridge)
-    return Problem(loss, with_products(train), validation, init, measures, summary(ridge=ridge))
+    return Problem(loss, with_products(train), validation, init, measures, summary())
 
 
 def _distances(train: ClientData, ridge: float) -> Callable[[Array], dict[str, Array]]:
@@ -70,9 +70,8 @@ def _distances(train: ClientData, ridge: float) -> Callable[[Array], dict[str, A
 
 def half_squared_error(w: Array, rows: PyTree, ridge: float = 0.0) -> Array:
     """Return ``(x^T w - y)^2 / 2 + ridge |w|^2 / 2`` for each row, or F from ``SecondMoments``."""
-    if isinstance(rows, SecondMoments):
-        return rows.loss(w)  # its G includes the ridge
-    losses = (rows["x"] @ w - rows["y"]) ** 2 / 2
+    moments = isinstance(rows, SecondMoments)
+    losses = rows.loss(w) if moments else (rows["x"] @ w - rows["y"]) ** 2 / 2
     return losses + ridge / 2 * jnp.sum(w**2) if ridge else losses
 
 

@@ -1,7 +1,7 @@
 r"""Second moments of a population, from which F of least squares is computed without all rows.
 
 .. math:: F(w) = \tfrac12 w^T G w - c^T w + e, \qquad
-          G = \sum_i \omega_i x_i x_i^T + \rho I, \quad c = \sum_i \omega_i y_i x_i, \quad
+          G = \sum_i \omega_i x_i x_i^T, \quad c = \sum_i \omega_i y_i x_i, \quad
           e = \tfrac12 \sum_i \omega_i y_i^2
 
 with :math:`\omega_i` the weight of example i in the population.
@@ -54,19 +54,18 @@ class SecondMoments(NamedTuple):
 
 
 @memoised
-def summary(*, bias: bool = False, ridge: float = 0.0) -> Callable[[ClientData], ClientData]:
+def summary(*, bias: bool = False) -> Callable[[ClientData], ClientData]:
     """Return the ``summary`` of a least-squares problem on the fields ``x`` and ``y``.
 
     Its one client has ``SecondMoments`` as its example, on which losses evaluate ``rows.loss``.
 
     Args:
       bias: whether the parameters are ``{"bias": ..., "kernel": ...}`` instead of one vector.
-      ridge: rho.
     """
-    return functools.partial(_one_client, bias=bias, ridge=ridge)
+    return functools.partial(_one_client, bias=bias)
 
 
-def _one_client(data: ClientData, bias: bool, ridge: float) -> ClientData:
+def _one_client(data: ClientData, bias: bool) -> ClientData:
     x, y = data.examples["x"], data.examples["y"]
     floats = [a.dtype for a in (x, y) if jnp.issubdtype(a.dtype, jnp.floating)]
     dtype = jnp.promote_types(floats[0], floats[-1]) if floats else jnp.result_type(float)
@@ -84,7 +83,6 @@ def _one_client(data: ClientData, bias: bool, ridge: float) -> ClientData:
         return SecondMoments(gram, cross, 0.5 * (y @ y))
 
     row = _summed_over_pieces(moments, (x, y, roots))
-    row = row._replace(gram=row.gram + ridge * jnp.eye(row.cross.size, dtype=dtype))
     row = jax.tree.map(lambda leaf: leaf[None], row)
     offsets = jnp.arange(2, dtype=jnp.int32)
     return ClientData(row, offsets, jnp.ones(1, data.weights.dtype), 1, 1, 1, (1,))

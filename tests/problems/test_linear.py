@@ -7,6 +7,7 @@ import pytest
 from sklearn import linear_model
 
 from fcojax import problems
+from fcojax.algorithms import Batch, mean_gradient
 from fcojax.problems.clients import from_clients
 from fcojax.problems.least_squares import normal_equations
 from fcojax.problems.logistic import logistic_loss
@@ -26,6 +27,20 @@ def ragged(seed=0, dim=3, sizes=(4, 9, 6), labels=None):
         }
         for n in sizes
     ]
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.7])
+def test_second_moments_have_the_loss_and_the_gradient_of_all_rows(ridge):
+    problem = problems.least_squares(from_clients(ragged()), ridge=ridge)
+    w, gradient = jnp.array([0.3, -1.0, 2.0]), mean_gradient(problem.loss)
+    total = 0
+    for client in ragged():
+        batch = Batch(jax.tree.map(jnp.asarray, client), jnp.ones(len(client["y"])))
+        total += gradient(w, batch) / 3
+    moments = problem.summary(problem.train).examples
+    np.testing.assert_allclose(gradient(w, Batch(moments, jnp.ones(1))), total, rtol=1e-12)
+    whole = problems.population_loss(problem.loss, w, problem.train)
+    np.testing.assert_allclose(problem.loss(w, moments)[0], whole, rtol=1e-12)
 
 
 @pytest.mark.parametrize("ridge", [0.0, 0.7])
