@@ -24,8 +24,8 @@ class Solution(NamedTuple):
       residual: the optimality certificate, the largest entry of ``grad F(w) + s`` at
         ``w = params``, where s is a subgradient of psi at w, divided by the largest entry of
         ``grad F(w)``, s and ``Hess F(w) |w|``. It is zero exactly at a minimiser, and scaling
-        F + psi or the parameters does not change it. In this ratio an entry of |w| counts as at
-        least 1e-4 times the entry of the start point.
+        F + psi or the parameters does not change it. In this ratio an entry of ``|w|`` counts
+        as at least 1e-4 times the entry of the start point.
       num_steps: proximal gradient steps taken.
       converged: whether the residual is at most the tolerance.
     """

@@ -78,7 +78,7 @@ def fed_dyn(
 
     The drift h equals the mean of the duals of all clients in every round, if it does so in the
     first: both receive the same increments. A difference b between them persists, and the method
-      then converges to a point where the mean gradient is b. So duals and drift start at zero, and
+    then converges to a point where the mean gradient is b. So duals and drift start at zero, and
     ``with_duals`` computes the drift for other duals. In the paper's symbols the client's gradient
     state is minus the dual, the server's is minus h, and alpha is 1 / eta.
 
