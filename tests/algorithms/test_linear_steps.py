@@ -33,9 +33,9 @@ ALGORITHMS = {
 }
 
 
-def population(labels="classes", dtype: type = float, sizes=SIZES):
+def population(labels="classes", dtype: type = float, sizes=SIZES, dim=DIM):
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((sum(sizes), DIM)) / np.sqrt(DIM)
+    x = rng.standard_normal((sum(sizes), dim)) / np.sqrt(dim)
     y = np.arange(len(x)) % 3 if labels == "classes" else rng.standard_normal(len(x)).astype(dtype)
     if labels == "two":
         y = (y > 0).astype(int)
@@ -86,7 +86,8 @@ def test_steps_in_coordinates_end_where_plain_steps_do(name):
 )
 def test_every_linear_problem_has_steps_in_coordinates(make, labels):
     """Several outputs, and a ridge, which shrinks the start of the steps."""
-    problem = make(population(labels))
+    # Least squares finds its minimiser from a matrix of dim x dim: few features, and more rows.
+    problem = make(population(labels, sizes=(5, 32, 20, 9), dim=512))
     found = ends(problem, ALGORITHMS["fed_prox"], fcojax.local_steps(3), prox_scale=0.2)
     assert (found[0] != found[1]).any()
     assert_same(found)
