@@ -48,12 +48,23 @@ class Features(NamedTuple):
     products: Array
 
     def __matmul__(self, kernel: Coordinates) -> Array:
-        """Return the scores of a kernel, whose gradient is in coordinates too."""
-        value = jnp.tensordot(self.scores, kernel.vectors, (1, 0)) + self.products @ kernel.rows
-        # The gradient X^T g has the coordinates (0, g), for g the gradient in the scores; the
-        # derivative in the coordinates would be X X^T g.
-        rows = kernel.rows
-        return jax.lax.stop_gradient(value) + (rows - jax.lax.stop_gradient(rows))
+        """Return the scores of a kernel; the gradient in the kernel is in coordinates too."""
+        return _scores(self, kernel)
+
+
+def _value(features: Features, kernel: Coordinates) -> Array:
+    return jnp.tensordot(features.scores, kernel.vectors, (1, 0)) + features.products @ kernel.rows
+
+
+def _slope(vectors: Array, slope: Array) -> tuple[None, Coordinates]:
+    # The gradient X^T g has the coordinates (0, g), for g the gradient in the scores; the
+    # derivative in the coordinates would be X X^T g. A derivative of a whole run is the true one:
+    # it goes through `_value`, and through this as through any function.
+    return None, Coordinates(jnp.zeros_like(vectors), slope)
+
+
+_scores = jax.custom_vjp(_value)
+_scores.defvjp(lambda features, kernel: (_value(features, kernel), kernel.vectors), _slope)
 
 
 def linear_steps(

@@ -74,6 +74,28 @@ def test_steps_in_coordinates_end_where_plain_steps_do(name):
     assert_same(found)
 
 
+@pytest.mark.parametrize("name", ["fed_avg", "scaffold, feedback"])
+def test_derivatives_of_a_run_are_those_with_plain_steps(name):
+    """In the rate, forward and in reverse, as for plain steps and as a difference quotient."""
+    problem = fcojax.problems.logistic(population("two"))
+    algorithm = ALGORITHMS[name](problem.loss)
+    scale = {"penalty_scale": 1e-3} if "penalty_scale" in algorithm.hparams_type._fields else {}
+    start = jax.tree.map(lambda leaf: leaf.astype(float), problem.init(KEY))
+
+    def end(rate, data):
+        hparams = algorithm.hparams_type(client_lr=rate, **scale)
+        plan = fcojax.local_steps(5)
+        model, _ = fcojax.run(algorithm, hparams, start, data, KEY, plan, num_rounds=3)
+        return sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(model))
+
+    data = problem.train, problem.train.with_products(None)
+    reverse, plain = (jax.grad(end)(0.5, one) for one in data)
+    _, forward = jax.jvp(lambda rate: end(rate, data[0]), (0.5,), (1.0,))
+    quotient = (end(0.5 + 1e-5, data[0]) - end(0.5 - 1e-5, data[0])) / 2e-5
+    np.testing.assert_allclose([reverse, forward], plain, rtol=1e-9)
+    np.testing.assert_allclose(quotient, plain, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("make", "labels"),
     [
