@@ -67,6 +67,8 @@ def newest(
                 notes = json.loads(str(found["notes"]))
                 leaves = [found[f"arr_{place}"] for place in range(len(found.files) - 1)]
             wrong = refused(number, notes)
+        except OSError:  # the file may be sound: no permission, too many open files
+            raise
         except Exception:  # a damaged file may raise any
             wrong = "its content differs from what was saved"
         if wrong is None:

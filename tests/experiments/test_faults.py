@@ -1,5 +1,6 @@
 """Resumed runs with damaged checkpoints, missing rows, or different parts."""
 
+import errno
 import functools
 import pathlib
 import random
@@ -187,6 +188,19 @@ def test_the_last_three_states_of_any_type_are_kept(tmp_path):
     again = checkpoints.state_of(found.leaves, jax.eval_shape(lambda: state))
     for one, other in zip(*map(jax.tree.leaves, (again, state)), strict=True):
         assert one.dtype == other.dtype and (one == other).all()
+
+
+def test_a_checkpoint_that_cannot_be_opened_is_kept(tmp_path, monkeypatch):
+    """It may be sound: removing all three would start the run over."""
+    checkpoints.save(tmp_path, 5, {"a": np.ones(2)}, {})
+
+    def refused(path):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(np, "load", refused)
+    with pytest.raises(OSError, match="Too many open files"):
+        checkpoints.newest(tmp_path, lambda number, notes: None, print)
+    assert (tmp_path / "5.npz").exists()
 
 
 def test_a_run_that_is_killed_at_random_blocks_is_the_same_bit_for_bit(toy, whole, tmp_path):
