@@ -12,15 +12,13 @@ import argparse
 import functools
 import importlib
 import json
-import os
-import time
-from typing import Any
 
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 
 from benchmarks.cifar10_settings import NUM_CLASSES, SETTINGS, drawn, scaled
+from benchmarks.flower_simulation import simulate
 
 
 def model_of(network: str) -> nn.Module:
@@ -43,72 +41,38 @@ def images(num_rows: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.from_numpy(scaled(x, x).transpose(0, 3, 1, 2).copy()), torch.from_numpy(y).long()
 
 
-def simulate(name: str, rounds: int) -> dict:
+def run(name: str, rounds: int) -> dict:
     """Run the simulation; return the JSON line."""
     setting = SETTINGS[name]
-    os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
-    # Ray's workers start elsewhere, and find this file by their path.
-    os.environ["PYTHONPATH"] = os.getcwd()
-    import flwr  # pyright: ignore[reportMissingImports]
-    from flwr.app import (  # pyright: ignore[reportMissingImports]
-        ArrayRecord,
-        Message,
-        MetricRecord,
-        RecordDict,
-    )
-    from flwr.clientapp import ClientApp  # pyright: ignore[reportMissingImports]
-    from flwr.serverapp import ServerApp  # pyright: ignore[reportMissingImports]
-    from flwr.serverapp.strategy import FedAvg  # pyright: ignore[reportMissingImports]
-    from flwr.simulation import run_simulation  # pyright: ignore[reportMissingImports]
-
-    client_app, server_app, times = ClientApp(), ServerApp(), []
-
-    @client_app.train()
-    def on_train(message, context):
-        torch.set_num_threads(1)
-        place = int(context.node_config["partition-id"])
-        model = model_of(setting.network)
-        model.load_state_dict(message.content["arrays"].to_torch_state_dict())
-        index = message.content["config"]["server-round"]
-        x, y = images(setting.num_clients * setting.num_rows)
-        own = slice(place * setting.num_rows, (place + 1) * setting.num_rows)
-        x, y, rng = x[own], y[own], np.random.default_rng([2, index, place])
-        optimiser = torch.optim.SGD(model.parameters(), lr=setting.client_lr)
-        for _ in range(setting.num_epochs):
-            for batch in torch.from_numpy(rng.permutation(len(x))).split(setting.batch_size):
-                optimiser.zero_grad()
-                nn.functional.cross_entropy(model(x[batch]), y[batch]).backward()
-                optimiser.step()
-        content = {
-            "arrays": ArrayRecord(model.state_dict()),
-            "metrics": MetricRecord({"num-examples": len(x)}),
-        }
-        return Message(content=RecordDict(content), reply_to=message)
-
-    def after(index, arrays):
-        times.append(time.perf_counter())
-
-    @server_app.main()
-    def on_start(grid, context):
-        share = setting.cohort_size / setting.num_clients
-        strategy = FedAvg(fraction_train=share, fraction_evaluate=0.0)
-        first = ArrayRecord(model_of(setting.network).state_dict())
-        strategy.start(grid=grid, initial_arrays=first, num_rounds=rounds, evaluate_fn=after)
-
-    backend: Any = {
-        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
-        "init_args": {"num_cpus": os.cpu_count(), "include_dashboard": False},
-    }
-    run_simulation(
-        server_app, client_app, num_supernodes=setting.num_clients, backend_config=backend
+    times, _, versions = simulate(
+        functools.partial(model_of, setting.network),
+        functools.partial(train, name),
+        setting.num_clients,
+        rounds,
+        setting.cohort_size / setting.num_clients,
     )
     return {
         "setting": name,
         "rounds": rounds,
         "total_s": times[-1] - times[0],
         "ms_per_round": 1e3 * (times[-1] - times[1]) / max(1, rounds - 1),
-        "versions": f"Flower {flwr.__version__}, PyTorch {torch.__version__}",
+        "versions": versions,
     }
+
+
+def train(name: str, model: nn.Module, place: int, index: int) -> int:
+    """Train a client's model for its epochs; return how many examples it has."""
+    setting = SETTINGS[name]
+    x, y = images(setting.num_clients * setting.num_rows)
+    own = slice(place * setting.num_rows, (place + 1) * setting.num_rows)
+    x, y, rng = x[own], y[own], np.random.default_rng([2, index, place])
+    optimiser = torch.optim.SGD(model.parameters(), lr=setting.client_lr)
+    for _ in range(setting.num_epochs):
+        for batch in torch.from_numpy(rng.permutation(len(x))).split(setting.batch_size):
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(model(x[batch]), y[batch]).backward()
+            optimiser.step()
+    return len(x)
 
 
 def main() -> None:
@@ -119,9 +83,8 @@ def main() -> None:
     given = flags.parse_args()
     # Ray's workers import what clients call, so that it must not be defined in ``__main__``.
     this = importlib.import_module("benchmarks.cifar10_flower")
-    print(
-        json.dumps(this.simulate(given.setting, given.rounds or SETTINGS[given.setting].num_rounds))
-    )
+    rounds = given.rounds or SETTINGS[given.setting].num_rounds
+    print(json.dumps(this.run(given.setting, rounds)))
 
 
 if __name__ == "__main__":

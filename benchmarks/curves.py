@@ -199,15 +199,18 @@ def draw_figures(rows: list[dict], known: Peaks, folder: pathlib.Path) -> None:
     figure, panels = plt.subplots(1, len(names), figsize=(3 * len(names), 3), layout="constrained")
     for name, panel in zip(names, np.atleast_1d(panels), strict=True):
         own = [row for row in rows if row["axis"] == name]
-        panel.loglog([row["size"] for row in own], [row["ms_per_round"] for row in own], "o-")
+        times = [row["ms_per_round"] for row in own]
+        panel.loglog([row["size"] for row in own], times, "o-")
+        panel.set_ylim(min(times) / 3, 3 * max(times))  # a flat curve looks flat
         panel.set_xlabel(AXES[name].title)
     np.atleast_1d(panels)[0].set_ylabel("ms a round")
     figure.savefig(folder / "curves.png", dpi=150)
     figure, panel = plt.subplots(figsize=(5, 3.5), layout="constrained")
     for name in names:
         own = [row for row in rows if row["axis"] == name]
+        label = AXES[name].title
         panel.loglog(
-            [row["intensity"] for row in own], [row["gflops"] for row in own], "o", label=name
+            [row["intensity"] for row in own], [row["gflops"] for row in own], "o", label=label
         )
     low, high = (pick(row["intensity"] for row in rows) for pick in (min, max))
     reach = np.geomspace(low / 2, 2 * max(high, known.gflops / known.gbytes), 50)

@@ -10,15 +10,13 @@ import argparse
 import functools
 import importlib
 import json
-import os
-import time
-from typing import Any
 
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 
 from benchmarks import emnist_cnn
+from benchmarks.flower_simulation import simulate
 
 _CNN = ("conv_1", "conv_2", "dense_1", "dense_2")
 
@@ -99,64 +97,24 @@ def loop(rounds: int, linear: bool, quick: bool) -> dict:
 
 def flower(rounds: int, linear: bool, quick: bool) -> dict:
     """Run Flower's simulation; time all rounds but the first, in which its actors start."""
-    os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
-    # Ray's workers start elsewhere, and find this file by their path.
-    os.environ["PYTHONPATH"] = os.getcwd()
-    import flwr  # pyright: ignore[reportMissingImports]
-    from flwr.app import (  # pyright: ignore[reportMissingImports]
-        ArrayRecord,
-        Message,
-        MetricRecord,
-        RecordDict,
-    )
-    from flwr.clientapp import ClientApp  # pyright: ignore[reportMissingImports]
-    from flwr.serverapp import ServerApp  # pyright: ignore[reportMissingImports]
-    from flwr.serverapp.strategy import FedAvg  # pyright: ignore[reportMissingImports]
-    from flwr.simulation import run_simulation  # pyright: ignore[reportMissingImports]
-
-    client_app, server_app, times, losses = ClientApp(), ServerApp(), [], []
-
-    @client_app.train()
-    def on_train(message, context):
-        torch.set_num_threads(1)
-        place = int(context.node_config["partition-id"])
-        model = model_of(linear)
-        model.load_state_dict(message.content["arrays"].to_torch_state_dict())
-        own = clients(quick)[place]
-        index = message.content["config"]["server-round"]
-        train(model, own, np.random.default_rng([2, index, place]))
-        content = {
-            "arrays": ArrayRecord(model.state_dict()),
-            "metrics": MetricRecord({"num-examples": len(own[0])}),
-        }
-        return Message(content=RecordDict(content), reply_to=message)
-
-    def after(index, arrays):
-        times.append(time.perf_counter())
-        if index == rounds:
-            model = model_of(linear)
-            model.load_state_dict(arrays.to_torch_state_dict())
-            losses.append(loss_of(model, quick))
-
-    @server_app.main()
-    def on_start(grid, context):
-        strategy = FedAvg(fraction_evaluate=0.0)
-        first = ArrayRecord(model_of(linear).state_dict())
-        strategy.start(grid=grid, initial_arrays=first, num_rounds=rounds + 1, evaluate_fn=after)
-
-    backend: Any = {
-        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
-        "init_args": {"num_cpus": os.cpu_count(), "include_dashboard": False},
-    }
-    run_simulation(
-        server_app, client_app, num_supernodes=len(clients(quick)), backend_config=backend
+    times, model, versions = simulate(
+        functools.partial(model_of, linear),
+        functools.partial(_train_one, quick),
+        len(clients(quick)),
+        rounds + 1,
     )
     return {
         "ms": 1e3 * (times[-1] - times[1]) / rounds,
         "first_round_s": times[1] - times[0],
-        "loss": losses[0],
-        "versions": f"Flower {flwr.__version__}, PyTorch {torch.__version__}",
+        "loss": loss_of(model, quick),
+        "versions": versions,
     }
+
+
+def _train_one(quick: bool, model: nn.Module, place: int, index: int) -> int:
+    own = clients(quick)[place]
+    train(model, own, np.random.default_rng([2, index, place]))
+    return len(own[0])
 
 
 def main() -> None:
