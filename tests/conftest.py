@@ -5,6 +5,11 @@ import gc
 import os
 import pathlib
 
+# Threads of numpy's and scipy's BLAS wait for each other in loops: with two workers on two cores,
+# three tests of three small products each took 16 s of processor time, and 1 s on one thread. Set
+# before numpy is loaded, which reads it once.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import jax
 import pytest
 

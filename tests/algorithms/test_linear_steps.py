@@ -1,6 +1,7 @@
 """Steps in coordinates of the rows end where plain steps end."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,9 @@ import numpy as np
 import pytest
 
 import fcojax
+from fcojax import tree
+from fcojax.algorithms import linear_steps, mean_gradient
+from fcojax.engine.client_loop import local_handle
 from fcojax.problems import with_products
 from fcojax.theory import local_points
 from fcojax.transforms import euclidean, l1, named, on_subtree
@@ -64,7 +68,17 @@ def assert_same(found, rtol=1e-12):
     np.testing.assert_allclose(found[0], found[1], rtol=0, atol=rtol * np.abs(found[1]).max())
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+# Each row compiles two programs of half a second; the others make the same call.
+EACH_KIND = ("fed_avg", "scaffold, feedback", "prox_skip, geometric")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in EACH_KIND else pytest.param(name, marks=pytest.mark.slow)
+        for name in ALGORITHMS
+    ],
+)
 def test_steps_in_coordinates_end_where_plain_steps_do(name):
     """With a bias, clients of different sizes, and cohorts."""
     problem = fcojax.problems.logistic(population("two"))
@@ -74,6 +88,28 @@ def test_steps_in_coordinates_end_where_plain_steps_do(name):
     assert_same(found)
 
 
+def test_derivatives_of_steps_are_those_of_plain_steps():
+    """In the rate and the start, forward and in reverse."""
+    data = with_products(population("two", sizes=(4,)))
+    loss, first = fcojax.problems.logistic(data).loss, jnp.int32(0)
+    work, gradient = fcojax.local_steps(5), mean_gradient(loss)
+
+    def moved(at, data):
+        local = local_handle(data, work, KEY, first, first, first)
+        start = {"kernel": jnp.full(DIM, at[1]), "bias": at[1]}
+        step = lambda w, batch: tree.add_scaled(w, -at[0], gradient(w, batch))  # noqa: E731
+        return tree.vdot(*[linear_steps(loss, local, step, start)] * 2)
+
+    at = jnp.array([0.5, 0.1])
+    expected = jax.jit(jax.grad(lambda at: moved(at, data.with_products(None))))(at)
+    reverse, forward = jax.jit(
+        lambda at: [take(lambda at: moved(at, data))(at) for take in (jax.grad, jax.jacfwd)]
+    )(at)
+    np.testing.assert_allclose([reverse, forward], [expected] * 2, rtol=1e-9)
+    assert np.abs(expected).min() > 1e-3
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fed_avg", "scaffold, feedback"])
 def test_derivatives_of_a_run_are_those_with_plain_steps(name):
     """In the rate, forward and in reverse, as for plain steps and as a difference quotient."""
@@ -89,9 +125,10 @@ def test_derivatives_of_a_run_are_those_with_plain_steps(name):
         return sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(model))
 
     data = problem.train, problem.train.with_products(None)
-    reverse, plain = (jax.grad(end)(0.5, one) for one in data)
-    _, forward = jax.jvp(lambda rate: end(rate, data[0]), (0.5,), (1.0,))
-    quotient = (end(0.5 + 1e-5, data[0]) - end(0.5 - 1e-5, data[0])) / 2e-5
+    reverse, plain = (jax.jit(jax.grad(functools.partial(end, data=one)))(0.5) for one in data)
+    value = functools.partial(end, data=data[0])
+    _, forward = jax.jit(lambda rate: jax.jvp(value, (rate,), (1.0,)))(0.5)
+    quotient = (value(0.5 + 1e-5) - value(0.5 - 1e-5)) / 2e-5
     np.testing.assert_allclose([reverse, forward], plain, rtol=1e-9)
     np.testing.assert_allclose(quotient, plain, rtol=1e-5)
 
@@ -99,12 +136,14 @@ def test_derivatives_of_a_run_are_those_with_plain_steps(name):
 @pytest.mark.parametrize(
     ("make", "labels"),
     [
-        (lambda data: fcojax.problems.least_squares(data, ridge=0.3), "numbers"),
-        (fcojax.problems.linear, "numbers"),
-        (lambda data: fcojax.problems.softmax(data, num_classes=3), "classes"),
-        (fcojax.problems.squared_hinge, "two"),
+        pytest.param(make, labels, id=name, marks=marks)
+        for name, make, labels, marks in (
+            ("ridge", lambda data: fcojax.problems.least_squares(data, ridge=0.3), "numbers", ()),
+            ("softmax", lambda data: fcojax.problems.softmax(data, num_classes=3), "classes", ()),
+            ("bias", fcojax.problems.linear, "numbers", pytest.mark.slow),
+            ("hinge", fcojax.problems.squared_hinge, "two", pytest.mark.slow),
+        )
     ],
-    ids=["ridge", "bias", "softmax", "hinge"],
 )
 def test_every_linear_problem_has_steps_in_coordinates(make, labels):
     """Several outputs, and a ridge, which shrinks the start of the steps."""
@@ -118,22 +157,23 @@ def test_every_linear_problem_has_steps_in_coordinates(make, labels):
 @pytest.mark.parametrize(
     "work",
     [
-        fcojax.local_steps([1, 5, 2, 3]),
-        fcojax.local_steps(5, fewest=1),
-        fcojax.local_epochs(3),
+        pytest.param(fcojax.local_steps([1, 5, 2, 3]), id="given"),
+        pytest.param(fcojax.local_steps(5, fewest=1), id="drawn", marks=pytest.mark.slow),
+        pytest.param(fcojax.local_epochs(3), id="epochs", marks=pytest.mark.slow),
     ],
-    ids=["given", "drawn", "epochs"],
 )
 def test_clients_may_take_different_numbers_of_steps(work):
     problem = fcojax.problems.logistic(population("two"))
     assert_same(ends(problem, ALGORITHMS["scaffold, feedback"], work))
 
 
-def test_float32_agrees_to_its_precision():
+@pytest.mark.parametrize(
+    "name", ["scaffold, feedback", pytest.param("fed_avg", marks=pytest.mark.slow)]
+)
+def test_float32_agrees_to_its_precision(name):
     with jax.enable_x64(False):
         problem = fcojax.problems.logistic(population("two", np.float32))
-        for name in ("fed_avg", "scaffold, feedback"):
-            assert_same(ends(problem, ALGORITHMS[name], fcojax.local_steps(5)), 1e-6)
+        assert_same(ends(problem, ALGORITHMS[name], fcojax.local_steps(5)), 1e-6)
 
 
 def test_points_and_seeds_of_a_sweep_agree():
@@ -152,7 +192,10 @@ def test_points_and_seeds_of_a_sweep_agree():
     assert_same(found)
 
 
-@pytest.mark.parametrize("sizes", [SIZES, (3, 1, 2), (2, 2, 2, 2)])
+@pytest.mark.parametrize(
+    "sizes",
+    [(3, 1, 2), *(pytest.param(even, marks=pytest.mark.slow) for even in (SIZES, (2, 2, 2, 2)))],
+)
 def test_products_are_spread_with_the_clients(sizes):
     """The rows of a device and its clients are padded."""
     mesh = fcojax.devices.client_mesh(2)
@@ -207,14 +250,20 @@ def test_products_are_kept_where_they_pay():
     assert with_products(on_host).products is None
 
 
-def passes(data, algorithm, work):
-    """How often a client's round multiplies with the features, in the traced program."""
+def traced(data, algorithm, work):
+    """Return the program of a round."""
     hparams = algorithm.hparams_type()
     start = {"kernel": jnp.zeros(DIM), "bias": jnp.zeros(())}
     state = fcojax.start(algorithm, hparams, start, data, KEY, work)
 
     def one_round(state):
         return fcojax.advance(algorithm, hparams, state, data, work, num_rounds=1)[0]
+
+    return jax.make_jaxpr(one_round)(state).jaxpr
+
+
+def passes(data, algorithm, work):
+    """How often a client's round multiplies with the features, in the traced program."""
 
     def count(program):
         own = sum(
@@ -231,7 +280,7 @@ def passes(data, algorithm, work):
         )
         return own + sum(inner)
 
-    program = jax.make_jaxpr(one_round)(state).jaxpr
+    program = traced(data, algorithm, work)
     assert any(equation.primitive.name == "dot_general" for equation in equations(program))
     return count(program)
 
@@ -254,11 +303,25 @@ def test_steps_pass_the_features_twice_a_round_and_once_for_each_constant():
         assert counted[name] == [fewest * unit, fewest * unit, 10 * unit, 20 * unit], counted
 
 
-@pytest.mark.parametrize("work", [fcojax.local_steps(1), fcojax.local_steps(3, batch_size=2)])
-def test_single_steps_and_minibatches_are_plain(work):
+@pytest.mark.parametrize(
+    ("work", "plain"),
+    [
+        (fcojax.local_steps(1), True),
+        (fcojax.local_steps(3, batch_size=2), True),
+        (fcojax.local_steps(3), False),
+    ],
+)
+def test_single_steps_and_minibatches_are_plain(work, plain):
+    """They have the operations that clients without products have."""
     problem = fcojax.problems.logistic(population("two"))
-    found = ends(problem, ALGORITHMS["fed_avg"], work, num_rounds=2)
-    np.testing.assert_array_equal(*found)
+    programs = [
+        [
+            e.primitive.name
+            for e in equations(traced(data, ALGORITHMS["fed_avg"](problem.loss), work))
+        ]
+        for data in (problem.train, problem.train.with_products(None))
+    ]
+    assert (programs[0] == programs[1]) == plain
 
 
 def test_another_handle_sees_the_points_of_all_steps():

@@ -1,4 +1,7 @@
-"""Scans in NIfTI files, in nilearn's layout of the data of Haxby et al."""
+"""Scans in NIfTI files, in nilearn's layout of the data of Haxby et al.
+
+Tests that read them are slow: importing nilearn takes seconds.
+"""
 
 import nibabel
 import numpy as np
@@ -59,6 +62,7 @@ def test_sessions_of_subjects_are_clients(brain):
     np.testing.assert_array_equal(scans.voxels, np.argwhere(mask))
 
 
+@pytest.mark.slow
 def test_one_subject_is_held_out(brain):
     folder, _, _ = brain
     held_out = datasets.haxby(folder, subjects=(2,), stimuli=("shoe", "house"))
@@ -66,6 +70,7 @@ def test_one_subject_is_held_out(brain):
     assert held_out.pooled.examples["y"].tolist() == [1, 0] * 9
 
 
+@pytest.mark.slow
 def test_nilearn_fetches_what_is_asked_for(brain, monkeypatch):
     folder, _, _ = brain
     asked = []
