@@ -238,20 +238,58 @@ def ends(algorithm, hparams, plan, start, loss_data, num_rounds=30):
     return fcojax.run(algorithm, hparams, start, loss_data, KEY, plan, num_rounds=num_rounds)[0]
 
 
-def test_one_step_of_everyone_is_dual_averaging():
-    data = fcojax.from_clients(unlike_clients())
-    plain, tracking = (
-        factory(least_squares, plain_l1)
-        for factory in (algorithms.fed_dual_avg, algorithms.fed_dual_avg_tracking)
-    )
-    found = [
-        ends(algorithm, hparams, fcojax.local_steps(1), jnp.ones(12), data)
-        for algorithm, hparams in (
-            (plain, plain.hparams_type(0.1, 1.3, 0.2)),
-            (tracking, algorithms.fed_dual_avg_tracking.Hparams(0.1, 1.3, 0.2, memory=1.0)),
-        )
+def dyadic_clients(num_clients=8):
+    """Small integers: with a rate of 1/8 nothing rounds in the first six rounds."""
+    rng = np.random.default_rng(0)
+    return [
+        {"x": rng.integers(-1, 2, (4, 6)) * 1.0, "y": rng.integers(-8, 9, 4) * 1.0}
+        for _ in range(num_clients)
     ]
-    np.testing.assert_allclose(found[0], found[1], atol=1e-13)
+
+
+def watched(algorithm, hparams, clients, num_steps, num_rounds):
+    """The model, the server's state and the clients' states after every round of everyone."""
+
+    def seen(hparams, state, context):
+        return algorithm.model(hparams, state.server), state.server, state.clients
+
+    _, history = fcojax.run(
+        algorithm,
+        hparams,
+        jnp.zeros(clients[0]["x"].shape[1]),
+        fcojax.from_clients(clients),
+        KEY,
+        fcojax.local_steps(num_steps),
+        num_rounds=num_rounds,
+        observe=fcojax.StateObserver(lambda *args: {"seen": seen(*args)}),
+    )
+    return jax.tree.map(np.asarray, history["seen"])
+
+
+def beside(factory, clients, num_steps, num_rounds, rates, **more):
+    """What ``watched`` returns for FedDualAvg or SCAFFOLD, and for the method with tracking."""
+    tracking = algorithms.fed_dual_avg_tracking(least_squares, plain_l1)
+    geometry = (plain_l1,) if factory is algorithms.fed_dual_avg else ()
+    plain = factory(least_squares, *geometry)
+    return [
+        watched(algorithm, algorithm.hparams_type(**given), clients, num_steps, num_rounds)
+        for algorithm, given in ((plain, rates), (tracking, rates | more))
+    ]
+
+
+def test_one_step_of_everyone_is_dual_averaging():
+    """Bit for bit where nothing rounds; else each step differs by the rounding of q - c_m."""
+    rates = {"client_lr": 0.125, "server_lr": 1.0, "penalty_scale": 0.5}
+    plain, found = beside(algorithms.fed_dual_avg, dyadic_clients(), 1, 6, rates, memory=1.0)
+    np.testing.assert_array_equal(plain[0], found[0])
+    for name in ("dual", "elapsed"):
+        np.testing.assert_array_equal(getattr(plain[1], name), getattr(found[1].sums.point, name))
+    assert 0 < np.count_nonzero(found[0][-1]) < 6
+    rates |= {"server_lr": 1.3, "penalty_scale": 0.2}
+    plain, found = beside(algorithms.fed_dual_avg, unlike_clients(), 1, 30, rates, memory=1.0)
+    # Steps of a convex quadratic do not amplify the errors of earlier ones.
+    ulps = np.finfo(np.float64).eps * np.abs(found[2]).max()
+    np.testing.assert_allclose(plain[0], found[0], rtol=0, atol=4 * 30 * 0.125 * 1.3 * ulps)
 
 
 @pytest.mark.parametrize("cohort", [fcojax.everyone(), LOSSY], ids=["everyone", "absent and lost"])
@@ -308,14 +346,19 @@ def test_without_a_penalty_it_is_scaffold(cohort):
 
 def test_equal_clients_follow_dual_averaging():
     """Each control is the mean of all, so no step is corrected."""
-    data = fcojax.from_clients([unlike_clients()[0]] * 4)
-    found = []
-    for factory in (algorithms.fed_dual_avg, algorithms.fed_dual_avg_tracking):
-        algorithm = factory(least_squares, plain_l1)
-        options = {} if factory is algorithms.fed_dual_avg else {"memory": 1.0}
-        hparams = algorithm.hparams_type(0.05, 1.0, 0.2, **options)
-        found.append(ends(algorithm, hparams, fcojax.local_steps(5), jnp.ones(12), data))
-    np.testing.assert_allclose(found[0], found[1], atol=1e-12)
+    rates = {"client_lr": 0.125, "server_lr": 1.0, "penalty_scale": 0.5}
+    equal = [dyadic_clients()[0]] * 4
+    _, (_, server, controls) = beside(algorithms.fed_dual_avg, equal, 2, 3, rates, memory=1.0)
+    # Nothing rounds in the first round; q - c_m may in the next.
+    np.testing.assert_array_equal(server.sums.control[0], controls[0, 0])
+    equal = [unlike_clients()[0]] * 3
+    rates |= {"client_lr": 0.05, "penalty_scale": 0.2}
+    plain, found = beside(algorithms.fed_dual_avg, equal, 5, 30, rates, memory=1.0)
+    _, server, controls = found
+    np.testing.assert_array_equal(controls, np.broadcast_to(controls[:, :1], controls.shape))
+    ulp = np.finfo(np.float64).eps * np.abs(controls).max()
+    assert np.abs(controls - server.sums.control[:, None]).max() <= 4 * ulp
+    np.testing.assert_allclose(plain[0], found[0], atol=1e-12)
 
 
 def quadratic_of_matrix(w, rows):
