@@ -28,6 +28,14 @@ _SHARED = (
     ),
     ("dropout_probability", 0.0, "probability that an upload is lost"),
     (
+        "client_schedule",
+        "constant",
+        "how client_lr changes over rounds: constant, exponential:ROUNDS,FACTOR, "
+        "staircase:ROUNDS,FACTOR, inverse:ROUNDS, inverse_sqrt:ROUNDS or warm_up:ROUNDS; factors "
+        "are multiplied, as in warm_up:10*inverse:100",
+    ),
+    ("server_schedule", "constant", "the same for server_lr"),
+    (
         "codec",
         str,
         "compression of uploads, and after a comma error feedback, as in "
@@ -98,7 +106,7 @@ KEYS: dict[Any, str] = {
     Probability: "dropout_probability",
     Real: "criterion_reach",
     bool: "certificate extend",
-    str: "criterion participation codec broadcast precision",
+    str: "criterion participation codec broadcast precision client_schedule server_schedule",
     Literal["grid", "halving"]: "search",
     Literal["min", "max"]: "criterion_goal",
 }

@@ -1,7 +1,7 @@
 """Check a config and turn it into settings."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -9,7 +9,7 @@ import jax
 import fcojax
 from experiments.config.algorithms import find
 from experiments.config.keys import KEYS, OPTIONAL
-from experiments.process.errors import suggest
+from experiments.config.schedules import RATES, Forms, chosen, factors, scheduled
 from experiments.report.rows import points_of
 from experiments.report.summary import Criterion
 from experiments.study import Config, Sweep, check, check_values, naming
@@ -23,7 +23,7 @@ from fcojax.types import PyTree, Seed
 # The columns of every row.
 _COLUMNS = ("algorithm", "seed", "round", "status", "participants", "dropped")
 # For each kind of participation: its form in a config, the types of its numbers, and its sampler.
-_LAWS: dict[str, tuple[str, tuple[type, ...], Callable[..., Sampler]]] = {
+_LAWS: Forms = {
     "uniform": (
         "uniform",
         (),
@@ -67,6 +67,7 @@ class Settings(NamedTuple):
       delta: delta of the privacy loss; ``None`` for a default by the number of clients.
       budget: an epsilon for all runs together; ``None`` for no limit.
       broadcast: compression of the server's messages; ``None`` for whole messages.
+      schedules: for each rate that changes over rounds, ``round -> factor``.
     """
 
     algorithms: dict[str, Factory]
@@ -84,6 +85,11 @@ class Settings(NamedTuple):
     delta: float | None = None
     budget: float | None = None
     broadcast: uploads.Compressor | None = None
+    schedules: Mapping[str, Callable] = {}
+
+    def scheduled(self, grid: PyTree) -> PyTree:
+        """Return a grid whose rates change over the rounds of the run."""
+        return scheduled(grid, self.schedules, self.num_rounds)
 
     def ends(self, goal: int) -> list[int]:
         """Return the rounds up to ``goal`` after which there is an evaluation."""
@@ -103,15 +109,7 @@ def participation(law: str, cohort_size: int | None = None, lost: float = 0.0) -
       cohort_size: clients in a round; ``None`` for all that are available. Coin flips have none.
       lost: the probability that an upload is lost.
     """
-    name, _, rest = law.partition(":")
-    if name not in _LAWS:
-        raise ValueError(f"there is no participation {name!r}; {suggest(name, list(_LAWS))}")
-    form, kinds, build = _LAWS[name]
-    texts = rest.split(",") if rest else []
-    try:
-        numbers = [kind(text) for kind, text in zip(kinds, texts, strict=True)]
-    except ValueError:
-        raise ValueError(f"participation is {law!r}; pass {form}.") from None
+    build, numbers = chosen("participation", law, _LAWS)
     with naming("participation", law):
         sampler = build(cohort_size, *numbers)
     return fcojax.dropout(sampler, lost) if lost else sampler
@@ -172,6 +170,7 @@ def resolve(config: Config, sweep: Sweep) -> Settings:
         delta=config.privacy_delta,
         budget=config.privacy_budget,
         broadcast=_broadcast(config),
+        schedules=_schedules(config, algorithms),
     )
 
 
@@ -238,6 +237,18 @@ def _work(config: Config) -> Work:
     if config.num_steps is None:
         raise ValueError("neither num_steps nor num_epochs is set; set one of them.")
     return fcojax.local_steps(config.num_steps, config.batch_size)
+
+
+def _schedules(config: Config, algorithms: dict[str, Factory]) -> dict[str, Callable]:
+    """Return ``round -> factor`` for each rate that changes over rounds."""
+    found = {}
+    for key, field in RATES.items():
+        if config[key] == "constant":
+            continue
+        found[field] = factors(key, config[key])
+        if not any(field in one.Hparams._fields for one in algorithms.values()):
+            raise ValueError(f"{key} is {config[key]!r}, but no algorithm of the run has {field}.")
+    return found
 
 
 def _broadcast(config: Config) -> uploads.Compressor | None:

@@ -7,6 +7,7 @@ import jax
 from ml_collections import ConfigDict
 
 from experiments.config import algorithms
+from experiments.config.schedules import RATES
 from experiments.config.settings import Settings
 from experiments.study import Sweep
 from fcojax import Plan, start, uploads
@@ -57,12 +58,13 @@ def build(
         if settings.broadcast is not None:
             algorithm = uploads.compressed_broadcast(algorithm, settings.broadcast)
         grid = jax.device_get(settings.grids[label])  # points are taken between blocks
-        require_run(algorithm, plan, take(grid, 0), train, jax.random.key(0))
+        hparams = take(settings.scheduled(grid), 0)
+        require_run(algorithm, plan, hparams, train, jax.random.key(0))
         if not on_disk(train):  # codec and aggregator depend on the uploads
             key = jax.random.key(0)
             begin = functools.partial(start, algorithm, key=key, plan=plan)
             params = jax.eval_shape(lambda: problem.init(jax.random.key(0)))
-            jax.eval_shape(begin, take(grid, 0), params, train)
+            jax.eval_shape(begin, hparams, params, train)
         jobs.append(Job(label, algorithm, grid, train, plan))
     return jobs
 
@@ -74,4 +76,6 @@ def described(problem: Problem, config: ConfigDict, seeds: tuple[int, ...]) -> s
     if file := config.get("data_dir") or config.get("data"):
         drawn = f"read from {file}"
     sizes = f"{train.num_clients:,} clients with {int(train.offsets[-1]):,} examples, {drawn}"
-    return f"Data: {sizes}; runs with seeds {', '.join(map(str, seeds))}."
+    rates = (f" {field} over rounds: {config[key]}." for key, field in RATES.items())
+    changing = "".join(rate for rate in rates if not rate.endswith(": constant."))
+    return f"Data: {sizes}; runs with seeds {', '.join(map(str, seeds))}.{changing}"

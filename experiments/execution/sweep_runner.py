@@ -116,7 +116,7 @@ class SweepRunner:
 
         return place(
             job.algorithm,
-            job.grid,
+            self.settings.scheduled(job.grid),
             self.problem.init,
             job.train,
             keys,
@@ -290,7 +290,7 @@ class _JobRun:
         stored = np.array(found.notes["points"])
         state = state_of(found.leaves, self.placed.shapes(stored))
         state = take_points(state, np.flatnonzero(stored == point)[:1])
-        model = read_model(self.job.algorithm, take(self.job.grid, np.array([point])), state)
+        model = read_model(self.job.algorithm, take(self.placed.grid, np.array([point])), state)
         return jax.tree.map(lambda leaf: leaf[0, 0], jax.device_get(model))
 
 

@@ -1,12 +1,15 @@
 """Successive halving: the comparisons, the points that continue, and unchanged curves."""
 
+import jax
 import numpy as np
 import pytest
 
+import fcojax
 from experiments.execution import sweep_runner
 from experiments.execution.search import rungs, survivors
 from experiments.report.summary import Criterion
 from fcojax.engine import blocks
+from fcojax.extend import take
 from tests.experiments.toys import Killed, Toy, killed_after
 
 LEAST = Criterion("objective", "min", 10)
@@ -49,6 +52,42 @@ def test_later_rows_and_points_that_were_left_behind_do_not_count():
     rows += [{"client_lr": 0.0, "seed": 0, "round": 40, "objective": 0.0, "status": ""}]
     rows = [row | {"client_lr": 7.0} if i in (4, 5) else row for i, row in enumerate(rows)]
     assert survivors(rows, ["client_lr"], LEAST, 20) == {(1.0,)}
+
+
+@pytest.mark.slow
+def test_rates_that_change_over_rounds_survive_a_crash(tmp_path):
+    """Rows have the rate of the grid; the rounds have the rates of the schedules."""
+    toy = Toy(
+        algorithms=("fed_dual_avg",),
+        client_lr=(0.003, 0.01),
+        client_schedule="staircase:5,0.5",
+        server_schedule="warm_up:4*inverse:10",
+    )
+    whole = toy.run(tmp_path / "whole")
+    with pytest.raises(Killed):
+        toy.run(tmp_path / "killed", share=killed_after(2))
+    assert toy.run(tmp_path / "killed")[:2] == whole[:2]
+    rounds = np.arange(20)
+    for point, rate in enumerate((0.003, 0.01)):
+        hparams = take(toy.job.grid, point)._replace(
+            client_lr=fcojax.schedule(rate * 0.5 ** (rounds // 5)),
+            server_lr=fcojax.schedule(np.minimum(rounds + 1, 4) / 4 * 10 / (10 + rounds)),
+        )
+        one, data, plan = toy.job.algorithm, toy.job.train, toy.job.plan
+        state = fcojax.start(one, hparams, toy.problem.init, data, jax.random.key(0), plan)
+        _, history = fcojax.advance(
+            one,
+            hparams,
+            state,
+            data,
+            plan,
+            num_rounds=20,
+            eval_every=5,
+            observe=toy.observe,
+            context=(data, toy.problem.validation),
+        )
+        found = [row["objective"] for row in whole[1] if row["client_lr"] == rate and row["round"]]
+        np.testing.assert_allclose(found, history["objective"], rtol=1e-5)
 
 
 def swept(workdir, search):

@@ -1,4 +1,5 @@
 import jax
+import numpy as np
 import pytest
 
 import fcojax
@@ -8,7 +9,7 @@ from experiments.config.algorithms import library
 from experiments.config.settings import participation, resolve, set_precision
 from experiments.execution.jobs import build
 from fcojax import uploads
-from fcojax.extend import Uploads
+from fcojax.extend import Uploads, is_schedule
 from fcojax.uploads.text import _COMPRESSORS, _FEEDBACK
 
 SWEEP = lasso.EXPERIMENT
@@ -55,6 +56,31 @@ def test_laws_of_participation_are_the_samplers(size):
         assert participation(law, size) == sampler
         changes = {"participation": law, "cohort_size": size, "dropout_probability": 0.25}
         assert resolve(config(**changes), SWEEP).plan.cohort == fcojax.dropout(sampler, 0.25)
+
+
+SCHEDULES = {
+    "constant": lambda t: t**0,
+    "exponential:10,0.5": lambda t: 0.5 ** (t / 10),
+    "staircase:10,0.5": lambda t: 0.5 ** (t // 10),
+    "inverse:5": lambda t: 5 / (5 + t),
+    "inverse_sqrt:1": lambda t: (1 + t) ** -0.5,
+    "warm_up:4": lambda t: np.minimum(t + 1, 4) / 4,
+    "warm_up:1": lambda t: t**0,
+    "warm_up:4 * inverse:5": lambda t: np.minimum(t + 1, 4) / 4 * 5 / (5 + t),
+}
+
+
+@pytest.mark.parametrize("text", SCHEDULES)
+def test_rates_change_over_rounds_as_the_text_says(text):
+    changes = {"client_schedule": text, "client_lr": (0.1, 0.4), "server_lr": (1.0,)}
+    settings = resolve(config(num_rounds=40, criterion_rounds=10, **changes), SWEEP)
+    grid = settings.scheduled(settings.grids["fed_mid"])
+    if text == "constant":
+        assert grid is settings.grids["fed_mid"] or not is_schedule(grid.client_lr)
+        return
+    expected = np.array([[0.1], [0.4]]) * SCHEDULES[text](np.arange(40.0))
+    np.testing.assert_allclose(grid.client_lr.values, expected, rtol=1e-6)
+    assert not is_schedule(grid.server_lr)
 
 
 UPLOADS = {
@@ -138,6 +164,13 @@ def test_every_algorithm_of_the_library_can_be_launched():
         ({"codec": "top_k:3,ef12"}, "there is no error feedback 'ef12'; did you mean ef"),
         ({"codec": "top_k:3,diana"}, "compressor is top_k(3), which is biased"),
         ({"criterion_rounds": 501}, "criterion_rounds is 501, more than num_rounds = 500"),
+        ({"client_schedule": "invers:5"}, "no client_schedule 'invers'; did you mean inverse?"),
+        ({"server_schedule": "inverse"}, "server_schedule is 'inverse'; pass inverse:ROUNDS."),
+        ({"client_schedule": "warm_up:0"}, "client_schedule is 'warm_up:0'; pass warm_up:ROUNDS."),
+        (
+            {"server_schedule": "inverse:5", "algorithms": ("fed_pd",)},
+            "server_schedule is 'inverse:5', but no algorithm of the run has server_lr.",
+        ),
     ],
 )
 def test_impossible_values_are_named(changes, message):
