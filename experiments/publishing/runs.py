@@ -115,12 +115,8 @@ _FULL = (
     "--config.num_blobs=8",
     "--config.sessions=12,12,12,12,11,12",
 )
-_DIGITS = (
-    "--config.relative_lr=0.2",
-    "--config.num_steps=20",
-    "--config.num_rounds=250",
-    "--config.seeds=0,1,2",
-)
+# Below a gradient of 1e-5 by digit from round 506.
+_DIGITS = ("--config.relative_lr=0.2", "--config.num_rounds=520", "--config.seeds=0,1,2")
 _SEEDS = ("--config.seeds=0,1,2",)
 _CONCEPTS = (
     "--config.num_features=128",
