@@ -52,6 +52,11 @@ COMMANDS = {
     "figures": Command(
         "NAME|FILE --workdir=DIR", "draw a finished run again", "experiments.publishing.figures"
     ),
+    "results": Command(
+        "[--only=NAMES] [--stored]",
+        "write the pages of results from full runs",
+        "experiments.publishing.results",
+    ),
     "configs": Command("", "list the configs that come with the library"),
     "copy": Command("NAME FILE.py", "copy a config to a file of your own"),
     "check": Command(

@@ -27,6 +27,7 @@ from experiments.report.statements import (
 )
 from experiments.study import Sweep
 
+_LONG = 900  # seconds above which a run is marked
 CONFIGS = list(dict.fromkeys(run.config for run in RUNS))
 
 
@@ -46,7 +47,7 @@ def section(run: Run, workdir: pathlib.Path, figures: pathlib.Path, data: str = 
     seconds = summary.get("seconds") or sum(entry["seconds"] for entry in entries.values())
     options = list(run.options) + ([f"--config.data_dir=DIR/{run.data}"] if run.data else [])
     panels = experiment.panels if isinstance(experiment, Sweep) else ()
-    long = ", more than a quarter of an hour" if seconds > 900 else ""
+    long = ", more than a quarter of an hour" if seconds > _LONG else ""
     parts = [
         f"### {run.heading}",
         f"`{' '.join(['--config=configs/' + run.config + '.py', *options])}`. {run.file.summary} "
@@ -253,7 +254,8 @@ def write_page(
         parts += [_ELSEWHERE, _table(lines(elsewhere)), reasons(elsewhere)]
     if ours:
         parts += [_OURS, _table(lines(ours)), reasons(ours)]
-    parts += ["## Runs", *(page.sections[run.heading] for run in known)]
+    parts += ["## Runs", _not_made([run for run in runs if run not in known])]
+    parts += [page.sections[run.heading] for run in known]
     parts += ["## Remarks", page.remarks] if page.remarks else []
     path.write_text("\n\n".join(part for part in parts if part) + "\n", "utf-8")
     return missing
@@ -263,6 +265,12 @@ _ELSEWHERE = (
     "The same statements in settings of our own, which show how far they carry and are not counted."
 )
 _OURS = "Statements of our own, in all runs."
+
+
+def _not_made(runs: Sequence[Run]) -> str:
+    """Return the runs that have no section, with what they take."""
+    told = [f"{run.heading} ({run.cost})" if run.cost else run.heading for run in runs]
+    return f"Not run: {'; '.join(told)}." if told else ""
 
 
 def _source(found: Sequence[Statement]) -> str:
@@ -336,14 +344,15 @@ def index(folder: pathlib.Path) -> str:
         text = path.read_text("utf-8")
         runs = [run for run in RUNS if run.config == name]
         found = list(outcomes(runs, claims, read_page(path)).values())
-        dates = re.findall(r"^(\d{4}-\d\d-\d\d), \d+ s", text, re.M)
+        made = re.findall(r"^(\d{4}-\d\d-\d\d), (\d+) s", text, re.M)
         title = text.partition("\n")[0].removeprefix("# ")
         entries.append(
             {
                 "study": f"[{title}]({folder.name}/{name}.md)",
                 "statements of the source": len(found),
                 **{words[1]: found.count(kind) for kind, words in _COUNTED.items()},
-                "last run": max(dates, default=""),
+                "seconds": _seconds([int(seconds) for _, seconds in made]),
+                "last run": max((date for date, _ in made), default=""),
             }
         )
         total += found
@@ -357,6 +366,15 @@ def index(folder: pathlib.Path) -> str:
         f"{_INTRODUCTION}\n\nOf the {len(total)} statements {counts}.\n\n{_table(entries)}\n\n"
         f"```{{toctree}}\n:hidden:\n{pages}\n```\n"
     )
+
+
+def _seconds(of_runs: Sequence[int]) -> str:
+    """Return the seconds of a config's runs together, and those of a long run in bold."""
+    told = f"{sum(of_runs)}" + (f" in {len(of_runs)} runs" if len(of_runs) > 1 else "")
+    longest = max(of_runs, default=0)
+    if longest <= _LONG:
+        return told
+    return f"{told}, the longest **{longest}**" if len(of_runs) > 1 else f"**{told}**"
 
 
 _COUNTED = {
@@ -388,8 +406,7 @@ def write_claims(folder: pathlib.Path, claims: Claims) -> None:
 
 _INTRODUCTION = """# Results
 
-Full runs of all configs except `select` and `text`, written by \
-`python -m experiments.publishing.results`.
+Full runs of all configs except `select` and `text`, written by `fcojax results`.
 Rates are not chosen by hand: each algorithm is shown at the best point of its grid, by the \
 criterion of the config.
 A star marks a value at the edge of the grid.
@@ -407,4 +424,7 @@ paired by seed) is; a tie does not count, and one or two seeds decide nothing.
 A difference in accuracy must also pass McNemar's exact test over the held-out examples, where a \
 run records which examples are right.
 Numbers without an interval are those of exact methods, of bounds and of best rates.
-Below the table stands the reason for each statement that does not hold."""
+Below the table stands the reason for each statement that does not hold.
+
+Seconds are those of two cores; a run of more than a quarter of an hour is in bold.
+A page names the runs of its config that have not been made."""

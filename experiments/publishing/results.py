@@ -1,10 +1,10 @@
 """Write docs/results.md and the pages in docs/results/ from full runs.
 
-    python -m experiments.publishing.results [--only=lasso,theory]
+    fcojax results [--only=lasso,theory] [--stored]
 
-For a run that is finished in ``--workdir`` only the claims and the figures are made again. Runs on
-real data need ``--data``. Other runs keep their columns and sections, and the reasons and remarks
-that are written on the pages stay.
+For a run that is finished in ``--workdir`` only the claims and the figures are made again; with
+``--stored`` nothing else is computed. Runs on real data need ``--data``. Other runs keep their
+columns and sections, and the reasons and remarks that are written on the pages stay.
 """
 
 import json
@@ -22,13 +22,17 @@ FLAGS = flags.FLAGS
 _ROOT = pathlib.Path(__file__).parent.parent.parent
 
 
+def _finished(workdir: pathlib.Path) -> bool:
+    summary = workdir / "summary.json"
+    return summary.exists() and json.loads(summary.read_text("utf-8")).get("finished", False)
+
+
 def _finish(run: Run, workdir: pathlib.Path) -> None:
     """Compute a run; if it is finished, compute only its claims and figures."""
-    summary = workdir / "summary.json"
     module, options = "experiments.run", list(run.options)
     if run.data:
         options.append(f"--config.data_dir={FLAGS.data}/{run.data}")
-    if summary.exists() and json.loads(summary.read_text("utf-8")).get("finished"):
+    if _finished(workdir):
         module, options = "experiments.publishing.figures", []
     subprocess.run(
         [
@@ -64,10 +68,12 @@ def main(argv: list[str]) -> None:
         for run in runs:
             if FLAGS.only and run.name not in FLAGS.only:
                 continue
+            workdir = pathlib.Path(FLAGS.workdir) / run.name
+            if FLAGS.stored and not _finished(workdir):
+                continue
             if run.data and not FLAGS.data:
                 print(f"{run.name} skipped: pass the folder that has {run.data} as --data.")
                 continue
-            workdir = pathlib.Path(FLAGS.workdir) / run.name
             _finish(run, workdir)
             for drawn in (workdir / "figures").glob("*.p[nd][gf]"):
                 shutil.copy(drawn, figures / f"{run.name}_{drawn.name}")
@@ -85,6 +91,7 @@ if __name__ == "__main__":
     flags.DEFINE_string("workdir", "runs", "The folder with one workdir for each run.")
     flags.DEFINE_string("data", "", "The folder with real data sets.")
     flags.DEFINE_list("only", [], "The runs; all by default.")
+    flags.DEFINE_bool("stored", False, "Only the runs that are finished in --workdir.")
     flags.DEFINE_string(
         "page", "docs/results.md", "The index; pages and figures are written beside it."
     )

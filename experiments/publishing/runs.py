@@ -22,6 +22,7 @@ class Run(NamedTuple):
         setting is ours: it tests how far a statement carries, and is not counted.
       instead_of: the source's data, if this run has others in their place.
       figure: of a config's first run, the stem of the figure on top of the page.
+      cost: what it takes, if it is far more than a quarter of an hour.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Run(NamedTuple):
     reported: bool = True
     instead_of: str = ""
     figure: str = "curves"
+    cost: str = ""
 
     @property
     def file(self) -> ConfigFile:
@@ -198,8 +200,14 @@ RUNS = (
     Run("emnist_mnist", "emnist", heading="MNIST by writer", data="mnist", figure="l2"),
     Run("emnist", "emnist", heading="Synthetic data"),
     Run("emnist_features", "emnist", _FEATURES, "Random and quadratic features", "mnist"),
-    # Seven hours on two cores.
-    Run("emnist_cnn", "emnist", _CNN, "The CNN at its published size", "mnist"),
+    Run(
+        "emnist_cnn",
+        "emnist",
+        _CNN,
+        "The CNN at its published size",
+        "mnist",
+        cost="seven hours on two cores",
+    ),
     Run("recovery_lasso", "recovery_lasso"),
     Run("recovery_low_rank", "recovery_low_rank"),
     Run(

@@ -3,9 +3,12 @@
 import json
 import pathlib
 import re
+import shutil
+import types
 
 import pytest
 
+from experiments.publishing import results
 from experiments.publishing.pages import (
     CONFIGS,
     columns,
@@ -178,6 +181,30 @@ def test_the_index_is_that_of_the_pages(tmp_path):
     assert (DOCS / "results.md").read_text() == index(DOCS / "results")
     write_claims(tmp_path, CLAIMS)
     assert read_claims(tmp_path) == CLAIMS
+
+
+def test_pages_are_those_of_the_stored_runs(tmp_path, monkeypatch):
+    shutil.copytree(DOCS / "results", tmp_path / "results")
+    (tmp_path / "figures").symlink_to(DOCS / "figures")
+    given = types.SimpleNamespace(
+        workdir=tmp_path / "runs", data="", only=[], stored=True, page=tmp_path / "results.md"
+    )
+    monkeypatch.setattr(results, "FLAGS", given)
+    results.main([])
+    assert (tmp_path / "results.md").read_text() == (DOCS / "results.md").read_text()
+    for page in (DOCS / "results").iterdir():
+        assert (tmp_path / "results" / page.name).read_text() == page.read_text()
+
+
+def test_a_long_run_is_marked_and_one_that_was_not_made_is_named(tmp_path):
+    page, figures = tmp_path / "emnist.md", tmp_path / "figures"
+    kept = read_page(page)
+    for run, seconds in zip(of_config("emnist"), (901, 30), strict=False):
+        kept.sections[run.heading] = f"### {run.heading}\n\n2026-01-02, {seconds} s. a machine"
+    write_page(page, of_config("emnist"), {}, kept, figures)
+    assert "The CNN at its published size (seven hours on two cores)." in page.read_text()
+    assert [*read_page(page).sections] == [run.heading for run in of_config("emnist")[:2]]
+    assert "| 931 in 2 runs, the longest **901** | 2026-01-02 |" in index(tmp_path)
 
 
 def test_a_figure_links_to_its_pdf(tmp_path):
