@@ -40,7 +40,7 @@ def get_config():
     config.num_clients, config.dim = 100, 60  # for the synthetic data
     config.seeds = (0,)
     config.cohort_size, config.num_epochs, config.batch_size = 20, 1, 20
-    config.eval_every, config.criterion_rounds = 10, 20
+    config.eval_every, config.criterion_rounds = 4, 20
     config.cut = 1e-4
     config.softmax = ConfigDict({"client_lr": (0.01, 0.03, 0.1, 0.3), "server_lr": (0.3, 1.0, 3.0)})
     config.softmax.radii = ConfigDict({"l1": (10.0, 100.0), "l2": (1.0, 10.0)})
