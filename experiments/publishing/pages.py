@@ -126,13 +126,14 @@ def narrow(config: str, entries: list[dict[str, Any]]) -> str:
 def _with_rates(entry: dict[str, Any]) -> dict[str, Any]:
     """Return a line with both rates in one column."""
     names = ("client rate", "server rate")
-    if not all(name in entry for name in names):
+    own = [name for name in names if name in entry]
+    if not own:
         return entry
-    both = ", ".join(_cell(entry[name]) for name in names)
+    both = ", ".join(_cell(entry.get(name)) for name in names)
     return {
-        ("rates" if name == names[0] else name): both if name == names[0] else value
+        ("rates" if name == own[0] else name): both if name == own[0] else value
         for name, value in entry.items()
-        if name != names[1]
+        if name not in own[1:]
     }
 
 

@@ -134,6 +134,8 @@ def test_a_table_has_at_most_eight_columns():
     assert heading.count("|") == 9 and "| rates |" in heading and "| measure 8 |" in heading
     assert "| 0.1, 2 |" in text and text.endswith("For all: strength 0.5.")
     assert "seconds" not in text
+    # A method without a server rate has its client rate in the same column.
+    assert "| c | 0.2, - |" in narrow("lasso", [{"method": "c", "client rate": 0.2}, *entries])
 
 
 @pytest.mark.parametrize(
