@@ -23,7 +23,7 @@ from experiments.process import invocation
 from experiments.process.errors import CANNOT, UserError, sentence, suggest
 from experiments.report import charts, heatmaps, page, plots, tables
 from experiments.report import rows as tidy
-from experiments.report.look import Look, looking
+from experiments.report.look import Look, house, looking
 from experiments.report.names import words
 from experiments.report.rows import Row, Summary
 from experiments.report.summary import Criterion, at_best
@@ -55,11 +55,12 @@ def draw(
     directory = workdir / "figures"
     directory.mkdir(exist_ok=True)
     drawn, curves = [], None
-    if isinstance(experiment, Sweep):
-        drawn, curves = _draw_sweep(directory, experiment, rows, summary, measures, over)
-    elif measures or over != "round":
-        raise UserError("--panels and --over are for sweeps; a study draws its own figures.")
-    drawn += experiment.figures(config, rows, summary, directory)
+    with house():
+        if isinstance(experiment, Sweep):
+            drawn, curves = _draw_sweep(directory, experiment, rows, summary, measures, over)
+        elif measures or over != "round":
+            raise UserError("--panels and --over are for sweeps; a study draws its own figures.")
+        drawn += experiment.figures(config, rows, summary, directory)
     drawn = [figure for figure in drawn if figure.exists()]
     run = json.loads((workdir / "config.json").read_text("utf-8"))
     captions = _CAPTIONS | dict(experiment.captions)

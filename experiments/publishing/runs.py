@@ -99,7 +99,6 @@ _SLICE = Run(
     "Half a slice of one subject",
     "haxby2001_subj1",
     instead_of="the 39,912 voxels of six subjects",
-    figure="accuracy",
 )
 _WHOLE = Run(
     "fmri_whole",

@@ -1,6 +1,7 @@
 """Axes in one style, and one legend below them."""
 
 import logging
+import math
 import pathlib
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -13,22 +14,24 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib import ticker
 
-from experiments.report.look import applied
+from experiments.report.look import size_of
 from experiments.report.rows import Row, by_seed, column
 
 # fontTools logs every glyph that it omits from a PDF, and odd dates of fonts.
 logging.getLogger("fontTools").setLevel(logging.ERROR)
 
-HOUSE = pathlib.Path(__file__).with_name("house.mplstyle")
 _TITLE_WIDTH = 84  # characters in a line above a figure
 
 
 def panels(num_columns: int, num_lines: int = 1, height: float = 2.6) -> tuple[Any, list[Any]]:
     """Return a figure 7 inches wide with ``height`` inches per row of axes, and its axes."""
-    with plt.style.context(HOUSE):
-        figure, grid = plt.subplots(
-            num_lines, num_columns, figsize=(7.0, height * num_lines + 0.6), squeeze=False
-        )
+    figure, grid = plt.subplots(
+        num_lines,
+        num_columns,
+        figsize=size_of(7.0, height * num_lines + 0.6),
+        squeeze=False,
+        layout="constrained",
+    )
     return figure, list(grid.flat)
 
 
@@ -44,15 +47,9 @@ def columns_for(count: int) -> int:
 
 def save(figure: Any, path: pathlib.Path) -> pathlib.Path:
     """Save a figure as PNG and as PDF, and close it; return the path of the PNG."""
-    applied(figure)
-    return _written(figure, path)
-
-
-def _written(figure: Any, path: pathlib.Path) -> pathlib.Path:
-    with plt.style.context(HOUSE):
-        figure.savefig(path)
-        # Without a date, equal figures are equal files.
-        figure.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})
+    figure.savefig(path)
+    # Without a date, equal figures are equal files.
+    figure.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})
     plt.close(figure)
     return path
 
@@ -63,27 +60,37 @@ def describe(
     """Label axes; ``log`` names the logarithmic ones (``"xy"``), ``whole`` sets integer ticks."""
     axis.set_xlabel(xlabel)
     axis.set_ylabel(ylabel)
-    with plt.style.context(HOUSE):
-        axis.set_title(title)
+    axis.set_title(title)
     if "x" in log:
         axis.set_xscale("log", nonpositive="mask")
+        _enough_ticks(axis.xaxis)
     if "y" in log:
         axis.set_yscale("log")
-        _enough_ticks(axis)
+        _enough_ticks(axis.yaxis)
     if whole:
         axis.yaxis.set_major_locator(ticker.MaxNLocator(integer=True))
-    axis.tick_params(which="minor", labelsize=6.5)
 
 
 def _enough_ticks(axis: Any) -> None:
-    """Put few ticks, in plain numbers, on an axis that spans less than two decades."""
-    low, high = axis.get_ylim()
+    """Put few ticks, in plain numbers, on a logarithmic axis that spans less than two decades."""
+    low, high = sorted(axis.get_view_interval())
     if low > 0 and high / low < 100:
         # Below a factor of five there would be one tick at 1, 2 and 5, or none.
         few = ticker.MaxNLocator(5) if high / low < 5 else ticker.LogLocator(subs=(1.0, 2.0, 5.0))
-        axis.yaxis.set_major_locator(few)
-        axis.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.yaxis.set_minor_formatter(ticker.NullFormatter())
+        axis.set_major_locator(few)
+        axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(ticker.NullFormatter())
+
+
+def power(value: float) -> str:
+    """Return a power of ten as mathematics, and other numbers in plain digits.
+
+    Example:
+      >>> power(1e-6), power(0.2)
+      ('$10^{-6}$', '0.2')
+    """
+    exponent = round(math.log10(value))
+    return f"$10^{{{exponent}}}$" if value == float(f"1e{exponent}") else f"{value:g}"
 
 
 def literal(text: str) -> str:
@@ -134,8 +141,7 @@ def band(
 
 def head(figure: Any, title: str) -> None:
     """Write a heading above a figure, which breaks before its parenthesis if it is long."""
-    with plt.style.context(HOUSE):
-        figure.suptitle(_broken(title))
+    figure.suptitle(_broken(title))
 
 
 def finish(
@@ -154,19 +160,16 @@ def finish(
     for axis in figure.axes:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             named.setdefault(label, handle)
-    entries = list(named.values()), list(named)
-    with plt.style.context(HOUSE):
-        head(figure, title)
-        if spare is not None:
-            spare.set_axis_off()
-            spare.legend(*entries, loc="center left", bbox_to_anchor=(-0.2, 0.5))
-            applied(figure)
-            figure.tight_layout()
-            return _written(figure, path)
-        figure.legend(*entries, loc="lower center", ncols=num_columns)
-    lines = -(-len(named) // num_columns) * applied(figure)
-    figure.tight_layout(rect=(0.015, (0.19 * lines + 0.05) / figure.get_figheight(), 1, 1))
-    return _written(figure, path)
+    head(figure, title)
+    if spare is None:
+        figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=num_columns)
+    else:
+        spare.set_axis_off()
+        texts = [label.replace(" (", "\n(") for label in named]
+        place = {"loc": "center left", "bbox_to_anchor": (-0.15, 0.5)}
+        # The axes keep their size, whatever the length of the labels.
+        spare.legend(named.values(), texts, **place).set_in_layout(False)
+    return save(figure, path)
 
 
 def _broken(title: str) -> str:

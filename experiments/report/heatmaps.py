@@ -6,19 +6,20 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
 
 from experiments.report import axes
 from experiments.report.names import axis_label, words
 from experiments.report.plots import style
 from experiments.report.rows import Row
 from experiments.report.summary import Criterion, curves, score
+
+_CROSS = {"marker": "x", "linestyle": "", "color": "#D55E00"}
+_DIVERGED = {"facecolor": "white", "edgecolor": "#999999", "hatch": "////", "linewidth": 0}
+_STOPPED = {"facecolor": "#DDDDDD", "edgecolor": "none"}
+_UNTRIED = {"facecolor": "white", "edgecolor": "#999999", "linewidth": 0.5}
 
 
 def score_table(
@@ -27,8 +28,8 @@ def score_table(
     """Return the best score at each pair of values of two fields, over all other fields.
 
     Returns:
-      The scores, axes [first field, second field], NaN for points that failed or did not reach the
-      last round; and the values of both fields.
+      The scores, axes [first field, second field], infinite for points that diverged, NaN for
+      those that were stopped before the last round; and the values of both fields.
     """
     end = max(row["round"] for row in rows)
     places = [fields.index(field) for field in along]
@@ -37,10 +38,10 @@ def score_table(
     better = np.fmax if criterion.goal == "max" else np.fmin
     for point, seeds in curves(rows, fields).items():
         first, second = (point[place] for place in places)
-        finished = all(curve[-1]["round"] == end for curve in seeds.values())
-        value = score(seeds, criterion) if finished else math.nan
+        value = score(seeds, criterion)
+        stopped = math.isfinite(value) and any(curve[-1]["round"] < end for curve in seeds.values())
         cell = firsts.index(first), seconds.index(second)
-        table[cell] = better(table[cell], value if math.isfinite(value) else math.nan)
+        table[cell] = better(table[cell], math.nan if stopped else value)
     return table, firsts, seconds
 
 
@@ -50,21 +51,19 @@ def maps(
     best: Mapping[str, Mapping[str, float]],
     criterion: Criterion,
     along: tuple[str, str] = ("client_lr", "server_lr"),
-    chosen_by: str = "",
 ) -> pathlib.Path | None:
     """Draw one map per algorithm, with a cross at the reported point and hatched failures.
 
     Colours show the logarithm of the distance to the best score: 0.98 and 1 differ visibly even if
-    0.1 is on the same map. All maps have one scale. Of the values at an end of an axis with which
-    every run of every algorithm failed, only the first is shown.
+    0.1 is on the same map. All maps have one scale and the same axes. Of the values at an end of an
+    axis with which every run of every algorithm failed, only the first is shown.
 
     Args:
       path: the PNG; a PDF is written beside it.
       rows: the rows of each algorithm.
       best: the reported point of each algorithm.
-      criterion: the score.
+      criterion: the score, by which that point is best.
       along: the hyperparameters along the two axes.
-      chosen_by: what the reported point is best by, if it is not the score.
 
     Returns:
       The PNG, or ``None`` if no algorithm has two values of both hyperparameters.
@@ -78,62 +77,91 @@ def maps(
         return None
     columns = axes.columns_for(len(tables))
     lines = -(-len(tables) // columns)
-    with plt.style.context(axes.HOUSE):
-        figure, grid = plt.subplots(
-            lines, columns, figsize=(7.0, 2.1 * lines + 0.9), squeeze=False, layout="constrained"
-        )
+    figure, grid = axes.panels(columns, lines, height=1.9)
     finite = np.concatenate([table[np.isfinite(table)] for table, _, _ in tables.values()])
     scale, shown = _Scale(finite, criterion.goal), None
-    kept = [_kept(tables, axis) for axis in (0, 1)]
-    for axis, (label, (table, *values)) in zip(grid.flat, tables.items(), strict=False):
-        firsts, seconds = ([v for v in own if v in k] for own, k in zip(values, kept, strict=True))
-        inside = [np.isin(own, k) for own, k in zip(values, kept, strict=True)]
-        axis.patch.set(edgecolor="#999999", hatch="////")  # shows through masked cells
-        shown = axis.imshow(
-            np.ma.masked_invalid(scale.colour(table[np.ix_(*inside)])),
-            origin="lower",
-            aspect="auto",
-            vmin=scale.ends[0],
-            vmax=scale.ends[1],
-            cmap="cividis",
-        )
-        axis.grid(visible=False)
-        axis.set_xticks(range(len(seconds)), [f"{value:g}" for value in seconds], rotation=45)
-        axis.set_yticks(range(len(firsts)), [f"{value:g}" for value in firsts])
-        with plt.style.context(axes.HOUSE):
-            axis.set_title(style(label)[0])
-        if axis in grid[:, 0]:
-            axis.set_ylabel(axis_label(along[0]))
-        axis.set_xlabel(axis_label(along[1]))
-        if all(best[label][f] in own for f, own in zip(along, (firsts, seconds), strict=True)):
-            place = seconds.index(best[label][along[1]]), firsts.index(best[label][along[0]])
-            for colour, width in (("white", 4.0), ("#D55E00", 2.0)):
-                axis.plot(*place, "x", color=colour, markersize=8, markeredgewidth=width)
-    assert shown is not None
-    unused = list(grid.flat[len(tables) :])
+    kept = _kept(tables, 0), _kept(tables, 1)
+    wide = {label: _on_axes(table, kept) for label, table in tables.items()}
+    for place, (axis, (label, table)) in enumerate(zip(grid, wide.items(), strict=False)):
+        shown = _draw(axis, table, scale)
+        axis.set_title(style(label)[0])
+        own = [best[label][field] for field in along]
+        if all(value in values for value, values in zip(own, kept, strict=True)):
+            at = kept[1].index(own[1]), kept[0].index(own[0])
+            axis.plot(*at, **_CROSS | {"color": "white"}, markersize=8, markeredgewidth=4)
+            axis.plot(*at, **_CROSS, markersize=8, markeredgewidth=2)
+        left, below = place % columns == 0, place + columns < len(tables)
+        axis.set_yticks(*_ticks(kept[0], shown=left))
+        axis.set_xticks(*_ticks(kept[1], shown=not below))
+        axis.set_ylabel(axis_label(along[0]) if left else "")
+        axis.set_xlabel("" if below else axis_label(along[1]))
+    bar = figure.colorbar(shown, ax=grid, shrink=0.8, extend="min" if scale.clips else "neither")
+    ticks = scale.ticks()
+    bar.set_ticks(scale.colour(ticks), labels=[f"{value:g}" for value in ticks])
+    bar.set_label(f"{words(criterion.measure)}, mean of the last {criterion.last_rounds} rounds")
+    marks = {f"reported point, best by {words(criterion.measure)}": Line2D([], [], **_CROSS)}
+    every = np.concatenate([table.ravel() for table, _, _ in tables.values()])
+    if np.isinf(every).any():
+        marks["diverged"] = Patch(**_DIVERGED)
+    if np.isnan(every).any():
+        marks["stopped early"] = Patch(**_STOPPED)
+    if any(np.ma.is_masked(table) for table in wide.values()):
+        marks["not tried"] = Patch(**_UNTRIED)
+    for text in _left_out(tables, kept, along):
+        marks[text] = Line2D([], [], linestyle="")
+    unused = grid[len(tables) :]
     for axis in unused:
         axis.set_axis_off()
-    with plt.style.context(axes.HOUSE):
-        bar = figure.colorbar(shown, ax=grid, shrink=0.8)
-    bar.set_ticks(scale.colour(scale.ticks), labels=[f"{value:.4g}" for value in scale.ticks])
-    bar.set_label(f"{words(criterion.measure)}, mean of the last {criterion.last_rounds} rounds")
-    by = chosen_by or words(criterion.measure)
-    marks = [
-        Line2D([], [], marker="x", linestyle="", color="#D55E00", markersize=7, markeredgewidth=2),
-        Patch(facecolor="white", edgecolor="#999999", hatch="////"),
-    ]
-    texts = [f"reported point, best by {by}", "diverged, or stopped"]
-    texts += _left_out(tables, kept, along)
-    marks += [Line2D([], [], linestyle="")] * (len(texts) - 2)
-    with plt.style.context(axes.HOUSE):
-        if unused:
-            unused[0].legend(marks, [textwrap.fill(text, 26) for text in texts], loc="center")
-        else:
-            figure.legend(marks, texts, loc="outside lower center", ncols=2)
+    if unused:
+        texts = [textwrap.fill(text, 26) for text in marks]
+        unused[0].legend(marks.values(), texts, loc="center").set_in_layout(False)
+    else:
+        figure.legend(marks.values(), marks.keys(), loc="outside lower center", ncols=2)
     return axes.save(figure, path)
 
 
-Tables = Mapping[str, tuple[np.ndarray, list[float], list[float]]]
+def _draw(axis: Any, table: np.ndarray, scale: "_Scale") -> Any:
+    """Draw one map; cells of points that were not tried (masked) stay white."""
+    drawn = axis.imshow(
+        np.ma.masked_invalid(scale.colour(table)),
+        origin="lower",
+        aspect="auto",
+        vmin=scale.ends[0],
+        vmax=scale.ends[1],
+        cmap="cividis",
+    )
+    axis.grid(visible=False)
+    for (first, second), value in np.ndenumerate(table):
+        if not np.ma.getmaskarray(table)[first, second] and not np.isfinite(value):
+            look = _STOPPED if np.isnan(value) else _DIVERGED
+            axis.add_patch(Rectangle((second - 0.5, first - 0.5), 1, 1, **look))
+    return drawn
+
+
+Table = tuple[np.ndarray, list[float], list[float]]
+Tables = Mapping[str, Table]
+
+
+def _on_axes(table: Table, kept: Sequence[Sequence[float]]) -> np.ndarray:
+    """Return the scores on the axes of all maps, masked where a point was not tried."""
+    scores, *values = table
+    wide = np.ma.masked_all([len(own) for own in kept])
+    for (first, second), score_there in np.ndenumerate(scores):
+        place = values[0][first], values[1][second]
+        if place[0] in kept[0] and place[1] in kept[1]:
+            wide[kept[0].index(place[0]), kept[1].index(place[1])] = score_there
+    return wide
+
+
+def _ticks(values: Sequence[float], shown: bool) -> tuple[list[int], list[str]]:
+    """Return places and labels of ticks; of many values only powers of ten are labelled."""
+    few = len(values) <= 6
+    places = [
+        place
+        for place, value in enumerate(values)
+        if few or math.isclose(math.log10(value) % 1, 0, abs_tol=1e-9)
+    ]
+    return places, [f"{values[place]:.2g}" if shown else "" for place in places]
 
 
 def _kept(tables: Tables, axis: int) -> list[float]:
@@ -154,7 +182,7 @@ def _left_out(tables: Tables, kept: Sequence[Sequence[float]], along: Sequence[s
     for axis, (own, field) in enumerate(zip(kept, along, strict=True)):
         every = {value for _, *values in tables.values() for value in values[axis]}
         if left := sorted(every - set(own)):
-            shown = ", ".join(f"{value:g}" for value in left)
+            shown = ", ".join(f"{value:.2g}" for value in left)
             found.append(f"{words(field)} {shown}: all failed")
     return found
 
@@ -167,15 +195,25 @@ class _Scale:
         if not finite.size:
             finite = np.zeros(1)
         self._best = finite.max() if goal == "max" else finite.min()
+        self._sign = -1 if goal == "max" else 1
         distances = np.abs(finite - self._best)
         # Points that nearly diverged must not give all others the same colour.
         span = min(distances.max(), 3 * np.median(distances)) or distances.max()
         self._span = float(span) or 1.0
-        shares = np.array([0.0, 0.01, 0.03, 0.1, 0.3, 1.0])
-        self.ticks = self._best - (1 if goal == "max" else -1) * shares * self._span
-        worst = self._best - (1 if goal == "max" else -1) * self._span
+        self.clips = bool(distances.max() > self._span)
+        worst = self._best + self._sign * self._span
         self.ends = tuple(float(self.colour(end)) for end in (worst, self._best))
 
     def colour(self, scores: Any) -> Any:
         """Return a larger number for a better score; within 1 % of the span it is the best."""
         return -np.log10(np.minimum(np.abs(scores - self._best) / self._span, 1.0) + 1e-2)
+
+    def ticks(self) -> list[float]:
+        """Return scores evenly apart in colour, each with as few digits as keep its place."""
+        shares = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0)
+        return [self._rounded(self._best + self._sign * share * self._span) for share in shares]
+
+    def _rounded(self, score: float) -> float:
+        close = 0.05 * (self.ends[1] - self.ends[0])
+        short = (float(f"{score:.{digits}g}") for digits in range(1, 6))
+        return next((v for v in short if abs(self.colour(v) - self.colour(score)) < close), score)

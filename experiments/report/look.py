@@ -1,11 +1,14 @@
-"""Changes that a user can make to a figure: names, size, font."""
+"""The look of all figures: the style sheet, and what a user changes of it."""
 
 import contextlib
 import contextvars
+import pathlib
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-_AXIS, _TICKS, _MINOR = 8.0, 7.5, 6.5  # font sizes in points
+import matplotlib.pyplot as plt
+
+HOUSE = pathlib.Path(__file__).with_name("house.mplstyle")
 
 
 class Look(NamedTuple):
@@ -38,27 +41,20 @@ def looking(look: Look) -> Iterator[None]:
         _CURRENT.reset(before)
 
 
+@contextlib.contextmanager
+def house() -> Iterator[None]:
+    """Draw the figures within the block by the style sheet, with the user's changes."""
+    look = _CURRENT.get()
+    changes = {"font.size": look.font_size, "font.family": look.font}
+    with plt.style.context([HOUSE, {name: value for name, value in changes.items() if value}]):
+        yield
+
+
 def name_of(algorithm: str, name: str) -> str:
     """Return the user's name for an algorithm, or ``name`` if there is none."""
     return _CURRENT.get().labels.get(algorithm, name)
 
 
-def applied(figure: Any) -> float:
-    """Change a figure; return the factor by which its font size grows."""
-    look = _CURRENT.get()
-    if look.size is not None:
-        figure.set_size_inches(look.size)
-    factor = 1.0 if look.font_size is None else look.font_size / _AXIS
-    if look.font is None and factor == 1.0:
-        return 1.0
-    texts = [*figure.texts, *(text for legend in figure.legends for text in legend.get_texts())]
-    for axis in figure.axes:
-        texts += [axis.title, axis.xaxis.label, axis.yaxis.label, *axis.texts]
-        family = {} if look.font is None else {"labelfontfamily": look.font}
-        axis.tick_params(which="major", labelsize=_TICKS * factor, **family)
-        axis.tick_params(which="minor", labelsize=_MINOR * factor, **family)
-    for text in texts:
-        text.set_fontsize(text.get_fontsize() * factor)
-        if look.font is not None:
-            text.set_fontfamily(look.font)
-    return factor
+def size_of(width: float, height: float) -> tuple[float, float]:
+    """Return the size that the user asks for, or the given one, in inches."""
+    return _CURRENT.get().size or (width, height)

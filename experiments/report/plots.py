@@ -206,7 +206,7 @@ def conditions(
     """
     seeds = len({row["seed"] for rows in best_rows.values() for row in rows})
     shared = _shared_hparams(best_rows, fields)
-    given = [f"{named(field)} = {value:g}" for field, value in shared.items()]
+    given = [f"{named(field)} = {value:.3g}" for field, value in shared.items()]
     return ", ".join([*given, f"mean and range of {seeds} seeds" if seeds > 1 else "one seed"])
 
 
@@ -243,7 +243,7 @@ def lines(
     for algorithm, rows in best_rows.items():
         name, colour, line = style(algorithm, best_rows)
         names = [field for field in fields[algorithm] if field not in shared]
-        own = [f"{named(field)} = {rows[0][field]:g}" for field in names]
+        own = [f"{named(field)} = {rows[0][field]:.3g}" for field in names]
         across, values = _stacked(rows, fields[algorithm], panel)
         label = f"{name} ({', '.join(own)})" if own else name
         yield Line(label, colour, line, across, values, list(_ends(rows, panel)))

@@ -4,6 +4,7 @@ import textwrap
 from pathlib import Path
 
 import numpy as np
+from matplotlib.ticker import LogLocator
 
 from experiments.report import axes
 from experiments.report.plots import style
@@ -49,9 +50,13 @@ def _draw_limits(config: Config, rows: list[Row], path: Path) -> Path:
             axis.plot([], [], marker, color="#555555", label=f"{share:g} of the safe step")
         texts = [METHODS[name].text for name in config.methods]
         shown = texts if problem == config.problems[0] else [""] * len(texts)
-        axes.describe(axis, "relative distance to the optimum", "", title=_TITLES[problem], log="x")
-        axis.set_yticks(-np.arange(len(texts)), shown, fontsize=7.5)
-    return axes.finish(figure, path, f"Limits after {config.limit_rounds} rounds", 2)
+        axes.describe(axis, "", "", title=_TITLES[problem], log="x")
+        axis.xaxis.set_major_locator(LogLocator(numticks=3))
+        axis.minorticks_off()
+        axis.set_yticks(-np.arange(len(texts)), shown)
+        axis.set_ylim(-len(texts), 1)
+    title = f"Relative distance to the optimum after {config.limit_rounds} rounds"
+    return axes.finish(figure, path, title, 2)
 
 
 def _draw_curves(config: Config, rows: list[Row], path: Path, across: str, text: str) -> Path:
@@ -88,9 +93,8 @@ def _draw_curves(config: Config, rows: list[Row], path: Path, across: str, text:
                 handles, labels = axis.get_legend_handles_labels()
                 labels = [label.removesuffix(", half the clients") for label in labels]
                 labels = [textwrap.fill(label, 24) for label in labels]
-                below = {"loc": "upper left", "bbox_to_anchor": (-0.08, -0.36), "fontsize": 7}
-                axis.legend(handles, labels, frameon=False, handlelength=1.4, **below)
+                below = {"loc": "upper left", "bbox_to_anchor": (-0.3, -0.36)}
+                axis.legend(handles, labels, handlelength=1.6, fontsize="small", **below)
     title = "Relative distance to the optimum at each method's best rates"
     axes.head(figure, f"{title} (range of {len(config.seeds)} seeds)")
-    figure.tight_layout()
     return axes.save(figure, path)

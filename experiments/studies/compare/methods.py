@@ -131,16 +131,16 @@ METHODS = {
     "fast_scaffold": Method(
         "SCAFFOLD, feedback, momentum",
         "fast_scaffold",
-        "-",
+        ":",
         algorithms.fast_scaffold,
         claimed=False,
     ),
-    "mime": Method("MimeSVRG", "mime", "-", algorithms.mime),
+    "mime": Method("MimeSVRG", "mime", "-.", algorithms.mime),
     "prox_skip": Method("ProxSkip, p = 1/K", "prox_skip", "-", algorithms.prox_skip, "step"),
     "normal_map": Method(
         "Normal map",
         "fed_normal_map",
-        "-",
+        "-.",
         algorithms.fed_normal_map,
         fixed=lambda largest, least: {"prox_step": 4 / largest},
     ),
@@ -169,7 +169,7 @@ METHODS = {
     "fed_admm": Method(
         "FedADMM, K steps",
         "fed_admm",
-        "-",
+        ":",
         functools.partial(algorithms.fed_admm, solver=gd()),
         "prox",
     ),
@@ -184,7 +184,7 @@ METHODS = {
         exact=None,
         fixed=_constant(skip_probability=0.5),
     ),
-    "fed_dyn": Method("FedDyn, K steps", "fed_dyn", "--", _dyn, "prox"),
+    "fed_dyn": Method("FedDyn, K steps", "fed_dyn", "-.", _dyn, "prox"),
     "fed_fw": Method(
         "FedFW, on the optimum's ball",
         "fed_fw",
@@ -197,7 +197,7 @@ METHODS = {
     "composite_fl_half": Method(
         "Composite FL, half the clients",
         "composite_fl",
-        ":",
+        "-",
         algorithms.composite_fl,
         claimed=False,
         half=True,
@@ -205,11 +205,11 @@ METHODS = {
     "prox_skip_half": Method(
         "ProxSkip, half the clients",
         "prox_skip",
-        ":",
+        "--",
         algorithms.prox_skip,
         "step",
         claimed=False,
         half=True,
     ),
-    "fed_dyn_half": Method("FedDyn, half the clients", "fed_dyn", ":", _dyn, "prox", half=True),
+    "fed_dyn_half": Method("FedDyn, half the clients", "fed_dyn", "-.", _dyn, "prox", half=True),
 }

@@ -56,7 +56,7 @@ def _draw_rounds(config: Config, rows: list[Row], path: Path) -> Path:
         needed.plot(steps, rounds, "o-", color=colour, markersize=3, label=f"$s = {other:g}/L$")
         needed.plot(steps, np.maximum(rounds[0] / steps, 1), ":", color=colour)
     axes.describe(
-        needed, "local steps $E$", f"rounds until {config.near_limit:g} is left", log="xy"
+        needed, "local steps $E$", f"rounds until {axes.power(config.near_limit)} is left", log="xy"
     )
     axes.describe(distance, "communication round", "$|x_t - x_{LS}|$", log="y")
     axes.describe(difference, "communication round", "difference to the closed form", log="y")

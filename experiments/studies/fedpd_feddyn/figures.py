@@ -61,7 +61,10 @@ def _draw_costs(config: Config, rows: list[Row], path: Path) -> Path:
         label = rf"FedDyn, $\eta = {eta:g}$"
         axes.band(rounds, rates, lines, "s--", color=colour, markersize=3, label=label)
     axes.describe(
-        rounds, "share of clients per round", f"rounds to an error of {config.tolerance:g}", log="y"
+        rounds,
+        "share of clients per round",
+        f"rounds to an error of {axes.power(config.tolerance)}",
+        log="y",
     )
     seeds = f"mean and range of {len(config.seeds)} seeds"
     return axes.finish(figure, path, f"What skipping and sampling cost ({seeds})", 3)

@@ -54,7 +54,9 @@ def draw_methods(config: Config, rows: list[Row], floor: Row, path: Path) -> Pat
             )
         if across == "floats_up":
             axis.xaxis.set_major_formatter(EngFormatter(sep=""))
-        axes.describe(axis, label, "" if place % 3 else (_NORM if place < 3 else "F - F*"), log="y")
+        axes.describe(
+            axis, label, "" if place % 3 else (_NORM if place < 3 else "$F - F^*$"), log="y"
+        )
     title = f"Principal components, {floor['split']}: {config.num_steps} local steps, full batches"
     return axes.finish(figure, path, title)
 
@@ -82,10 +84,8 @@ def draw_effects(config: Config, rows: list[Row], floor: Row, path: Path) -> Pat
     if crowds:
         _draw_crowds(grid[3], config, crowds)
     for axis in grid:
-        axis.tick_params(which="minor", labelsize=7.5)
-        axis.legend(fontsize=7, frameon=False)
+        axis.legend()
     axes.head(figure, f"The manifold method, {floor['split']}")
-    figure.tight_layout()
     return axes.save(figure, path)
 
 
@@ -98,7 +98,7 @@ def _draw_curves(axis: Axes, by_value: Curves, label: str, colours: str) -> None
 def _draw_crowds(axis: Axes, config: Config, crowds: Curves) -> None:
     sizes = np.array([size for (size,) in crowds])
     floors = np.array([late_mean_square(curve) for curve in crowds.values()])
-    axis.plot(sizes, floors, "o", color="#CC79A7", label="late mean of its square")
+    axis.plot(sizes, floors, "o", color="#000000", label="late mean of its square")
     axis.plot(sizes, floors[0] * sizes[0] / sizes, ":", color="#555555", label="as $1 / n$")
     title = f"minibatches of {config.crowd_batch}"
     axes.describe(axis, "clients $n$", "squared gradient norm", title=title, log="xy")

@@ -21,7 +21,7 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
             panels, ("accuracy", "f1"), ("accuracy", "F1 of the support"), strict=True
         ):
             _curves(config, rows, axis, measure, "epsilon")
-            axes.describe(axis, "epsilon, tuning included", label, log="x")
+            axes.describe(axis, r"privacy budget $\epsilon$, tuning included", label, log="x")
         found.append(axes.finish(figure, directory / "private.png", title, 4))
     figure, [axis] = axes.panels(1)
     _curves(config, rows, axis, "density", "noise")
@@ -36,4 +36,5 @@ def _curves(config: Config, rows: list[Row], axis, measure: str, over: str) -> N
             own = [row for row in own if row["noise"] > 0]
         lines = np.array([column(select(own, seed=seed), measure) for seed in config.seeds])
         x = column(select(own, seed=config.seeds[0]), over)
-        axes.band(axis, x, lines, color=style(method)[1], label=METHODS[method].text)
+        name, colour, line = METHODS[method].text, *style(method)[1:]
+        axes.band(axis, x, lines, line, color=colour, label=name)

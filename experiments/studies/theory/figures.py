@@ -76,8 +76,8 @@ def _draw_sparsity(rows: list[Row], path: Path) -> Path:
             ("clients", "--", "the clients' models, mean"),
             ("server", "-", "the server's model"),
         ):
-            axes.curve(axis, own, "round", measure, line, color="#333333", label=text)
-            axis.lines[-1].set_color(colour)
+            axes.curve(axis, own, "round", measure, line, color=colour)
+            axis.plot([], [], line, color="#333333", label=text)  # in both colours, for the legend
         axis.set_ylim(0, 1.02)
         axes.describe(axis, "communication round", "density", title=name)
     return axes.finish(figure, path, "The curse of primal averaging with an l1 norm", 2)

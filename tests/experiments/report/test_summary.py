@@ -59,7 +59,7 @@ def test_points_that_failed_or_stopped_early_are_never_best():
     failed = {"client_lr": 0.3, "server_lr": 1.0, "seed": 0, "verdict": "diverged at round 10"}
     assert summary["diverged"] == [failed]
     table, firsts, seconds = score_table(rows, FIELDS, MOST, FIELDS)
-    np.testing.assert_array_equal(table, [[0.1], [np.nan], [np.nan]])
+    np.testing.assert_array_equal(table, [[0.1], [np.nan], [-np.inf]])
     assert (firsts, seconds) == ([0.1, 0.2, 0.3], [1.0])
 
 

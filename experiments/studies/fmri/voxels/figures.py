@@ -19,5 +19,5 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
         )
         for halves in HALVES
     }
-    path, what = directory / "frequencies.png", "share of the halves, over the largest"
-    return [draw_maps(images, path, what)]
+    title = "Share of the halves that find a voxel"
+    return [draw_maps(images, directory / "frequencies.png", title, "cividis", 0.0)]
