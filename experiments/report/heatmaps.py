@@ -145,7 +145,8 @@ Tables = Mapping[str, Table]
 def _on_axes(table: Table, kept: Sequence[Sequence[float]]) -> np.ndarray:
     """Return the scores on the axes of all maps, masked where a point was not tried."""
     scores, *values = table
-    wide = np.ma.masked_all([len(own) for own in kept])
+    shape = [len(own) for own in kept]
+    wide = np.ma.masked_array(np.full(shape, np.nan), mask=True)
     for (first, second), score_there in np.ndenumerate(scores):
         place = values[0][first], values[1][second]
         if place[0] in kept[0] and place[1] in kept[1]:
@@ -161,7 +162,12 @@ def _ticks(values: Sequence[float], shown: bool) -> tuple[list[int], list[str]]:
         for place, value in enumerate(values)
         if few or math.isclose(math.log10(value) % 1, 0, abs_tol=1e-9)
     ]
-    return places, [f"{values[place]:.2g}" if shown else "" for place in places]
+    return places, [_short(values[place]) if shown else "" for place in places]
+
+
+def _short(value: float) -> str:
+    """Return two digits of a number, without a power of ten for 100."""
+    return f"{float(f'{value:.2g}'):g}"
 
 
 def _kept(tables: Tables, axis: int) -> list[float]:
@@ -182,7 +188,7 @@ def _left_out(tables: Tables, kept: Sequence[Sequence[float]], along: Sequence[s
     for axis, (own, field) in enumerate(zip(kept, along, strict=True)):
         every = {value for _, *values in tables.values() for value in values[axis]}
         if left := sorted(every - set(own)):
-            shown = ", ".join(f"{value:.2g}" for value in left)
+            shown = ", ".join(map(_short, left))
             found.append(f"{words(field)} {shown}: all failed")
     return found
 

@@ -174,8 +174,10 @@ def over_rounds(
         # Values that are zero up to rounding, or just below, stay visible at the foot.
         least = min(positive) if panel.log else -np.inf
         for one, width in zip(drawn, widths, strict=True):
+            # A logarithmic axis has no round 0, whose values must not widen the other axis.
+            on = one.across > 0 if is_log_across(panel) else slice(None)
             look = {"color": one.colour, "label": one.label, "linewidth": width}
-            axes.band(axis, one.across, np.maximum(one.values, least), one.line, **look)
+            axes.band(axis, one.across[on], np.maximum(one.values[:, on], least), one.line, **look)
             for end in one.ends:
                 axis.plot(*end, "x", color=one.colour, markersize=7)
         if optimum and optimum.get(panel.measure) is not None:

@@ -50,6 +50,6 @@ def _draw_line(config: Config, rows: list[Row], setting: Row, panels: Sequence[A
     heading = f"{_TITLES[setting['model']]}, radius {setting['radius']:g}"
     for axis, measure in zip(panels, _LABELS, strict=True):
         title, log = heading if axis is panels[1] else "", "y" if measure == "loss" else ""
-        axes.describe(axis, "round", _LABELS[measure], title=title, log=log)
+        axes.describe(axis, "communication round", _LABELS[measure], title=title, log=log)
         if measure == "density":
             axis.set_ylim(0, 1.05)

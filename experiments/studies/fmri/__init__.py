@@ -16,7 +16,7 @@ EXPERIMENT = Sweep(
         Panel("objective", r"objective $F + \psi$", log=True),
         Panel("accuracy", "accuracy on held-out scans"),
         Panel("validation_loss", "loss on held-out scans", log=True),
-        Panel("density", "density (share of nonzero weights)", log=True),
+        Panel("density", "share of nonzero weights", log=True),
     ),
     # Proximal gradient descent on minibatches, as in the authors' code.
     algorithms={"centralized": mirror_descent, "local": mirror_descent},

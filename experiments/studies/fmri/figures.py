@@ -36,7 +36,9 @@ def draw_maps(
     mass = sum(np.nansum(np.abs(image), axis=(0, 1)) for image in images.values())
     level = int(np.argmax(mass))
     columns = min(4, len(images))
-    figure, grid = axes.panels(columns, -(-len(images) // columns), height=1.9)
+    rows, across = next(iter(images.values())).shape[:2]
+    height = min(1.9, 7.0 / columns * rows / across + 0.25)
+    figure, grid = axes.panels(columns, -(-len(images) // columns), height)
     for axis in grid:
         axis.set_axis_off()
     shown = None

@@ -28,7 +28,7 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
 
 
 _OVER = (
-    ("round", "round"),
+    ("round", "communication round"),
     ("floats_up", "floats sent by a client"),
     ("seconds", "seconds, compilation excluded"),
 )
@@ -72,15 +72,15 @@ def draw_effects(config: Config, rows: list[Row], floor: Row, path: Path) -> Pat
         curves(rows, *own) for own in (("steps", "num_steps"), ("batches", "batch_size"))
     )
     _draw_curves(grid[0], steps, "{} local steps", "Blues_r")
-    axes.describe(grid[0], "round", _NORM, title="full batches", log="y")
+    axes.describe(grid[0], "communication round", _NORM, title="full batches", log="y")
     for ((size,), own), colour in axes.shaded(batches.items(), "Oranges_r"):
         axes.seeds(grid[1], own, "round", "grad_norm", color=colour, label=f"batch {size}")
     title = f"minibatches, {config.num_steps} local steps"
-    axes.describe(grid[1], "round", "", title=title, log="y")
+    axes.describe(grid[1], "communication round", "", title=title, log="y")
     servers = curves(rows, "servers", "server_lr")
     _draw_curves(grid[2], servers, r"$\eta_g = {:.3g}$", "Greens_r")
     title = rf"full batches, $\eta = {config.server_relative_lr:g} / L$"
-    axes.describe(grid[2], "round", _NORM if crowds else "", title=title, log="y")
+    axes.describe(grid[2], "communication round", _NORM if crowds else "", title=title, log="y")
     if crowds:
         _draw_crowds(grid[3], config, crowds)
     for axis in grid:

@@ -19,7 +19,7 @@ LASSO = Sweep(
     panels=(
         Panel("error", "distance to the true weights", log=True),
         Panel("f1", "F1 score of the support"),
-        Panel("density", "density (share of nonzero weights)"),
+        Panel("density", "share of nonzero weights"),
         Panel("loss", "training loss", log=True),
     ),
     keys={NonNegative: "cuts", Positive: "target_error"},
@@ -49,10 +49,10 @@ DIGITS = Sweep(
     penalty=on_kernel(l1()),
     algorithms=problem.methods((4.0, 2.0, 1.0, 1.0, 1.0), _L1_BALL),
     panels=(
-        Panel("loss", "training loss"),
-        Panel("validation_loss", "loss on held-out examples"),
-        Panel("accuracy", "accuracy on held-out examples"),
-        Panel("density", "density (share of nonzero weights)"),
+        Panel("loss", "training loss", early=True),
+        Panel("validation_loss", "loss on held-out examples", early=True),
+        Panel("accuracy", "accuracy on held-out examples", early=True),
+        Panel("density", "share of nonzero weights", early=True),
     ),
     keys={NonNegative: "cuts", str: "features", Literal[False, True]: "unseen_writers"},
     claims=claims.digits,

@@ -41,7 +41,7 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
         above.axhline(pooled, color="#555555", linewidth=0.8, label="lasso on all rows")
         left = place == 0
         axes.describe(above, "", "F1 of the support" if left else "", title=design, log="x")
-        axes.describe(below, "rounds", "gap to the optimum" if left else "", log="xy")
+        axes.describe(below, "communication rounds", "gap to the optimum" if left else "", log="xy")
         for axis in (above, below):
             axis.set_xticks(budgets, [str(budget) for budget in budgets])
             axis.minorticks_off()
