@@ -49,12 +49,17 @@ COMMANDS = {
         "run a config by its name, a FILE.py of your own, or a FILE.csv of data",
         "experiments.run",
     ),
+    "launch": Command(
+        "FILE [--PARAMETER=VALUE ...]",
+        "submit each command of a file, here or to Slurm, by submitit",
+        "experiments.launch",
+    ),
     "figures": Command(
         "NAME|FILE --workdir=DIR", "draw a finished run again", "experiments.publishing.figures"
     ),
     "results": Command(
-        "[--only=NAMES] [--stored]",
-        "write the pages of results from full runs",
+        "[DIR...]",
+        "compare finished runs in one table; without DIR, write the pages of all configs",
         "experiments.publishing.results",
     ),
     "configs": Command("", "list the configs that come with the library"),
@@ -91,6 +96,8 @@ def _dispatch(name: str, *rest: str) -> None:
         print(_listed())
     elif name == "copy":
         _copy(*rest)
+    elif name == "results" and rest and not rest[0].startswith("--"):
+        _become("experiments.publishing.comparison", rest)
     else:
         arguments = _with_config(rest) if name in ("run", "figures") else rest
         if name == "figures":  # `figures` reads only the rows
@@ -187,6 +194,8 @@ def _become(module: str, arguments: Sequence[str]) -> None:
         missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
         if missing:
             _leave(f"experiments need {missing[0]}; pip install 'fcojax[experiments]'.")
+        if module == "experiments.launch" and importlib.util.find_spec("submitit") is None:
+            _leave("launch needs submitit; pip install 'fcojax[launch]'.")
         # Also for processes that the launcher starts.
         known = os.environ.get("PYTHONPATH")
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.fspath(LAUNCHER), known]))

@@ -115,7 +115,7 @@ def results(
         title = f"best by {criterion.measure} over the last {criterion.last_rounds} rounds"
         points = tables.best_points(summary, ["suboptimality"])
         seconds = [f"{entry['seconds']:.1f}" for entry in entries.values()]
-        yield _aligned(title, [p | {"s": s} for p, s in zip(points, seconds, strict=True)])
+        yield aligned(title, [p | {"s": s} for p, s in zip(points, seconds, strict=True)])
         if any(entry.get("edges") for entry in entries.values()):
             yield tables.EDGE
     for name in shown:
@@ -123,14 +123,14 @@ def results(
         more = len(entry) - _MOST_ROWS if isinstance(entry, list) else 0
         title = f"{name}, and {more:,} more in summary.json" if more > 0 else name
         if isinstance(entry, list):
-            yield _aligned(title, entry[:_MOST_ROWS])
+            yield aligned(title, entry[:_MOST_ROWS])
         else:
             facts = [{"what": what, "value": value} for what, value in entry.items()]
-            yield _aligned(title, facts, headings=False)
+            yield aligned(title, facts, headings=False)
     yield from filter(None, (tables.headline(summary), f"Open {workdir / 'index.html'}."))
 
 
-def _aligned(title: str, rows: Sequence[Mapping[str, Any]], headings: bool = True) -> str:
+def aligned(title: str, rows: Sequence[Mapping[str, Any]], headings: bool = True) -> str:
     """Return rows as a table in plain text, below its title."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     cells = [
