@@ -50,6 +50,7 @@ def get_config():
     config.concentration = 0.5  # concentration of the Dirichlet shares of each class
     config.names = ""  # in an npz file: the array of feature names, and after a comma of site names
     config.missing = ""  # further texts for a missing value, as in -999,unknown
+    config.categories = ""  # columns of words, reference first: ward=surgery|icu,sex=f|m
     config.drop = ("",)  # features to leave out, as in age,dose
     config.positive_above = float("inf")  # a threshold that turns numbers into two classes
 

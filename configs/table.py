@@ -25,6 +25,7 @@ def get_config():
         client="client",  # the column of clients; empty: rows are divided among num_clients
         features="",  # columns, as in age,dose; all others if empty; in an npz file, an array
         drop=("",),  # features to leave out, as in age,dose
+        categories="",  # columns of words, reference first: ward=surgery|icu,sex=f|m
         missing="",  # further texts for a missing value, as in -999,unknown
         loss="logistic",  # linear, logistic, poisson, huber, median or squared_hinge
         positive_above=float("inf"),  # a threshold that turns numbers into two classes

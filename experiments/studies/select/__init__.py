@@ -41,7 +41,7 @@ EXPERIMENT = Study(
         CountOrZero: "seed data_seed",
         Positive: "concentration tolerance",
         Share: "l1_fraction group_fraction least",
-        str: "groups data_dir features target client names missing drop time event",
+        str: "groups data_dir features target client names missing categories drop time event",
         str | None: "codec",
         Any: "positive_above",  # infinity if there is none
     },

@@ -1,7 +1,12 @@
-"""Read a user's file: named features, a target and, if the file has them, the sites of rows."""
+"""Read a user's file: named features, a target and, if the file has them, the sites of rows.
+
+A ``Description`` says what the columns of a table are. It is the only place that does: the launcher
+reads pooled files by it, and every site of a federation reads its own file by it.
+"""
 
 import csv
 import importlib
+import os
 import pathlib
 import re
 import unicodedata
@@ -37,10 +42,124 @@ _READERS = {
     ".xml": "read_xml",
 }
 _CONTROL = re.compile(r"[\0-\x08\x0e-\x1f]")  # other than those of white space
+_MOST_LEVELS = 30  # of a column of words that an error lists
 _INDEX = ("", "Unnamed: 0", "__index_level_0__")  # names of an index that pandas wrote
 _MOST_FEATURES = 100_000_000  # their names take ten gigabytes
 _NPZ = "a numpy npz file"
 _PARTS = ("data", "indices", "indptr", "shape")  # the arrays of a matrix in compressed rows
+
+
+class Description(NamedTuple):
+    """What the columns of a table are, as in the keys of a config.
+
+    Attributes:
+      loss: with ``cox`` the outcome is ``time`` and ``event``, otherwise ``target``.
+      target: the column to predict.
+      time: the column of survival times.
+      event: the column with 1 for an event and 0 for a censored time.
+      client: the column of sites; empty if there is none.
+      features: the features, separated by commas; empty for all other columns.
+      drop: columns that are ignored.
+      missing: further texts for a missing value.
+      categories: columns of words with their levels, the reference first, as in
+        ``ward=surgery|icu,sex=f|m``. Every other level becomes a feature that is 1 or 0.
+    """
+
+    loss: str
+    target: str
+    time: str = ""
+    event: str = ""
+    client: str = ""
+    features: str = ""
+    drop: Sequence[str] = ()
+    missing: str = ""
+    categories: str = ""
+
+    @classmethod
+    def of(cls, config: Config) -> "Description":
+        """Return the description in a config, which may lack some of the keys."""
+        default: dict[str, Any] = cls._field_defaults
+        given: Any = {name: getattr(config, name, default.get(name)) for name in cls._fields}
+        return cls(**given)
+
+    @property
+    def outcome(self) -> tuple[str, ...]:
+        """The keys of the columns that the loss predicts."""
+        return ("time", "event") if self.loss == "cox" else ("target",)
+
+    def levels(self) -> dict[str, list[str]]:
+        """Return the levels of each column of words, the reference first."""
+        found = {}
+        for part in filter(None, map(_plain, self.categories.split(","))):
+            name, _, levels = part.partition("=")
+            found[name.strip()] = [_plain(level) for level in levels.split("|")]
+            if len({*found[name.strip()], ""}) < len(levels.split("|")) + 1 or "|" not in levels:
+                raise ValueError(
+                    f"categories has {part!r}; write NAME=REFERENCE|LEVEL with distinct levels, as "
+                    "in ward=surgery|icu."
+                )
+        return found
+
+    def columns(self, header: Sequence[str], where: str) -> list[str]:
+        """Return the columns that are features; raise ``ValueError`` if the roles do not fit.
+
+        Args:
+          header: the names of all columns.
+          where: the table in words.
+        """
+        named = [(key, _plain(getattr(self, key))) for key in self.outcome]
+        named += [("client", _plain(self.client))] if self.client else []
+        taken, chosen, drop = [name for _, name in named], names_in(self.features), _drop(self)
+        if len({*taken}) < len(taken):
+            keys = f"{', '.join(self.outcome)} and client"
+            raise ValueError(f"{keys} name {', '.join(taken)}; name a column once.")
+        if both := {*chosen} & {*taken}:
+            raise ValueError(f"features names {both.pop()!r}, which is the target or the site.")
+        if "" in taken:
+            keys = ", ".join(self.outcome)
+            raise ValueError(f"{keys} is empty; name a column of {where}: {', '.join(header)}.")
+        named += [("features", name) for name in chosen]
+        named += [("categories", name) for name in self.levels()]
+        for key, name in named:
+            if name not in header:
+                raise ValueError(
+                    f"{where} has no column {name!r}; for --config.{key} pass one of "
+                    f"{', '.join(header)}."
+                )
+        names = chosen or [name for name in header if name not in taken]
+        for name in (*taken, *names):
+            if header.count(name) > 1:
+                raise ValueError(f"{where} has {header.count(name)} columns {name!r}; rename one.")
+        if unknown := sorted(drop - {*names}):
+            raise ValueError(f"drop names {unknown[0]}, and {where} has no such feature.")
+        names = [name for name in names if name not in drop]
+        if not names:
+            raise ValueError(f"no column of {where} is left as a feature, only target and site.")
+        for key in ("target", "time", "event"):  # of another loss, which would predict itself
+            if key not in self.outcome and (name := _plain(getattr(self, key))) in names:
+                raise ValueError(
+                    f"{name} is the outcome {key} of another loss and would be a feature; pass "
+                    f"--config.drop={name} to ignore it, or --config.{key}= if it is none."
+                )
+        if not chosen and (index := [name for name in names if name in _INDEX]):
+            raise ValueError(
+                f"{where} has a feature {index[0]!r}, as pandas names the index of its rows; write "
+                "the file with index=False, or give the column a name."
+            )
+        return names
+
+    def feature_names(self, columns: Sequence[str]) -> list[str]:
+        """Return the names of the features, one for each level but the reference."""
+        levels = self.levels()
+        return [
+            name
+            for column in columns
+            for name in (
+                [f"{column}: {level}" for level in levels[column][1:]]
+                if column in levels
+                else [column]
+            )
+        ]
 
 
 class Table(NamedTuple):
@@ -68,10 +187,18 @@ def read(config: Config) -> Table:
     ``client`` name arrays; ``names`` names the array of feature names and, after a comma, the array
     of client names. Sparse features F are four arrays: ``F_data``, ``F_indices``, ``F_indptr`` and
     ``F_shape``. In a CSV, Parquet or Excel file these keys name columns, and an empty ``features``
-    means all other columns. Any other file is read as LIBSVM text, and ``client`` names a file
-    beside it with one id per line. ``client`` is empty if the file has no sites.
+    means all other columns; a folder may hold one such file per site, which names the site if
+    ``client`` is empty. Any other file is read as LIBSVM text, and ``client`` names a file beside
+    it with one id per line. ``client`` is empty if the file has no sites.
     """
-    path = _single_file(pathlib.Path(config.data_dir))
+    files = _files(pathlib.Path(config.data_dir))
+    if len(files) > 1:
+        return _joined({file: read_file(file, config) for file in files})
+    return read_file(files[0], config)
+
+
+def read_file(path: pathlib.Path, config: Config) -> Table:
+    """Return the table in one file, such as that of a site; see ``read``."""
     if path.suffix in _WITH_COLUMNS:
         return _WITH_COLUMNS[path.suffix](path, config)
     if path.suffix in _READERS:
@@ -81,12 +208,15 @@ def read(config: Config) -> Table:
         )
     if config.loss == "cox":
         raise ValueError(f"loss is cox but {path.name} has no columns; pass a CSV or Parquet file.")
-    if config.missing:
-        raise ValueError(
-            f"missing is {config.missing!r} but {path.name} has no texts; write NaN in its place."
-        )
+    for key in ("missing", "categories"):
+        if text := getattr(config, key, ""):
+            raise ValueError(
+                f"{key} is {text!r} but {path.name} has no texts; write NaN in its place."
+            )
     table = _of_npz(path, config) if path.suffix == ".npz" else _of_libsvm(path, config)
-    drop = _dropped(path, table.names, config)
+    drop = _drop(Description.of(config))
+    if unknown := sorted(drop - {*table.names}):
+        raise ValueError(f"drop names {unknown[0]}, and {path.name} has no such feature.")
     kept = np.array([name not in drop for name in table.names])
     if isinstance(table.x, SparseRows):  # a column of zeros is never selected
         x = table.x
@@ -95,18 +225,41 @@ def read(config: Config) -> Table:
     return table._replace(x=table.x[:, kept], names=names)
 
 
-def _single_file(path: pathlib.Path) -> pathlib.Path:
+def _joined(tables: dict[pathlib.Path, Table]) -> Table:
+    """Return the rows of one file per site, whose columns may be in any order."""
+    first = next(iter(tables.values()))
+    for file, table in tables.items():
+        if lacks := sorted({*first.names} ^ {*table.names}):
+            where = file.name if lacks[0] not in table.names else next(iter(tables)).name
+            raise ValueError(f"{where} has no column {lacks[0]!r}, which another file has.")
+    x: list[Any] = [t.x[:, [t.names.index(name) for name in first.names]] for t in tables.values()]
+    site = [
+        np.repeat(file.stem, len(t.y)) if t.site is None else t.site for file, t in tables.items()
+    ]
+    events = [t.event for t in tables.values() if t.event is not None]
+    return Table(
+        np.concatenate(x),
+        np.concatenate([table.y for table in tables.values()]),
+        np.concatenate(site),
+        first.names,
+        np.concatenate(events) if events else None,
+    )
+
+
+def _files(path: pathlib.Path) -> list[pathlib.Path]:
+    """Return the file, or all files of a folder if they are tables of one format."""
     if path.is_file():
-        return path
+        return [path]
     suffixes = (*_WITH_COLUMNS, ".npz", ".svm", ".libsvm", "")
     found = sorted(file for file in path.glob("*") if file.suffix in suffixes and file.is_file())
-    if len(found) != 1:
+    kinds = {file.suffix for file in found}
+    if len(found) != 1 and not (len(kinds) == 1 and kinds <= _WITH_COLUMNS.keys()):
         what = f"has {len(found)} files" if path.is_dir() else "is neither a file nor a folder"
         raise ValueError(
             f"data_dir is {str(path)!r}, which {what}; pass the path of one npz, CSV, Parquet, "
-            "Excel or LIBSVM file."
+            "Excel or LIBSVM file, or of a folder with a table for each site."
         )
-    return found[0]
+    return found
 
 
 def _of_npz(path: pathlib.Path, config: Config) -> Table:
@@ -186,8 +339,9 @@ class _Column(NamedTuple):
     places: Sequence[str]
     missing: frozenset[str]
 
-    def numbers(self, advice: str) -> np.ndarray:
+    def numbers(self, advice: str | None) -> np.ndarray:
         """Return the cells as numbers, NaN if missing; ``advice`` ends the message of an error."""
+        advice = self._advice() if advice is None else advice
         found = np.full(len(self.cells), np.nan)
         for row, cell in enumerate(self.cells):
             if str(cell).casefold() in self.missing:
@@ -203,6 +357,33 @@ class _Column(NamedTuple):
             if repr(number) not in self.missing:
                 found[row] = number
         return found
+
+    def indicators(self, levels: Sequence[str]) -> np.ndarray:
+        """Return a column of 1 and 0 for each level but the first; NaN for a missing cell."""
+        found = np.full((len(self.cells), len(levels) - 1), np.nan)
+        for row, name in self._texts():
+            if name not in levels:
+                advice = f"add it to --config.categories={self.name}={'|'.join(levels)}"
+                raise self._error(row, f"{name!r}, which is not a level", advice)
+            found[row] = [name == level for level in levels[1:]]
+        return found
+
+    def _texts(self) -> Iterator[tuple[int, str]]:
+        """Yield the place and the text of each cell that is not missing."""
+        for row, cell in enumerate(self.cells):
+            if (name := _plain(cell)).casefold() not in self.missing:
+                yield row, name
+
+    def _advice(self) -> str:
+        """Return what to do about a word in a feature, with the levels if there are few."""
+        levels = sorted({name for _, name in self._texts()})
+        drop = f"pass --config.drop={self.name} to leave that column out"
+        if not 1 < len(levels) <= _MOST_LEVELS or any(set("|,=") & {*name} for name in levels):
+            return f"{drop}, or write numbers, such as 0 and 1"
+        return (
+            f"{drop}, or '--config.categories={self.name}={'|'.join(levels)}' with the reference "
+            "first"
+        )
 
     def words(self) -> np.ndarray:
         """Return the cells as names of sites; raise ``ValueError`` if one is missing or ambiguous.
@@ -232,7 +413,7 @@ def _plain(text: Any) -> str:
     return unicodedata.normalize("NFC", str(text)).strip()
 
 
-def _names(text: str) -> list[str]:
+def names_in(text: str) -> list[str]:
     """Return the distinct names in a text, separated by commas."""
     return [name for name in dict.fromkeys(map(_plain, text.split(","))) if name]
 
@@ -345,71 +526,33 @@ def _of_columns(
         empty.
       places: the place of each row in the file, in words.
     """
-    header = [_plain(name) for name in header]
-    said = [name.casefold() for name in _names(config.missing)]
+    header, given = [_plain(name) for name in header], Description.of(config)
+    said = [name.casefold() for name in names_in(given.missing)]
     missing = {text for name in said for text in (name, _as_number(name))}
-    missing = frozenset({*_MISSING, *missing})
+    missing, levels = frozenset({*_MISSING, *missing}), given.levels()
+    names = given.columns(header, os.fspath(path))
 
     def column(name):
         return _Column(name, cells_of(header.index(name)), places, missing)
 
-    chosen = _names(config.features)
-    client = [_plain(config.client)] if config.client else []
-    target = (config.time, config.event) if config.loss == "cox" else (config.target,)
-    target = [_plain(name) for name in target]
-    of_target = "time, event" if config.loss == "cox" else "target"
-    if len({*target, *client}) < len([*target, *client]):
-        raise ValueError(
-            f"{of_target} and client name {', '.join([*target, *client])}; name a column once."
-        )
-    if both := {*chosen} & {*target, *client}:
-        raise ValueError(f"features names {both.pop()!r}, which is the target or the site.")
-    if "" in target:
-        raise ValueError(f"{of_target} is empty; name a column of {path}: {', '.join(header)}.")
-    keys = ("time", "event") if config.loss == "cox" else ("target",)
-    named = [*zip(keys, target, strict=True), *(("client", name) for name in client)]
-    for key, name in (*named, *(("features", name) for name in chosen)):
-        if name not in header:
-            raise ValueError(
-                f"{path} has no column {name!r}; for --config.{key} pass one of "
-                f"{', '.join(header)}."
-            )
-    names = chosen or [name for name in header if name not in (*target, *client)]
-    for name in (*target, *client, *names):
-        if header.count(name) > 1:
-            raise ValueError(f"{path} has {header.count(name)} columns {name!r}; rename one.")
-    kept = [name for name in names if name not in _dropped(path, names, config)]
-    if not kept:
-        raise ValueError(f"no column of {path} is left as a feature, only target and site.")
-    if not chosen and (index := [name for name in kept if name in _INDEX]):
-        raise ValueError(
-            f"{path} has a feature {index[0]!r}, as pandas names the index of its rows; write the "
-            "file with index=False, or give the column a name."
-        )
     y, *event = (
-        column(name).numbers("it is the target: write numbers, 0 and 1 for two classes")
-        for name in target
+        column(_plain(getattr(given, key))).numbers(
+            "it is the target: write numbers, 0 and 1 for two classes"
+        )
+        for key in given.outcome
     )
-    x = np.stack(
-        [
-            column(name).numbers(
-                f"pass --config.drop={name} to leave that column out, or write "
-                "numbers, such as 0 and 1"
-            )
-            for name in kept
-        ],
-        axis=1,
-    )
-    site = column(config.client).words() if client else None
-    return Table(x, y, site, kept, *event)
+    x = [
+        column(name).indicators(levels[name])
+        if name in levels
+        else column(name).numbers(None)[:, None]
+        for name in names
+    ]
+    site = column(_plain(given.client)).words() if given.client else None
+    return Table(np.concatenate(x, axis=1), y, site, given.feature_names(names), *event)
 
 
-def _dropped(path: pathlib.Path, names: Sequence[str], config: Config) -> set[str]:
-    """Return the features that the config drops; raise ``ValueError`` for an unknown one."""
-    drop = {*_names(",".join(config.drop))}
-    if unknown := sorted(drop - set(names)):
-        raise ValueError(f"drop names {unknown[0]}, and {path.name} has no such feature.")
-    return drop
+def _drop(given: Description) -> set[str]:
+    return {*names_in(",".join(given.drop))}
 
 
 def _of_libsvm(path: pathlib.Path, config: Config) -> Table:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.studies.select.files import Table, numbered, read
+from experiments.studies.select.files import Description, Table, names_in, numbered, read
 from experiments.study import Config
 from fcojax import datasets, problems, selection
 from fcojax.datasets.pooled import Pooled
@@ -156,8 +156,7 @@ def task(config: Config) -> Task:
 
 def _survival(table: Table, present: np.ndarray, config: Config) -> dict[str, np.ndarray]:
     """Return times and events; raise ``ValueError`` unless times are above 0 and events 0 or 1."""
-    if table.event is None:
-        raise ValueError("loss cox needs survival times; pass --config.data_dir=FILE.")
+    assert table.event is not None
     time, event = table.y[present], table.event[present]
     if not (time > 0).all():
         raise ValueError(f"{config.time} is {time.min():g} in a row; pass times above 0.")
@@ -390,24 +389,37 @@ def _standardised(
 
 
 def _synthetic(config: Config) -> Table:
-    """Return synthetic sites of different sizes and means; every fifth feature matters."""
-    of_files = ("features", "names", "missing", "drop")
-    if given := [key for key in of_files if "".join(config[key])]:
+    """Return synthetic sites of different sizes and means; every fifth feature matters.
+
+    With ``features`` in the config it is a table with these columns, to rehearse a study before
+    there are data.
+    """
+    of_files = ("names", "missing", "categories", "drop")
+    given = [key for key in of_files if "".join(getattr(config, key, ""))]
+    if given and not config.features:
         raise ValueError(
-            f"{given[0]} applies to a file, and there is none; pass --config.data_dir=FILE."
+            f"{given[0]} applies to a file, and there is none; pass --config.data_dir=FILE, or "
+            "--config.features=NAME,NAME to draw a table with these columns."
         )
     rng = np.random.default_rng(config.data_seed)
     sizes = np.asarray(config.sizes)
     site = np.repeat([f"site {index + 1}" for index in range(sizes.size)], sizes)
-    shift = np.repeat(0.5 * rng.standard_normal((sizes.size, config.dim)), sizes, axis=0)
+    table = Description.of(config)
+    columns, levels = names_in(config.features) or numbered(config.dim), table.levels()
+    names = table.feature_names(columns)
+    shift = np.repeat(0.5 * rng.standard_normal((sizes.size, len(names))), sizes, axis=0)
     x = rng.standard_normal(shift.shape) + shift
-    truth = np.where(np.arange(config.dim) % 5 == 0, rng.choice([-1.0, 1.0], config.dim), 0.0)
-    z = x @ truth
-    target = LOSSES[config.loss].target
+    for column, words in levels.items():  # a level has its indicator, the reference none
+        at = [names.index(f"{column}: {level}") for level in words[1:]]
+        x[:, at] = np.eye(len(words))[rng.integers(len(words), size=len(x))][:, 1:]
+    truth = np.where(np.arange(len(names)) % 5 == 0, rng.choice([-1.0, 1.0], len(names)), 0.0)
+    z, target, event = x @ truth, LOSSES[config.loss].target, None
     if target == "class":
         y = (rng.logistic(size=z.size) < z).astype(float)
     elif target == "count":
         y = rng.poisson(np.exp(np.clip(z / 3, None, 4))).astype(float)
+    elif target == "survival time":
+        y, event = rng.exponential(1000 * np.exp(-z)), (rng.random(z.size) < 0.5).astype(float)
     else:
         y = z + rng.standard_normal(z.size)
-    return Table(x, y, site, numbered(config.dim))
+    return Table(x, y, site, names, event)

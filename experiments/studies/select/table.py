@@ -47,7 +47,7 @@ EXPERIMENT = Sweep(
         Count: "num_clients sizes dim",
         CountOrZero: "data_seed",
         Positive: "concentration strength",
-        str: "data features target client names missing drop",
+        str: "data features target client names missing categories drop",
         Any: "positive_above",  # infinity if there is none
     },
 )

@@ -283,3 +283,13 @@ def test_cox_of_a_file_has_the_pooled_stratified_partial_likelihood(tmp_path):
         file.write_text("\n".join([lines[0], ",".join(wrong), *lines[2:]]))
         with pytest.raises(ValueError, match=message):
             task(config)
+
+
+def test_a_table_is_drawn_with_the_columns_of_the_study_to_come():
+    made = {"loss": "cox", "features": "age,ward", "categories": "ward=surgery|icu|medicine"}
+    made |= {"time": "days", "event": "died", "sizes": (40, 30), "dim": 9, "data_seed": 0}
+    found = task(config_of(data_dir="", positive_above=np.inf, missing="-999", **made))
+    assert found.names == ["age", "ward: icu", "ward: medicine"]
+    assert len(np.unique(np.asarray(found.problem.train.examples["x"])[:, 1:], axis=0)) == 3
+    with pytest.raises(ValueError, match="missing applies to a file, and there is none"):
+        task(config_of(data_dir="", positive_above=np.inf, missing="-999"))

@@ -226,3 +226,67 @@ def test_missing_values_may_be_written_as_other_programs_do(tmp_path):
     rows = [f"{cell},{index % 2},b" for index, cell in enumerate(spellings)]
     path.write_text("\n".join(["age,y,site", *rows, "3,1,b"]))
     assert np.isnan(read(config_of(data_dir=path)).x[:-1]).all()
+
+
+WARDS = "age,ward,died,hospital\n50,icu,1,A\n,surgery,0,B\n40,NA,0,A\n60,medicine,1,B\n"
+
+
+def of_wards(path, **more):
+    return config_of(data_dir=path, target="died", client="hospital", **more)
+
+
+def test_words_are_levels_beside_a_reference_and_the_error_without_them_says_which(tmp_path):
+    (tmp_path / "a.csv").write_text(WARDS)
+    with pytest.raises(ValueError) as raised:
+        read(of_wards(tmp_path / "a.csv"))
+    said = re.search("--config.categories=(.*?)'", str(raised.value))[1]
+    assert said == "ward=icu|medicine|surgery"  # and what it says is right
+    assert read(of_wards(tmp_path / "a.csv", categories=said)).x.shape == (4, 3)
+    table = read(of_wards(tmp_path / "a.csv", categories="ward=surgery|icu|medicine"))
+    assert table.names == ["age", "ward: icu", "ward: medicine"]
+    np.testing.assert_array_equal(table.x[:, 1:], [[1, 0], [0, 0], [np.nan] * 2, [0, 1]])
+    for text, sentence in (
+        ("ward=icu|surgery", "line 5: ward is 'medicine', which is not a level; add it to"),
+        ("ward=icu", "write NAME=REFERENCE|LEVEL with distinct levels"),
+        ("ward=icu|icu", "write NAME=REFERENCE|LEVEL with distinct levels"),
+        ("wards=icu|surgery", "no column 'wards'; for --config.categories"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(sentence)):
+            read(of_wards(tmp_path / "a.csv", categories=text))
+
+
+def test_an_outcome_of_another_loss_is_no_feature_unless_it_is_said_to_be_none(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("age,days,died,hospital\n50,7,1,A\n40,9,0,B\n")
+    both = {"time": "days", "event": "died"}
+    with pytest.raises(ValueError, match="days is the outcome time of another loss and would be"):
+        read(of_wards(path, **both))
+    with pytest.raises(ValueError, match="days is the outcome time"):
+        read(of_wards(path, features="age,days", **both))
+    assert read(of_wards(path, drop=("days",), **both)).names == ["age"]
+    assert read(of_wards(path, time="", event="died")).names == ["age", "days"]
+    survival = read(of_wards(path, loss="cox", **both))
+    assert survival.names == ["age"] and survival.event.tolist() == [1, 0]
+
+
+def test_a_file_for_each_site_is_one_table_whatever_the_order_of_columns(tmp_path):
+    (tmp_path / "all.csv").write_text(WARDS)
+    given = {"categories": "ward=surgery|icu|medicine"}
+    whole = read(of_wards(tmp_path / "all.csv", **given))
+    (tmp_path / "sites").mkdir()
+    for site, text in (
+        ("A", "died,ward,age\n1,icu,50\n0,NA,40\n"),
+        ("B", "age,ward,died\n,surgery,0\n60,medicine,1\n"),
+    ):
+        (tmp_path / "sites" / f"{site}.csv").write_text(text)
+    parts = read(config_of(data_dir=tmp_path / "sites", target="died", client="", **given))
+    order = [0, 2, 1, 3]
+    assert parts.names == ["ward: icu", "ward: medicine", "age"]
+    np.testing.assert_array_equal(parts.x[:, [2, 0, 1]], whole.x[order])
+    assert parts.site.tolist() == whole.site[order].tolist() and parts.y.tolist() == [1, 0, 0, 1]
+    (tmp_path / "sites" / "B.csv").write_text("age,died\n60,1\n")
+    with pytest.raises(ValueError, match="B.csv has no column 'ward'; for --config.categories"):
+        read(config_of(data_dir=tmp_path / "sites", target="died", client="", **given))
+    (tmp_path / "sites" / "A.csv").write_text("sex,age,died\n0,50,1\n")
+    with pytest.raises(ValueError, match="B.csv has no column 'sex', which another file has"):
+        read(config_of(data_dir=tmp_path / "sites", target="died", client=""))
