@@ -8,13 +8,19 @@ from fcojax.flower.apps import client_app, over_grid, server_app
 from fcojax.flower.federation import Federation
 from fcojax.flower.joining import admitted, invitation
 from fcojax.flower.loop import Transport, coordinate, in_process
+from fcojax.flower.newton import Regression, regress
 from fcojax.flower.server import Server
 from fcojax.flower.site import answer
 from fcojax.flower.strengths import path, select
+from fcojax.flower.sums import Sums
+from fcojax.flower.tabular import Statistics, statistics, survival, tabular
 
 __all__ = [
     "Federation",
+    "Regression",
     "Server",
+    "Statistics",
+    "Sums",
     "Transport",
     "admitted",
     "answer",
@@ -24,6 +30,10 @@ __all__ = [
     "invitation",
     "over_grid",
     "path",
+    "regress",
     "select",
     "server_app",
+    "statistics",
+    "survival",
+    "tabular",
 ]

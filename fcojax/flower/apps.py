@@ -22,7 +22,7 @@ from fcojax.flower.site import SOLVE, answer
 from fcojax.types import Count, Key, Positive, PyTree
 
 _RECORD, _VALUE = "fcojax", "bytes"
-_KINDS = {"join": "query", "round": "train", "certificate": "evaluate"}
+_KINDS = {"join": "query", "round": "train", "certificate": "evaluate", "sums": "evaluate"}
 _POLL_SECONDS = 0.5  # Flower's own loop sleeps for 3 s
 
 

@@ -51,6 +51,8 @@ class Federation:
       weights: the p_m; only the server's are used. With a dict by the names of the sites, no other
         site takes part; all other forms are as for ``fcojax.from_rows``, in the order of the sites'
         names. ``"examples"`` uses the numbers of rows that the sites state.
+      sums: functions ``(rows, given) -> arrays`` by name, which sum over the rows of a site, with
+        arrays by name ``given`` by the server; see ``Sums``.
 
     Example:
       >>> import fcojax, jax.numpy as jnp
@@ -72,6 +74,7 @@ class Federation:
     loss: Loss | None = None
     penalty: Penalty | None = None
     weights: Any = None
+    sums: Any = None
 
     def __post_init__(self):
         checked_value("algorithm", self.algorithm, Algorithm)
@@ -110,6 +113,7 @@ class Federation:
             "penalty": self.penalty,
             "hparams": type(self.hparams),
             "params": jax.tree.map(_form, self.params),
+            "sums": self.sums,
         }
         return facts | dict(described(parts, "", set()))
 

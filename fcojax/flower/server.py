@@ -82,6 +82,7 @@ class Server:
     """The server of a federation, whose methods work on a ``ServerProgress``.
 
     Attributes:
+      federation: the federation.
       judge: reads the answers; the only part of a server that changes.
       sites: the sites, sorted by name; their order is that of the clients.
       data: their sizes and weights, without rows.
@@ -135,7 +136,7 @@ class Server:
                 f"{largest.name}, and at most {MOST_ROWS} are allowed."
             )
         self.judge = judge or Judge()
-        self._federation, self._run = federation, run
+        self.federation, self._run = federation, run
         self._plan: Plan = federation.plan
         weights = checked_weights(_in_order(federation.weights, names), sizes)
         self._weights = jnp.asarray(in_range(weights, np.array(names)), jnp.result_type(float))
@@ -152,7 +153,7 @@ class Server:
 
     @functools.cached_property
     def _forms(self) -> Forms:
-        return forms(self._federation, self.sites[0].columns)
+        return forms(self.federation, self.sites[0].columns)
 
     def start(self, key: Key) -> ServerProgress:
         """Return the progress before the first round.
@@ -160,7 +161,7 @@ class Server:
         Args:
           key: PRNG key, the only source of randomness.
         """
-        federation, plan = self._federation, self._plan
+        federation, plan = self.federation, self._plan
         hparams = federation.hparams_at(0)
         server, _ = as_first_states(federation.algorithm.init(hparams, federation.params))
         if plan.aggregator.noisy:
@@ -179,7 +180,7 @@ class Server:
         Args:
           progress: the progress before the round.
         """
-        federation = self._federation
+        federation = self.federation
         hparams = federation.hparams_at(progress.round)
         draw, asked = self._asked(progress)
         members = np.asarray(draw.indices)
@@ -241,11 +242,11 @@ class Server:
             lambda *leaves: jnp.stack(leaves), *(one or zeros for one in found)
         )
         index = jnp.int32(progress.round)
-        hparams = self._federation.hparams_at(progress.round)
+        hparams = self.federation.hparams_at(progress.round)
         weights = jnp.where(asked, self._weights[members], 0)
         results = ClientResult((), uploads, metrics)
         server, memory, counted, measures = _step_compiled(
-            self._federation.algorithm,
+            self.federation.algorithm,
             self._plan,
             hparams,
             (progress.server, progress.memory),
@@ -265,8 +266,8 @@ class Server:
         Args:
           progress: the progress that ``start`` or ``step`` returned.
         """
-        hparams = self._federation.hparams_at(max(progress.round - 1, 0))
-        return self._federation.algorithm.model(hparams, progress.server)
+        hparams = self.federation.hparams_at(max(progress.round - 1, 0))
+        return self.federation.algorithm.model(hparams, progress.server)
 
     def ask_certificate(self, progress: ServerProgress) -> dict[str, bytes]:
         """Return the messages that ask each site for its loss and gradient at the model.
@@ -283,12 +284,12 @@ class Server:
           progress: the progress that ``start`` or ``step`` returned.
           replies: the answers to the messages of ``ask_certificate``.
         """
-        penalty, params = self._federation.penalty, self.model(progress)
+        penalty, params = self.federation.penalty, self.model(progress)
         assert penalty is not None
         found = self.gradient(params, str(progress.round), replies)
         if found is None:
             return {}
-        hparams = self._federation.hparams_at(max(progress.round - 1, 0))
+        hparams = self.federation.hparams_at(max(progress.round - 1, 0))
         scale = getattr(hparams, "penalty_scale", 0.0)
         return {
             "objective": float(self.mean(found.losses) + penalty.value(params, scale)),
@@ -307,7 +308,7 @@ class Server:
         facts = {
             "kind": "certificate",
             "run": self._run,
-            "federation": self._federation.digest,
+            "federation": self.federation.digest,
             "round": index,
         }
         return {
@@ -345,6 +346,47 @@ class Server:
             self.judge.name(name, "its loss or gradient is not finite.")
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
         return Gradients(stacked["loss"], jax.tree.map(self.mean, stacked["gradient"]), nonfinite)
+
+    def ask_sums(self, name: str, given: dict[str, Array], index: str) -> dict[str, bytes]:
+        """Return the messages that ask each site for its sums of this name.
+
+        Args:
+          name: the name among ``federation.sums``.
+          given: arrays for the function.
+          index: identifier of the request, repeated in its replies.
+        """
+        facts = {
+            "kind": "sums",
+            "sums": name,
+            "run": self._run,
+            "federation": self.federation.digest,
+            "round": index,
+        }
+        return {
+            site.name: safetensors.dumps(given, facts | {"num_examples": str(site.num_examples)})
+            for site in self.sites
+        }
+
+    def sums(
+        self, name: str, given: dict[str, Array], index: str, replies: dict[str, bytes]
+    ) -> PyTree | None:
+        """Return the sums with a leading axis of sites, ``None`` if an answer is missing.
+
+        Args:
+          name: the name among ``federation.sums``.
+          given: arrays for the function.
+          index: identifier of the request, repeated in its replies.
+          replies: the answers to the messages of ``ask_sums``.
+        """
+        function, columns = self.federation.sums[name], self.sites[0].columns
+        like = jax.eval_shape(function, columns, given)
+        found = [
+            self._answer(site.name, "sums", index, like, replies, lambda a, _: filled(like, a))
+            for site in self.sites
+        ]
+        if any(one is None for one in found):
+            return None
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *found)
 
     def mean(self, of_sites: Array) -> Array:
         """Return the weighted mean over the sites of positive weight.
@@ -409,7 +451,7 @@ class Server:
 
     def _decoded(self, progress: ServerProgress, client: int, sent: EncodedUpload) -> PyTree:
         """Return the upload that a site has encoded."""
-        hparams = self._federation.hparams_at(progress.round)
+        hparams = self.federation.hparams_at(progress.round)
         index = jnp.int32(progress.round)
         own = jax.random.fold_in(purpose_key(progress.key, ENCODE, index), client)
         shared = purpose_key(progress.key, SHARED, index)

@@ -211,7 +211,16 @@ def answer(
         params = safetensors.filled({"params": federation.params}, sent)["params"]
         found = _gradient_compiled(federation.loss, params, data)
         return safetensors.dumps(found, own), kept
+    if facts["kind"] == "sums":
+        found = summed(federation.sums[facts["sums"]], data.examples, sent)
+        return safetensors.dumps(found, own), kept
     return _round(federation, data, kept, sent, facts, own)
+
+
+@jit_per(num_static=1)
+def summed(function, rows, given) -> PyTree:
+    """Return the sums of a site."""
+    return function(rows, given)
 
 
 @jit_per(num_static=1)

@@ -1,0 +1,365 @@
+r"""Regression on tables of real sites, from sums alone: statistics, moments, checks and survival.
+
+Sites keep their rows in their own units, with a mask of the values that are present; the common
+mean and deviation of each column come with every request for moments, so a site needs no numbers of
+the others beforehand. At a model a site sends the sums of its losses, gradients and Hessians. With
+them the server takes Newton steps, and a path with all its folds takes about ten exchanges, where
+rounds of gradients take thousands.
+"""
+
+import functools
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from fcojax import from_rows, local_steps, problems
+from fcojax.algorithms import fed_mid_osp
+from fcojax.extend import Loss, validated
+from fcojax.flower.federation import Federation
+from fcojax.flower.sums import Sums
+from fcojax.problems import WholeBatchLoss
+from fcojax.transforms import Penalty, euclidean
+from fcojax.types import Array, Count, Params, PyTree
+
+LEAST_COUNT = 5  # sites report smaller counts of a histogram as 0
+_NUM_CELLS = 10
+_SLOPE_STEPS = 25
+
+
+Kind = Literal["linear", "logistic", "poisson", "cox"]
+
+
+@functools.cache
+def loss_of(kind: Kind) -> Loss:
+    """Return the loss of the problem of this name, of a dict of parameters.
+
+    Args:
+      kind: the name.
+    """
+    of_problem = getattr(problems, kind)
+    rows = {"x": np.zeros((2, 1)), "y": np.array([0, 1])}
+    if kind != "cox":
+        return of_problem(from_rows(rows, [2])).loss
+    whole = of_problem(
+        from_rows({"x": rows["x"], "time": np.ones(2), "event": rows["y"]}, [2])
+    ).loss
+
+    def loss(params, rows, weights):
+        return whole.function(params["kernel"], rows, weights)
+
+    return WholeBatchLoss(loss)
+
+
+@validated
+def tabular(loss: Kind, penalty: Penalty, num_features: Count, weights: Any = None) -> Federation:
+    """Return the federation of a regression on tables, whose sites answer by sums.
+
+    The rows of a site have ``x`` with 0 for a missing value, ``present`` with 1 where ``x`` has a
+    value, and ``y``, or ``time`` and ``event`` for Cox regression.
+
+    Args:
+      loss: the regression.
+      penalty: psi, of a dict with ``kernel`` and, except for Cox regression, ``bias``.
+      num_features: number of columns of ``x``.
+      weights: as for ``Federation``, which also says which sites may take part.
+
+    Example:
+      >>> import fcojax
+      >>> from fcojax import flower
+      >>> from fcojax.transforms import l1, named, on_subtree
+      >>> federation = flower.tabular("logistic", on_subtree(l1(), named("kernel")), 3)
+      >>> sorted(federation.sums)[:3]
+      ['histogram', 'judged', 'moments']
+    """
+    dtype = jnp.result_type(float)
+    params: Params = {"kernel": jnp.zeros(num_features, dtype)}
+    if loss != "cox":
+        params["bias"] = jnp.zeros((), dtype)
+    method = fed_mid_osp(loss_of(loss), euclidean(penalty))
+    sums = {
+        "totals": functools.partial(_totals, _outcomes(loss)),
+        "squares": functools.partial(_squares, _outcomes(loss)),
+        "histogram": _histogram,
+        "survival": _survival,
+        "moments": functools.partial(_moments, loss),
+        "spread": functools.partial(_spread, loss),
+        "judged": functools.partial(_judged, loss),
+    }
+    if loss != "cox":
+        del sums["survival"]
+    return Federation(
+        method,
+        local_steps(1),
+        method.hparams_type(),
+        params,
+        loss_of(loss),
+        penalty,
+        "examples" if weights is None else weights,
+        sums,
+    )
+
+
+def _outcomes(loss: str) -> tuple[str, ...]:
+    return ("time", "event") if loss == "cox" else ("y",)
+
+
+class Statistics(NamedTuple):
+    """Statistics of all sites together, from sums, and counts of each site.
+
+    Attributes:
+      rows: [sites], the rows with an outcome.
+      left_out: [sites], the rows without an outcome, which are left out.
+      missing: [sites, columns], the missing values.
+      mean: [columns], over the values that are present.
+      deviation: [columns], the standard deviation with denominator n; 0 for a constant column.
+      outcome: the mean of each outcome, ``y`` or ``time`` and ``event``, and its deviation.
+      events: [sites], the sum of the last outcome: cases of class 1, events, or counts.
+      edges: [columns, edges], inner edges of the histograms.
+      counts: [sites, columns, cells], rows in each cell; less than 5 are reported as 0.
+
+    Example:
+      >>> import fcojax
+      >>> from fcojax import flower
+      >>> from fcojax.transforms import l1, named, on_subtree
+      >>> federation = flower.tabular("logistic", on_subtree(l1(), named("kernel")), 1)
+      >>> rows = {name: {"x": np.array([[a], [3.0]]), "present": np.ones((2, 1)),
+      ...                "y": np.array([0, 1])} for name, a in (("Ghent", 1.0), ("Lima", 5.0))}
+      >>> found = flower.statistics(flower.Sums(federation, flower.in_process(federation, rows)))
+      >>> found.mean.tolist(), found.deviation.round(3).tolist(), found.events.tolist()
+      ([3.0], [1.414], [1.0, 1.0])
+    """
+
+    rows: np.ndarray
+    left_out: np.ndarray
+    missing: np.ndarray
+    mean: np.ndarray
+    deviation: np.ndarray
+    outcome: dict[str, tuple[float, float]]
+    events: np.ndarray
+    edges: np.ndarray
+    counts: np.ndarray
+
+    @property
+    def scaling(self) -> dict[str, np.ndarray]:
+        """The ``mean`` and ``size`` by which all sites scale their columns."""
+        return {"mean": self.mean, "size": np.where(self.deviation > 0, self.deviation, 1)}
+
+
+_CONSTANT = 1e-12  # a deviation below this share of the mean is rounding
+
+
+@validated
+def statistics(sites: Sums) -> Statistics:
+    """Return counts, means, variances, missing values and histograms, from three exchanges of sums.
+
+    The variance is summed around the common mean, which the first exchange gives, so that columns
+    far from zero lose no digits.
+
+    Args:
+      sites: the sites of a federation from ``tabular``, in this process or elsewhere.
+
+    Example:
+      ``Statistics`` has one.
+    """
+    first = sites.ask("totals", part="statistics")
+    total = {name: value.sum(axis=0) for name, value in first.items()}
+    count = np.maximum(total["present"], 1)
+    mean, outcome = total["sum"] / count, total["outcome"] / total["rows"]
+    second = sites.ask("squares", {"mean": mean, "outcome": outcome}, "statistics")
+    deviation = np.sqrt(second["squares"].sum(axis=0) / count)
+    deviation = np.where(deviation <= _CONSTANT * np.abs(mean), 0, deviation)
+    spread = np.sqrt(second["outcome"].sum(axis=0) / total["rows"])
+    steps = np.linspace(-2, 2, _NUM_CELLS - 1)
+    edges = mean[:, None] + np.where(deviation > 0, deviation, 1)[:, None] * steps
+    counts = sites.ask("histogram", {"edges": edges}, "statistics")["counts"]
+    names = ("y",) if len(outcome) == 1 else ("time", "event")
+    return Statistics(
+        rows=first["rows"],
+        left_out=first["left_out"],
+        missing=first["rows"][:, None] - first["present"],
+        mean=mean,
+        deviation=deviation,
+        outcome={n: (float(a), float(b)) for n, a, b in zip(names, outcome, spread, strict=True)},
+        events=first["outcome"][:, -1],
+        edges=edges,
+        counts=counts,
+    )
+
+
+@validated
+def survival(sites: Sums, grid: Any) -> dict[str, np.ndarray]:
+    """Return the Kaplan-Meier curves of the sites, from numbers at risk and of events on a grid.
+
+    The curves are those of the times rounded up to the grid.
+
+    Args:
+      sites: the sites of a federation from ``tabular("cox", ...)``.
+      grid: increasing times.
+
+    Returns:
+      ``at_risk``, ``events`` and ``survival``, [sites, times].
+
+    Example:
+      >>> from fcojax import flower
+      >>> from fcojax.transforms import l1, named, on_subtree
+      >>> federation = flower.tabular("cox", on_subtree(l1(), named("kernel")), 1)
+      >>> rows = {"x": np.zeros((4, 1)), "present": np.ones((4, 1)),
+      ...         "time": np.array([1.0, 2.0, 3.0, 9.0]), "event": np.array([1, 0, 1, 0])}
+      >>> sites = flower.Sums(federation, flower.in_process(federation, {"Ghent": rows}))
+      >>> of = survival(sites, [1.0, 3.0])
+      >>> of["survival"].round(3).tolist()  # 3 of 4, then 2 of the 3 that are left
+      [[0.75, 0.5]]
+    """
+    found = sites.ask("survival", {"grid": np.asarray(grid, float)})
+    share = 1 - found["events"] / np.maximum(found["at_risk"], 1)
+    return found | {"survival": np.cumprod(share, axis=1)}
+
+
+def _totals(outcomes: tuple[str, ...], rows, given) -> PyTree:
+    present = rows["present"].astype(rows["x"].dtype)
+    return {
+        "rows": jnp.asarray(present.shape[0], present.dtype),
+        "left_out": jnp.sum(rows["left_out"]) if "left_out" in rows else jnp.zeros(()),
+        "present": jnp.sum(present, axis=0),
+        "sum": jnp.sum(present * rows["x"], axis=0),
+        "outcome": jnp.stack([jnp.sum(rows[name].astype(present.dtype)) for name in outcomes]),
+    }
+
+
+def _squares(outcomes: tuple[str, ...], rows, given) -> PyTree:
+    dtype = rows["x"].dtype
+    off = [rows[name].astype(dtype) - given["outcome"][at] for at, name in enumerate(outcomes)]
+    squares = jnp.where(rows["present"] > 0, (rows["x"] - given["mean"][None]) ** 2, 0)
+    return {
+        "squares": jnp.sum(squares, axis=0),
+        "outcome": jnp.stack([jnp.sum(one**2) for one in off]),
+    }
+
+
+def _histogram(rows, given) -> PyTree:
+    cell = jnp.sum(rows["x"][:, :, None] > given["edges"][None], axis=2)
+    inside = cell[:, :, None] == jnp.arange(given["edges"].shape[1] + 1)[None, None]
+    counts = jnp.sum(inside & (rows["present"] > 0)[:, :, None], axis=0, dtype=jnp.int32)
+    return {"counts": jnp.where(counts < LEAST_COUNT, 0, counts)}
+
+
+def _survival(rows, given) -> PyTree:
+    grid, time = given["grid"], rows["time"][:, None]
+    before = jnp.concatenate([jnp.full(1, -jnp.inf, grid.dtype), grid[:-1]])
+    at_risk = time > before[None]
+    events = at_risk & (time <= grid[None]) & (rows["event"] > 0)[:, None]
+    # Those censored in a cell are at risk in it, as Kaplan and Meier count them.
+    return {
+        "at_risk": jnp.sum(at_risk, axis=0, dtype=jnp.int32),
+        "events": jnp.sum(events, axis=0, dtype=jnp.int32),
+    }
+
+
+def _scaled(rows, given) -> PyTree:
+    """Return the rows with scaled columns, missing values at the common mean."""
+    x = jnp.where(rows["present"] > 0, (rows["x"] - given["mean"][None]) / given["size"][None], 0)
+    return {**rows, "x": x}
+
+
+def _unravel(loss: str, x: Array) -> Any:
+    """Return the function from a vector to the parameters."""
+    template: Params = {"kernel": jnp.zeros(x.shape[1], x.dtype)}
+    return ravel_pytree(template if loss == "cox" else template | {"bias": jnp.zeros((), x.dtype)})[
+        1
+    ]
+
+
+def _losses(loss: str, params: Params, rows: PyTree) -> Array:
+    function = loss_of(loss)
+    if isinstance(function, WholeBatchLoss):
+        return function.function(params, rows, jnp.ones_like(rows["time"]))
+    return function(params, rows)
+
+
+def _moments(loss: str, rows, given) -> PyTree:
+    """Return the sums of losses, gradients and Hessians at each model."""
+    rows = _scaled(rows, given)
+    unravel = _unravel(loss, rows["x"])
+
+    def one(model):
+        def total(w):
+            return jnp.sum(_losses(loss, unravel(w), rows))
+
+        value, gradient = jax.value_and_grad(total)(model)
+        return {"loss": value, "gradient": gradient, "hessian": jax.hessian(total)(model)}
+
+    return jax.lax.map(one, given["models"])
+
+
+def _spread(loss: str, rows, given) -> PyTree:
+    """Return the sum of outer products of the rows' gradients at a model, for the sandwich."""
+    rows = _scaled(rows, given)
+    unravel = _unravel(loss, rows["x"])
+    slopes = jax.jacfwd(lambda w: _losses(loss, unravel(w), rows))(given["model"])
+    return {"outer": slopes.T @ slopes}
+
+
+def _judged(loss: str, rows, given) -> PyTree:
+    """Return pairs in the right order, calibration, and cells of predicted risk, for each model."""
+    rows = _scaled(rows, given)
+    unravel = _unravel(loss, rows["x"])
+    if loss == "cox":
+        time, event = rows["time"], rows["event"] > 0
+
+        def is_worse(i):
+            ends = (time[i] < time) | (time[i] == time) & ~event
+            return ends & event[i]
+
+    else:
+
+        def is_worse(i):
+            return rows["y"][i] > rows["y"]
+
+    def one(model):
+        params = unravel(model)
+        risk = rows["x"] @ params["kernel"] + params.get("bias", 0.0)
+
+        def pairs(i):
+            pair, ahead = is_worse(i), risk[i] - risk
+            counts = jnp.sum(pair & (ahead > 0)), jnp.sum(pair & (ahead == 0)), jnp.sum(pair)
+            return jnp.stack(counts).astype(risk.dtype)
+
+        right, tied, number = jnp.sum(jax.lax.map(pairs, jnp.arange(risk.size)), axis=0)
+        found = {"concordant": right, "tied": tied, "comparable": number}
+        return found | {"slope": _slope(loss, rows, risk)} | _cells(loss, rows, risk, given)
+
+    return jax.lax.map(one, given["models"])
+
+
+def _slope(loss: str, rows, risk: Array) -> Array:
+    """Return the slope of the outcome on the predictor: 1 if calibrated, less if it overfits."""
+    rows = {**rows, "x": risk[:, None]}
+    unravel = _unravel(loss, rows["x"])
+
+    def total(w):
+        return jnp.mean(_losses(loss, unravel(w), rows))
+
+    def step(_, w):
+        return w - jnp.linalg.solve(jax.hessian(total)(w), jax.grad(total)(w))
+
+    start = ravel_pytree(unravel(jnp.zeros(1 if loss == "cox" else 2, risk.dtype)))[0]
+    return unravel(jax.lax.fori_loop(0, _SLOPE_STEPS, step, start))["kernel"][0]
+
+
+def _cells(loss: str, rows, risk: Array, given) -> PyTree:
+    """Return the number of rows, of cases and the mean prediction in cells of predicted risk."""
+    if loss != "logistic":
+        return {}
+    chance = jax.nn.sigmoid(risk)
+    cell = jnp.sum(chance[:, None] > given["cuts"][None], axis=1)
+    inside = (cell[:, None] == jnp.arange(given["cuts"].size + 1)[None]).astype(risk.dtype)
+    count = jnp.sum(inside, axis=0)
+    shown = jnp.where(count < LEAST_COUNT, 0, 1)
+    return {
+        "rows": shown * count,
+        "cases": shown * (rows["y"].astype(risk.dtype) @ inside),
+        "predicted": shown * (chance @ inside),
+    }
