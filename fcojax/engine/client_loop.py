@@ -28,8 +28,16 @@ from fcojax.engine.aggregation import (
 from fcojax.engine.aggregator import Codec, split
 from fcojax.engine.nonfinite import guarded
 from fcojax.engine.participation.base import Draw
+from fcojax.engine.participation.counting import codec_of, frequency
 from fcojax.engine.plan import Plan
-from fcojax.engine.randomness import BATCHES, CLIENT, ENCODE, SHARED, purpose_key
+from fcojax.engine.randomness import (
+    BATCHES,
+    CLIENT,
+    ENCODE,
+    SHARED,
+    purpose_key,
+    sizes_of_all,
+)
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, PyTree
 from fcojax.xla.loops import batch_max
@@ -91,9 +99,9 @@ class Rows(NamedTuple):
 OneClient = Callable[..., tuple[ClientResult, Array]]  # (row, rows before, max_size)
 
 
-def slots_of(context: RoundContext, cohort: Draw) -> Slots:
+def slots_of(context: RoundContext, cohort: Draw, all_rows: Rows) -> Slots:
     """Return the members of the cohort that this device computes, with their weights."""
-    data = context.data
+    data, correct = context.data, context.plan.correct
     if data.num_shards > 1:
         cohort, places, first_client = _on_this_shard(data, cohort)
     else:
@@ -111,6 +119,14 @@ def slots_of(context: RoundContext, cohort: Draw) -> Slots:
     # microseconds for ten numbers out of a million.
     each = jax.vmap(lambda row: small_slice(data.weights, row, 1)[0])(rows)
     weights = jnp.where(present, each, 0)
+    if correct is not None:
+        # Horvitz and Thompson's estimator: weights p_m / q_m over the sum of all p_m. Absent places
+        # may name clients that never take part, with q_m = 0.
+        if correct == "known":
+            share = context.plan.cohort.inclusion(members, data.num_clients, sizes_of_all(data))
+        else:
+            share = frequency(all_rows.residuals, rows, context.index)
+        weights = weights / jnp.where(present, jnp.asarray(share, weights.dtype), 1)
     # On a mesh even a full cohort leaves chunks empty: each device has places for all members.
     can_be_empty = context.plan.cohort.can_be_absent or data.num_shards > 1
     return Slots(rows, places, weights, arrives, first_client, can_be_empty)
@@ -234,6 +250,7 @@ def _padded(slots: Slots, num_empty: int) -> Slots:
 def client_function(context: RoundContext, message: PyTree, first_client: Array | int) -> OneClient:
     """Return ``(row, rows before, max_size) -> (result, finite)``: one client's work and codec."""
     algorithm, plan, data = context.algorithm, context.plan, context.data
+    codec = codec_of(plan)
     # One stream for each purpose: a codec that draws more numbers leaves a client's own draws and
     # its minibatches unchanged, so that runs with and without it are comparable.
     client_key = purpose_key(context.key, CLIENT, context.index)
@@ -251,10 +268,10 @@ def client_function(context: RoundContext, message: PyTree, first_client: Array 
         # Without this check a scan fails over its carry, in a message that does not name
         # client_update.
         require_same_form("client_update", before.states, result.state)
-        if plan.codec is None:
+        if codec is None:
             return result._replace(state=Rows(result.state, before.residuals))
         upload, residual = through_codec(
-            plan.codec, hparams, result.upload, before.residuals, encode_key, shared_key
+            codec, hparams, result.upload, before.residuals, encode_key, shared_key
         )
         return result._replace(state=Rows(result.state, residual), upload=upload)
 

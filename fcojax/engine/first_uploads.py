@@ -10,6 +10,7 @@ from fcojax.algorithms.base import Algorithm, ClientResult
 from fcojax.engine.aggregation import Contribution, contribution_of
 from fcojax.engine.aggregator import MEAN, Change, Codec, RoundWeights, split
 from fcojax.engine.client_loop import local_handle, through_codec
+from fcojax.engine.participation.counting import codec_of
 from fcojax.engine.plan import Plan
 from fcojax.problems.clients import ClientData
 from fcojax.types import PyTree
@@ -52,7 +53,7 @@ def first_uploads(
       data: the clients.
     """
     # The plain mean keeps nothing, so no client needs to be traced.
-    if plan.codec is None and plan.aggregator is MEAN:
+    if plan.codec is None and plan.aggregator is MEAN and plan.correct is None:
         return FirstUploads()
     server, client = states
     update = functools.partial(one_update, algorithm, plan)
@@ -77,14 +78,14 @@ def kept_for(
     """
     # Residuals and memory start from zeros, because nothing has been sent yet.
     zeros = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in split(result.upload)[0]]
-    residual, key = (), jax.random.key(0)
-    if plan.codec is not None:
-        residual = plan.codec.init(zeros)
+    residual, key, codec = (), jax.random.key(0), codec_of(plan)
+    if codec is not None:
+        residual = codec.init(zeros)
         # A k beyond the number of entries is refused here.
-        through = functools.partial(through_codec, plan.codec)
+        through = functools.partial(through_codec, codec)
         upload, _ = jax.eval_shape(through, hparams, result.upload, residual, key, key)
         result = result._replace(upload=upload)
-        _require_known_size(plan.codec, hparams, zeros, residual)
+        _require_known_size(codec, hparams, zeros, residual)
     is_change = isinstance(result.upload, Change)
     if is_change != plan.aggregator.takes_changes:
         raise ValueError(
@@ -137,10 +138,14 @@ def require_fitting(
     # SCAFFOLD adds `fraction` times the mean to its control variate. An estimate over all clients
     # includes the absent ones, and the product would count them wrongly. FedAvg ignores `fraction`,
     # so it passes.
-    if found.fraction is None and reads_fraction(algorithm, hparams, server, result.upload):
+    estimates = found.fraction is None or plan.correct is not None
+    if estimates and reads_fraction(algorithm, hparams, server, result.upload):
+        cause, advice = "aggregator returns an", "one that returns"
+        if plan.correct is not None:
+            cause, advice = f"plan has correct={plan.correct!r}, an", "correct=None, for"
         raise ValueError(
-            "the algorithm's server step depends on fraction, but the aggregator returns an "
-            "estimate of the mean over all clients; pass one that returns the mean of this "
+            f"the algorithm's server step depends on fraction, but the {cause} "
+            f"estimate of the mean over all clients; pass {advice} the mean of this "
             "round's uploads, as with the codec uploads.ef14(...)."
         )
 

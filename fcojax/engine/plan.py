@@ -1,7 +1,7 @@
 """Plans, which describe how rounds run, and programs, the static part of a compiled computation."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
@@ -27,6 +27,11 @@ class Plan(NamedTuple):
         rules for the backend.
       point_chunk_size: number of points of a sweep that run together; ``None`` for as many as
         memory holds.
+      correct: whether clients that seldom take part get larger weights, so that the mean estimates
+        the mean over all clients: uploads are added with weights p_m / q_m and divided by the sum
+        of all p_m. q_m is the probability that client m is counted: ``"known"`` from the sampler,
+        or ``"estimated"`` as the share of rounds so far in which it was. ``None`` for the mean over
+        the cohort.
 
     Example:
       >>> import fcojax
@@ -42,6 +47,7 @@ class Plan(NamedTuple):
     aggregator: Aggregator = MEAN
     client_chunk_size: Count | None = None
     point_chunk_size: Count | None = None
+    correct: Literal["known", "estimated"] | None = None
 
 
 def as_plan(plan: Plan | Work) -> Plan:

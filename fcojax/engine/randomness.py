@@ -45,14 +45,19 @@ def draw_cohort(plan: Plan, data: ClientData, key: Key, index: Array) -> Draw:
 
     The sampler's key is the same in all rounds, so that a sampler can have memory.
     """
-    sizes = jnp.diff(data.offsets) if data.held is None else data.held.sizes
-    if data.mesh is not None:
-        # XLA removes this from the compiled program, unless the sampler uses sizes.
-        sizes = jax.lax.all_gather(sizes, "clients", tiled=True)[: data.num_clients]
-    key = jax.random.fold_in(key, COHORT)
-    drawn = plan.cohort.draw(key, jnp.asarray(index, jnp.int32), data.num_clients, sizes)
+    key, index = jax.random.fold_in(key, COHORT), jnp.asarray(index, jnp.int32)
+    drawn = plan.cohort.draw(key, index, data.num_clients, sizes_of_all(data))
     _require_places(plan.cohort, drawn, plan.cohort.size(data.num_clients))
     return drawn
+
+
+def sizes_of_all(data: ClientData) -> Array:
+    """Return the number of examples of each client of the population, also inside a mesh."""
+    sizes = jnp.diff(data.offsets) if data.held is None else data.held.sizes
+    if data.mesh is None:
+        return sizes
+    # XLA removes this from the compiled program, unless the sampler uses sizes.
+    return jax.lax.all_gather(sizes, "clients", tiled=True)[: data.num_clients]
 
 
 def _require_places(sampler: Sampler, drawn: Draw, num_places: int) -> None:

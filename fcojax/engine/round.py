@@ -52,7 +52,7 @@ def one_round(
     # Every device draws the whole cohort from the key, so no list of members crosses devices.
     cohort = draw_cohort(plan, data, context.key, context.index)
     message = algorithm.broadcast(hparams, server)
-    slots = slots_of(context, cohort)
+    slots = slots_of(context, cohort, rows)
     totals = _total_weights(context, slots)
     # Shares add up to at most one, so that no sum of finite uploads overflows. In float32 the sum
     # of 10,000 uploads of 1e35 with weights of one would, though their mean is finite.
@@ -75,6 +75,10 @@ def one_round(
     found = finish_round(
         plan.aggregator, hparams, tally, totals, shapes, context.memory, key, public
     )
+    if plan.correct is not None:
+        # From a mean over the cohort to a sum over the weight of all clients; also of public parts,
+        # so that the elapsed time of dual averaging keeps to its dual points.
+        found = found._replace(upload=tree.scale(found.fraction, found.upload))
     server_key = purpose_key(context.key, SERVER, context.index)
     after, refused = server_step(algorithm, hparams, server, found, server_key)
 

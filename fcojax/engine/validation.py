@@ -22,7 +22,7 @@ from fcojax.arguments import (
     shown,
     validated,
 )
-from fcojax.engine.aggregator import MEAN
+from fcojax.engine.aggregator import MEAN, weighted_mean
 from fcojax.engine.hparams import is_schedule
 from fcojax.engine.plan import Plan
 from fcojax.engine.state import State, is_sweep
@@ -73,6 +73,11 @@ def require_parts(
         raise ValueError(
             "the plan has a codec or an aggregator, but this algorithm needs the plain mean of "
             "the uploads; pass neither, or another algorithm, such as fed_avg."
+        )
+    if plan.correct is not None and plan.aggregator.finish is not weighted_mean:
+        raise ValueError(
+            f"correct is {plan.correct!r} but the aggregator does not return the weighted mean of "
+            "the uploads; pass one that does, or correct=None."
         )
     _require_work(plan, data)
     require_type(algorithm, hparams)

@@ -169,6 +169,8 @@ class Server:
                 "the aggregator adds noise, but the weights of sites that are away, which its "
                 "scale needs, are not known here; pass one without noise, or simulate."
             )
+        if plan.correct is not None:
+            raise ValueError("real sites take part by themselves; pass a plan with correct=None.")
         result = self._forms.result
         _, memory, one = kept_for(plan, hparams, result)
         require_fitting(federation.algorithm, plan, hparams, server, result, memory, one)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from fcojax import shuffle
 from fcojax.arguments import at_most, validated
-from fcojax.engine.participation.base import Draw, Sampler
+from fcojax.engine.participation.base import Draw, EqualSampler, Sampler
 from fcojax.engine.participation.samplers import (
     CHAINS,
     first_present,
@@ -59,13 +59,22 @@ class Cyclic(Sampler):
         # Where groups differ by one client, the places of the smaller ones are not all filled.
         return self.cohort_size or num_clients / self.num_groups
 
+    def inclusion(
+        self, clients: Array, num_clients: int, sizes: Array | None = None
+    ) -> Array | float:
+        if self.cohort_size is None:
+            return 1 / self.num_groups
+        smallest, num_larger = divmod(num_clients, self.num_groups)
+        group_size = jnp.where(clients < num_larger * (smallest + 1), smallest + 1, smallest)
+        return self.cohort_size / (self.num_groups * group_size)
+
     @property
     def can_be_absent(self) -> bool:
         return self.cohort_size is None
 
 
 @dataclasses.dataclass(frozen=True)
-class Markov(Sampler):
+class Markov(EqualSampler):
     """See ``markov``."""
 
     leave: float

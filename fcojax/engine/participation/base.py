@@ -111,9 +111,39 @@ class Sampler:
         """
         return self.size(num_clients)
 
+    def inclusion(
+        self, clients: Array, num_clients: int, sizes: Array | None = None
+    ) -> Array | float:
+        """Return the probability that a client takes part in a round and its upload arrives.
+
+        ``Plan(correct="known")`` divides by it. The base class does not know it.
+
+        Args:
+          clients: indices of some clients.
+          num_clients: size of the population.
+          sizes: number of examples of each client.
+
+        Returns:
+          One probability for each of ``clients``, or a number if they are equal.
+        """
+        del clients, num_clients, sizes
+        raise ValueError(
+            f"{self} does not state with which probability a client takes part; pass "
+            'correct="estimated", or a sampler that defines inclusion.'
+        )
+
+
+class EqualSampler(Sampler):
+    """Base class of samplers that draw all clients with the same probability."""
+
+    def inclusion(
+        self, clients: Array, num_clients: int, sizes: Array | None = None
+    ) -> Array | float:
+        return self.mean_size(num_clients) / num_clients
+
 
 @dataclasses.dataclass(frozen=True)
-class Everyone(Sampler):
+class Everyone(EqualSampler):
     """See ``everyone``."""
 
     can_be_absent = False

@@ -60,6 +60,16 @@ class Trace(Sampler):
         members = flat[jnp.minimum(start + positions, flat.size - 1)]
         return first_present(members, end - start)
 
+    def inclusion(
+        self, clients: Array, num_clients: int, sizes: Array | None = None
+    ) -> Array | float:
+        counts = np.diff(np.frombuffer(self.starts, np.int32))
+        # In a round with more available clients than places, each is drawn with this probability.
+        each = np.minimum(1, (self.cohort_size or self.width) / np.maximum(counts, 1))
+        members = np.frombuffer(self.members, np.int32)
+        share = np.bincount(members, np.repeat(each, counts), num_clients) / counts.size
+        return jnp.asarray(share)[clients]
+
     def size(self, num_clients: int) -> int:
         if self.num_clients not in (None, num_clients) or self.num_named > num_clients:
             has = f"names client {self.num_named - 1}, counted from zero,"

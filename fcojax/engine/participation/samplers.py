@@ -2,13 +2,15 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fcojax import shuffle
-from fcojax.arguments import at_most, validated
-from fcojax.engine.participation.base import Draw, Everyone, Sampler
+from fcojax.arguments import at_most, checked_value, validated
+from fcojax.engine.participation.base import Draw, EqualSampler, Everyone, Sampler
 from fcojax.types import Array, Count, Key, Probability, Real, Share
 
 # Rounds count up from 0 and are folded into the key; the largest integers are for other streams.
@@ -28,7 +30,7 @@ class _FixedSize(Sampler):
 
 
 @dataclasses.dataclass(frozen=True)
-class UniformCohort(_FixedSize):
+class UniformCohort(_FixedSize, EqualSampler):
     """See ``uniform_cohort``."""
 
     def draw(
@@ -57,9 +59,18 @@ class WeightedCohort(_FixedSize):
         members = jax.lax.top_k(score, self.cohort_size)[1].astype(jnp.int32)
         return Draw(members, jnp.ones(self.cohort_size, bool))
 
+    def inclusion(
+        self, clients: Array, num_clients: int, sizes: Array | None = None
+    ) -> Array | float:
+        # Draws of several clients without replacement have no closed form.
+        if self.cohort_size > 1 or sizes is None:
+            return super().inclusion(clients, num_clients, sizes)
+        powers = sizes.astype(float) ** self.power
+        return powers[clients] / jnp.sum(powers)
+
 
 @dataclasses.dataclass(frozen=True)
-class CoinFlips(Sampler):
+class CoinFlips(EqualSampler):
     """See ``coin_flips``."""
 
     probability: float
@@ -81,6 +92,42 @@ class CoinFlips(Sampler):
 
     def mean_size(self, num_clients: int) -> float:
         return num_clients * self.probability
+
+
+@dataclasses.dataclass(frozen=True)
+class UnequalCoinFlips(Sampler):
+    """See ``coin_flips``."""
+
+    shares: tuple[float, ...]
+
+    def __repr__(self) -> str:
+        least, most = min(self.shares), max(self.shares)
+        return f"UnequalCoinFlips({len(self.shares)} clients, {least:g} to {most:g})"
+
+    def draw(
+        self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
+    ) -> Draw:
+        key = jax.random.fold_in(key, round_index)
+        heads = jax.random.uniform(key, (num_clients,)) < jnp.asarray(self.shares)
+        members = jnp.nonzero(heads, size=self.size(num_clients), fill_value=0)[0]
+        return first_present(members.astype(jnp.int32), jnp.sum(heads, dtype=jnp.int32))
+
+    def size(self, num_clients: int) -> int:
+        if len(self.shares) != num_clients:
+            raise ValueError(
+                f"coin_flips has probabilities of {len(self.shares)} clients but the problem has "
+                f"{num_clients}; pass one for each, or one number for all."
+            )
+        shares = np.asarray(self.shares)
+        return places_within(num_clients, shares.sum(), (shares * (1 - shares)).sum())
+
+    def mean_size(self, num_clients: int) -> float:
+        return sum(self.shares)
+
+    def inclusion(
+        self, clients: Array, num_clients: int, sizes: Array | None = None
+    ) -> Array | float:
+        return jnp.asarray(self.shares)[clients]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +153,11 @@ class Dropout(Sampler):
 
     def mean_size(self, num_clients: int) -> float:
         return self.sampler.mean_size(num_clients)
+
+    def inclusion(
+        self, clients: Array, num_clients: int, sizes: Array | None = None
+    ) -> Array | float:
+        return (1 - self.probability) * self.sampler.inclusion(clients, num_clients, sizes)
 
     @property
     def can_be_absent(self) -> bool:
@@ -171,22 +223,32 @@ def weighted_cohort(*, cohort_size: Count, power: Real = 1.0) -> Sampler:
 
 
 @validated
-def coin_flips(probability: Share) -> Sampler:
-    """Independent participation: each client takes part with the same probability (Poisson).
+def coin_flips(probability: float | Sequence[float]) -> Sampler:
+    """Independent participation: each client takes part with its probability (Poisson).
 
-    The number of participants is drawn first and then that many distinct clients, which is the same
-    law at a cost in proportion to the cohort. The cohort has places for the mean plus eight
-    standard deviations; a larger draw is cut off, which has probability below 1e-12.
+    With one probability the number of participants is drawn first and then that many distinct
+    clients, which is the same law at a cost in proportion to the cohort; with one for each client a
+    draw takes O(M) for M clients. The cohort has places for the mean plus eight standard
+    deviations; a larger draw is cut off, which has probability below 1e-12.
 
     Args:
-      probability: the probability that a client takes part.
+      probability: the probability that a client takes part; or one for each client. If they differ,
+        the plain mean of the uploads favours clients that are often there: see ``Plan(correct)``.
 
     Example:
       >>> import fcojax
       >>> fcojax.coin_flips(0.1).size(10_000)  # a mean of 1,000 and eight deviations of 30
       1248
+      >>> fcojax.coin_flips([0.5, 0.1, 0.1]).mean_size(3)
+      0.7
     """
-    return CoinFlips(float(probability))
+    if np.ndim(probability) == 0:
+        return CoinFlips(float(checked_value("probability", probability, Share)))
+    shares = [
+        float(checked_value(f"probability of client {client}", share, Share))
+        for client, share in enumerate(np.asarray(probability).tolist())
+    ]
+    return UnequalCoinFlips(tuple(shares))
 
 
 @validated
@@ -220,11 +282,15 @@ def first_present(members: Array, count: Array) -> Draw:
 def places_for(num_clients: int, probability: float) -> int:
     """Return a number that a binomial variable exceeds with probability below 1e-12."""
     mean = num_clients * probability
-    deviation = math.sqrt(mean * (1 - probability))
+    return places_within(num_clients, mean, mean * (1 - probability))
+
+
+def places_within(num_clients: int, mean: float, variance: float) -> int:
+    """Return a number that a sum of independent coins exceeds with probability below 1e-12."""
     # Eight deviations bound a normal tail by 1e-15. The second 8 is for small means, whose tail is
     # longer: with mean 1 there are 17 places, and a Poisson variable exceeds 17 with probability
     # 1e-16.
-    return min(num_clients, math.ceil(mean + 8 * deviation + 8))
+    return min(num_clients, math.ceil(mean + 8 * math.sqrt(variance) + 8))
 
 
 def require_at_most(num_clients: int, cohort_size: int) -> None:

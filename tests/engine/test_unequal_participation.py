@@ -1,0 +1,170 @@
+"""Clients that take part with unequal probabilities: the limits with and without a correction."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax.check import limit, subject_of
+from fcojax.engine.randomness import COHORT
+from tests.engine.test_participation import SAMPLERS
+
+KEY = jax.random.key(0)
+# Two clients with F_i(w) = h_i (w - a_i)^2 / 2, in rounds of which the second is in one of four.
+CURVATURES, CENTRES = np.array([1.0, 2.0]), np.array([0.0, 3.0])
+TRACE = fcojax.from_trace([[0, 1], [0], [0], [0]])
+
+
+def quadratics(curvatures=CURVATURES, centres=CENTRES, **options):
+    rows = (
+        {"h": np.array([1.0 * h]), "a": np.array([1.0 * a])} for h, a in zip(curvatures, centres, strict=True)
+    )
+    return fcojax.from_clients(list(rows), **options)
+
+
+FED_AVG = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * rows["h"] * (w - rows["a"]) ** 2)
+
+
+QUICK = {"unequal coins", "some of a cycle", "trace"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in SAMPLERS]
+)
+def test_inclusion_is_how_often_a_client_is_counted(name):
+    sampler, num_clients = SAMPLERS[name], 5
+    sizes = jnp.array([5, 2, 7, 3, 6])
+    if name == "weighted":
+        sampler = fcojax.weighted_cohort(cohort_size=1, power=2.0)
+
+    def counts(index):
+        draw = sampler.draw(KEY, index, num_clients, sizes)
+        counted = draw.present if draw.arrives is None else draw.present & draw.arrives
+        return jnp.zeros(num_clients).at[draw.indices].add(counted.astype(float))
+
+    rounds = 4000
+    found = jax.jit(jax.vmap(counts))(jnp.arange(rounds, dtype=jnp.int32))
+    q = sampler.inclusion(jnp.arange(num_clients), num_clients, sizes) + np.zeros(num_clients)
+    # Chains are correlated over about four rounds.
+    assert np.abs(np.mean(found, axis=0) - q).max() < 5 * np.sqrt(4 * 0.25 / rounds)
+
+
+def expected_limit(plan, data, num_steps, weights):
+    """Return the limit of the expected model if each round is one of the trace's at random."""
+    hparams = FED_AVG.hparams_type(client_lr=0.2)
+
+    def one_step(_, state):
+        def after(row):
+            at = state._replace(round=row)
+            return fcojax.advance(FED_AVG, hparams, at, data, plan, num_rounds=1)[0].server
+
+        # The maps are affine, so the mean model is the expectation of a random round.
+        return state._replace(server=jnp.mean(jax.vmap(after)(jnp.arange(4, dtype=jnp.int32))))
+
+    state = fcojax.start(FED_AVG, hparams, jnp.array(1.0), data, KEY, plan)
+    found = jax.jit(lambda state: jax.lax.fori_loop(0, 200, one_step, state))(state)
+    moved = weights * (1 - (1 - 0.2 * CURVATURES) ** num_steps)
+    return float(found.server), np.sum(moved * CENTRES) / np.sum(moved)
+
+
+@pytest.mark.parametrize(
+    "num_steps", [5, pytest.param(1, marks=(pytest.mark.slow, pytest.mark.gate))]
+)
+def test_limits_with_and_without_correction_have_their_closed_forms(num_steps):
+    p = np.array([1.0, 3.0])
+    data, work = quadratics(weights=p), fcojax.local_steps(num_steps)
+    # Without correction client 1 has p_1 / (p_0 + p_1) of the mean, in a quarter of the rounds.
+    biased = np.array([0.75 + 0.25 * p[0] / p.sum(), 0.25 * p[1] / p.sum()])
+    found, expected = expected_limit(fcojax.Plan(work, TRACE), data, num_steps, biased)
+    assert found == pytest.approx(expected, abs=1e-12)
+    plan = fcojax.Plan(work, TRACE, correct="known")
+    found, expected = expected_limit(plan, data, num_steps, p / p.sum())
+    assert found == pytest.approx(expected, abs=1e-12)
+    if num_steps == 1:
+        weights = p * CURVATURES
+        assert found == pytest.approx(np.sum(weights * CENTRES) / weights.sum(), abs=1e-12)
+
+
+@pytest.mark.parametrize("correct", ["estimated", pytest.param("known", marks=pytest.mark.slow)])
+def test_corrected_weights_are_those_of_a_plain_loop(correct):
+    curvatures, centres = np.array([1.0, 2.0, 0.5]), np.array([0.0, 3.0, -2.0])
+    p, q = np.array([1.0, 3.0, 2.0]), np.array([0.9, 0.3, 0.6])
+    data, lr, lost = quadratics(curvatures, centres, weights=p), 0.1, 0.25
+    sampler = fcojax.dropout(fcojax.coin_flips(q), lost)
+    plan = fcojax.Plan(fcojax.local_steps(1), sampler, correct=correct)
+    hparams = FED_AVG.hparams_type(client_lr=lr)
+    w, _ = fcojax.run(FED_AVG, hparams, jnp.array(1.0), data, KEY, plan, num_rounds=20)
+    x, counts = 1.0, np.zeros(3)
+    for index in range(20):
+        draw = sampler.draw(jax.random.fold_in(KEY, COHORT), jnp.int32(index), 3)
+        arrived = np.asarray(draw.members)[np.asarray(draw.present & draw.arrives)]
+        share = q * (1 - lost) if correct == "known" else (counts + 1) / (index + 1)
+        counts[arrived] += 1
+        step = p / share * curvatures * (centres - x) / p.sum()
+        x += lr * step[arrived].sum()
+    assert float(w) == pytest.approx(x, abs=1e-12)
+
+
+def test_equal_probabilities_change_only_the_denominator():
+    data, hparams = quadratics([1, 2, 0.5, 3], [0, 3, -2, 1]), FED_AVG.hparams_type(client_lr=0.1)
+    work, cohort = fcojax.local_steps(2), fcojax.uniform_cohort(cohort_size=2)
+    ends = [
+        fcojax.run(
+            FED_AVG,
+            hparams,
+            jnp.array(1.0),
+            data,
+            KEY,
+            fcojax.Plan(work, cohort, correct=correct),
+            num_rounds=10,
+        )[0]
+        for correct in (None, "known")
+    ]
+    # The cohort always has half of the weight, which is its expected weight.
+    assert float(ends[0]) == pytest.approx(float(ends[1]), abs=1e-14)
+
+
+EXACT = (
+    "scaffold fast_scaffold composite_fl fed_dual_avg_tracking prox_skip tamuna fed_com_loc "
+    "fed_normal_map fed_dr fed_admm fed_dyn fed_manifold"
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.gate] * (n == "scaffold")) for n in EXACT.split()]
+)
+def test_exact_methods_stay_exact_without_correction(name):
+    """At the optimum every client's state is right, so it does not matter who comes how often."""
+    sampler = fcojax.coin_flips([1.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.9])
+    subject = subject_of(getattr(fcojax.algorithms, name))
+    found = limit(subject, sampler, num_rounds=6000 if name == "scaffold" else 20_000)
+    assert found.distance < 1e-10
+
+
+def test_a_correction_is_refused_where_the_server_keeps_a_sum_over_clients():
+    algorithm = fcojax.algorithms.scaffold(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+    plan = fcojax.Plan(fcojax.local_steps(1), TRACE, correct="known")
+    arguments = algorithm, algorithm.hparams_type(), jnp.array(1.0), quadratics(), KEY, plan
+    with pytest.raises(ValueError, match="depends on fraction"):
+        fcojax.run(*arguments, num_rounds=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("correct", ["known", "estimated"])
+def test_corrected_runs_are_the_same_on_two_devices_and_after_a_stop(correct):
+    data = quadratics(np.linspace(1, 2, 5), np.linspace(-1, 3, 5))
+    plan = fcojax.Plan(fcojax.local_steps(2), SAMPLERS["unequal coins"], correct=correct)
+    hparams, ends = FED_AVG.hparams_type(client_lr=0.1), []
+    mesh = fcojax.devices.client_mesh(2)
+    for clients, blocks in (
+        (data, [6]),
+        (data, [4, 2]),
+        (fcojax.devices.shard_clients(data, mesh), [6]),
+    ):
+        state = fcojax.start(FED_AVG, hparams, jnp.array(1.0), clients, KEY, plan)
+        for num_rounds in blocks:
+            state, _ = fcojax.advance(FED_AVG, hparams, state, clients, plan, num_rounds=num_rounds)
+        ends.append(float(state.server))
+    assert ends[0] == ends[1] == pytest.approx(ends[2], abs=1e-14)
