@@ -19,6 +19,7 @@ from fcojax.engine.participation.samplers import (
     coin_flips,
     dropout,
     everyone,
+    held,
     uniform_cohort,
     weighted_cohort,
 )
@@ -97,6 +98,7 @@ __all__ = [
     "dropout",
     "everyone",
     "from_trace",
+    "held",
     "markov",
     "uniform_cohort",
     "weighted_cohort",

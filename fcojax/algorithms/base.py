@@ -223,7 +223,8 @@ class Algorithm(NamedTuple, Generic[HparamsType]):
       server_update: the server's step; see ``ServerUpdate``.
       model: the current model; see ``Model``.
       needs_everyone: whether it is correct only if all clients take part in every round; the engine
-        then refuses cohorts that leave clients out or lose uploads.
+        then refuses cohorts that leave clients out or lose uploads. With ``"or held"``, for two
+        exchanges per round of the method, it accepts ``held(sampler, rounds=2)``.
       sent: how many messages a round sends; see ``Sent``.
       hparams_type: the type of its hyperparameters; ``tuple`` for any, ``None`` if not known.
       codecs: which codecs may encode its uploads: ``"any"``; ``"without feedback"`` if uploads
@@ -245,7 +246,7 @@ class Algorithm(NamedTuple, Generic[HparamsType]):
     client_update: ClientUpdate
     server_update: ServerUpdate
     model: Model
-    needs_everyone: bool = False
+    needs_everyone: bool | Literal["or held"] = False
     sent: Sent = once_each
     hparams_type: type[HparamsType] = cast(Any, None)
     codecs: Literal["any", "without feedback", "none"] = "any"

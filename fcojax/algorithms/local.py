@@ -68,7 +68,7 @@ class Minibatch(Batch):
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["rows", "client", "offset", "num_examples", "key", "products", "whole"],
+    data_fields=["rows", "client", "offset", "num_examples", "key", "products", "whole", "round"],
     meta_fields=["work", "min_size", "max_size"],
 )
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +88,7 @@ class Local:
       max_size: number of examples of the largest client.
       products: the ``products`` of the population, or ``None``.
       whole: the result of ``full``, if it has been computed before.
+      round: the index of the round, if ``work`` depends on it.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp
@@ -109,6 +110,7 @@ class Local:
     max_size: int
     products: Array | None = None
     whole: Batch | None = None
+    round: Array | None = None
 
     @property
     def num_steps(self) -> Array:
@@ -123,6 +125,9 @@ class Local:
     def _count(self) -> Array:
         """The steps or epochs, whichever ``work`` counts, of this client in this round."""
         work = self.work
+        if work.by_round is not None:
+            last = len(work.by_round) - 1
+            return jnp.asarray(work.by_round, jnp.int32)[jnp.minimum(self.round, last)]
         if work.counts is not None:
             return jnp.asarray(work.counts, jnp.int32)[self.client]
         if work.fewest is None:
@@ -228,6 +233,60 @@ class Local:
                     longest=batch_max(taken),
                 )
         return carry if emit is None else (carry, emitted)
+
+    def until(
+        self,
+        step: Callable[[PyTree, Batch], PyTree],
+        carry: PyTree,
+        done: Callable[[PyTree], Array],
+        at_most: Array | int | None = None,
+    ) -> tuple[PyTree, Array]:
+        """Take local steps until their carry says so, as in a solve to a relative accuracy.
+
+        The steps have the batches that ``scan`` gives them. The loop ends when the last client of
+        a chunk is done. It has no reverse-mode derivative.
+
+        Args:
+          step: one local step, ``(carry, batch) -> carry``.
+          carry: the value before the first step.
+          done: ``(carry) -> bool``, evaluated before each step.
+          at_most: the most steps, a number that may be traced; ``work`` bounds it.
+
+        Returns:
+          The last carry, and the number of steps.
+
+        Example:
+          >>> import fcojax, jax, jax.numpy as jnp
+          >>> from fcojax.engine.client_loop import local_handle
+          >>> data, zero = fcojax.from_rows({"a": jnp.array([4.0])}, [1]), jnp.int32(0)
+          >>> local = local_handle(data, fcojax.local_steps(9), jax.random.key(0), zero, zero, zero)
+          >>> halve = lambda w, batch: w / 2
+          >>> w, num_steps = local.until(halve, jnp.array(8.0), lambda w: w <= 1)
+          >>> float(w), int(num_steps)
+          (1.0, 3)
+        """
+        most = self.num_steps.astype(jnp.int32)
+        if at_most is not None:
+            most = jnp.minimum(most, jnp.asarray(at_most).astype(jnp.int32))
+        full = self.full() if self.work.batch_size is None else None
+        seed = None if full is not None else shuffle.seed_of(self.key)
+
+        def unfinished(state):
+            taken, carry = state
+            return (taken < most) & ~done(carry)
+
+        def one_step(state):
+            taken, carry = state
+            if full is not None:
+                return taken + 1, step(carry, full._replace(step=taken))
+            indices, weights = self.draw(taken[None], seed)
+            weights = None if weights is None else weights[0]
+            batch = self._gather(taken, self.offset + indices[0], weights)
+            return taken + 1, step(carry, batch)
+
+        start = jnp.zeros((), jnp.int32), carry
+        taken, carry = jax.lax.while_loop(unfinished, one_step, start)
+        return carry, taken
 
     def _near(self, num_steps: int) -> "Local":
         """Return the same client, with a copy of its own rows if that makes the gathers cheaper."""

@@ -53,7 +53,9 @@ def mime(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
     and :math:`w \leftarrow w + \eta_s \sum_i p_i (x_i - w)`. Without momentum, the default, this is
     MimeSVRG, whose correction is FedLin's: exact with full batches, and if clients' Hessians are
     similar a round replaces many steps of gradient descent. Both exchanges send one vector each
-    way. It needs the gradients of all clients: with a cohort, their noise would stop convergence.
+    way. With ``held(sampler, rounds=2)`` both exchanges of a round have the same cohort; then it is
+    exact if the clients share a minimiser, and otherwise the noise of the cohorts' gradients stops
+    convergence, as in stochastic gradient descent.
 
     Args:
       loss: one loss per example.
@@ -64,7 +66,7 @@ def mime(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
       >>> algorithm = fcojax.algorithms.mime(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
       >>> server, client = algorithm.init(algorithm.hparams_type(momentum=0.9), jnp.zeros(2))
       >>> bool(server.stepping), algorithm.needs_everyone  # the first round sends gradients
-      (False, True)
+      (False, 'or held')
     """
     gradient, penalty = mean_gradient(loss), penalty or zero()
 
@@ -115,6 +117,6 @@ def mime(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
         client_update,
         server_update,
         model,
-        needs_everyone=True,
+        needs_everyone="or held",
         codecs="without feedback",
     )

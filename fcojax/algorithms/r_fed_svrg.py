@@ -57,7 +57,8 @@ def r_fed_svrg(loss: Loss, manifold: Manifold, *, maps: MapNames = "retraction")
 
     and the server averages as in RFedAvg. Each round sends one array up and one down, so the
     traffic is twice that of RFedAvg; the model changes in odd rounds only. Clients need the x of
-    the round before, so everyone takes part. With full batches there is no drift floor.
+    the round before, so everyone takes part, or a cohort that is held for both rounds, as with
+    ``held(sampler, rounds=2)``. With everyone and full batches there is no drift floor.
 
     Args:
       loss: one loss per example.
@@ -123,6 +124,6 @@ def r_fed_svrg(loss: Loss, manifold: Manifold, *, maps: MapNames = "retraction")
         client_update,
         server_update,
         model,
-        needs_everyone=True,
+        needs_everyone="or held",
         codecs="without feedback",
     )

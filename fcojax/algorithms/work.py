@@ -19,6 +19,7 @@ class Work(NamedTuple):
       replace: whether a batch may hold an example twice.
       fewest: the fewest steps or epochs of any client, or ``None`` if all take the same number.
       counts: the steps or epochs of each client, or ``None`` if they are not given one by one.
+      by_round: the steps in each round, or ``None`` if they do not depend on it.
 
     Example:
       >>> import fcojax
@@ -33,6 +34,7 @@ class Work(NamedTuple):
     replace: bool
     fewest: int | None = None
     counts: tuple[int, ...] | None = None
+    by_round: tuple[int, ...] | None = None
 
     example = "local_steps(10, 32)"
 
@@ -64,6 +66,7 @@ def local_steps(
     *,
     replace: bool = False,
     fewest: Count | None = None,
+    by_round: Sequence[int] | None = None,
 ) -> Work:
     """Every client takes ``num_steps`` steps, as in the papers.
 
@@ -75,6 +78,8 @@ def local_steps(
       replace: draw with replacement. By default the examples of one batch are distinct.
       fewest: if given, every client draws its own number of steps for each round, uniformly from
         ``fewest`` to ``num_steps``.
+      by_round: if given, the number of steps in each round, at most ``num_steps``; rounds after the
+        last one take its number.
 
     Example:
       >>> import fcojax
@@ -84,7 +89,20 @@ def local_steps(
     if replace and batch_size is None:
         raise ValueError("replace is True but batch_size is None; pass a batch_size with it.")
     most, fewest, counts = _amount("num_steps", num_steps, fewest)
-    return Work(most, None, batch_size, replace, fewest, counts)
+    if by_round is not None:
+        if counts is not None or fewest is not None or not len(by_round):
+            raise ValueError("by_round needs one num_steps for all clients, without fewest.")
+        by_round = tuple(
+            at_most(
+                "by_round",
+                checked_value("by_round", count, Count),
+                most,
+                f" but num_steps is {most}",
+            )
+            for count in np.asarray(by_round).tolist()
+        )
+        fewest = min(by_round)
+    return Work(most, None, batch_size, replace, fewest, counts, by_round)
 
 
 @validated

@@ -322,6 +322,7 @@ def local_handle(
         min_size=data.min_size,
         max_size=max_size or data.max_size,
         products=data.products,
+        round=None if work.by_round is None else jnp.asarray(index),
     )
 
 

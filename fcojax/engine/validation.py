@@ -24,6 +24,7 @@ from fcojax.arguments import (
 )
 from fcojax.engine.aggregator import MEAN, weighted_mean
 from fcojax.engine.hparams import is_schedule
+from fcojax.engine.participation.samplers import Held
 from fcojax.engine.plan import Plan
 from fcojax.engine.state import State, is_sweep
 from fcojax.problems.clients import ClientData
@@ -219,6 +220,11 @@ def _require_cohort(algorithm: Algorithm, plan: Plan, data: ClientData) -> None:
     # `size` above has refused a cohort that is larger than the population.
     if not algorithm.needs_everyone:
         return
+    # Two exchanges with the same clients are the method on that cohort.
+    held = isinstance(plan.cohort, Held) and plan.cohort.rounds % 2 == 0
+    if algorithm.needs_everyone == "or held" and held and not plan.cohort.loses_uploads:
+        return
+    advice = ", or held(sampler)" if algorithm.needs_everyone == "or held" else ""
     reasons = {
         f"leave some of the {data.num_clients} clients out": places < data.num_clients
         or plan.cohort.can_be_absent,
@@ -228,7 +234,8 @@ def _require_cohort(algorithm: Algorithm, plan: Plan, data: ClientData) -> None:
         if holds:
             raise ValueError(
                 f"the cohort is {plan.cohort}, which can {reason}, but this algorithm averages the "
-                "states of all clients and needs each of them in every round; pass everyone()."
+                "states of all clients and needs each of them in every round; pass everyone()"
+                f"{advice}."
             )
 
 

@@ -171,6 +171,8 @@ class Server:
             )
         if plan.correct is not None:
             raise ValueError("real sites take part by themselves; pass a plan with correct=None.")
+        if plan.work.by_round is not None:
+            raise ValueError("real sites do not know the round; pass local steps without by_round.")
         result = self._forms.result
         _, memory, one = kept_for(plan, hparams, result)
         require_fitting(federation.algorithm, plan, hparams, server, result, memory, one)

@@ -18,7 +18,8 @@ TRACE = fcojax.from_trace([[0, 1], [0], [0], [0]])
 
 def quadratics(curvatures=CURVATURES, centres=CENTRES, **options):
     rows = (
-        {"h": np.array([1.0 * h]), "a": np.array([1.0 * a])} for h, a in zip(curvatures, centres, strict=True)
+        {"h": np.array([1.0 * h]), "a": np.array([1.0 * a])}
+        for h, a in zip(curvatures, centres, strict=True)
     )
     return fcojax.from_clients(list(rows), **options)
 
@@ -106,6 +107,7 @@ def test_corrected_weights_are_those_of_a_plain_loop(correct):
     assert float(w) == pytest.approx(x, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_equal_probabilities_change_only_the_denominator():
     data, hparams = quadratics([1, 2, 0.5, 3], [0, 3, -2, 1]), FED_AVG.hparams_type(client_lr=0.1)
     work, cohort = fcojax.local_steps(2), fcojax.uniform_cohort(cohort_size=2)

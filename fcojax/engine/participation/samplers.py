@@ -131,6 +131,38 @@ class UnequalCoinFlips(Sampler):
 
 
 @dataclasses.dataclass(frozen=True)
+class Held(Sampler):
+    """See ``held``."""
+
+    sampler: Sampler
+    rounds: int
+
+    def draw(
+        self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
+    ) -> Draw:
+        return self.sampler.draw(key, round_index // self.rounds, num_clients, sizes)
+
+    def size(self, num_clients: int) -> int:
+        return self.sampler.size(num_clients)
+
+    def mean_size(self, num_clients: int) -> float:
+        return self.sampler.mean_size(num_clients)
+
+    def inclusion(
+        self, clients: Array, num_clients: int, sizes: Array | None = None
+    ) -> Array | float:
+        return self.sampler.inclusion(clients, num_clients, sizes)
+
+    @property
+    def can_be_absent(self) -> bool:
+        return self.sampler.can_be_absent
+
+    @property
+    def loses_uploads(self) -> bool:
+        return self.sampler.loses_uploads
+
+
+@dataclasses.dataclass(frozen=True)
 class Dropout(Sampler):
     """See ``dropout``."""
 
@@ -272,6 +304,26 @@ def dropout(sampler: Sampler, probability: Probability) -> Sampler:
     if isinstance(sampler, Dropout):
         raise ValueError("the sampler drops uploads already; give one dropout both probabilities.")
     return Dropout(sampler, float(probability))
+
+
+@validated
+def held(sampler: Sampler, *, rounds: Count = 2) -> Sampler:
+    """The cohorts of another sampler, each held for several rounds.
+
+    For methods that exchange more than once with the same clients: ``held(sampler, rounds=2)`` runs
+    each round of ``mime`` or ``r_fed_svrg``, which is two rounds of the engine, with one cohort.
+
+    Args:
+      sampler: draws the cohorts.
+      rounds: number of rounds of each cohort.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp
+      >>> sampler, key = fcojax.held(fcojax.cyclic(num_groups=2), rounds=2), jax.random.key(0)
+      >>> [sampler.draw(key, jnp.int32(r), 4).members.tolist() for r in range(4)]
+      [[0, 1], [0, 1], [2, 3], [2, 3]]
+    """
+    return Held(sampler, rounds)
 
 
 def first_present(members: Array, count: Array) -> Draw:
