@@ -185,6 +185,20 @@ class Model(Protocol):
     def __call__(self, hparams: Any, server: PyTree, /) -> Params: ...
 
 
+class ClientModel(Protocol):
+    """``(hparams, message, client) -> params``: a client's own model.
+
+    A client can compute it by itself: from the last message that it received, and its state.
+
+    Args:
+      hparams: the hyperparameters of this round.
+      message: the server's broadcast.
+      client: the client's state.
+    """
+
+    def __call__(self, hparams: Any, message: PyTree, client: PyTree, /) -> Params: ...
+
+
 class Sent(Protocol):
     """``(hparams, before, after) -> (down, up)``: how many messages a round sends each way.
 
@@ -210,7 +224,7 @@ HparamsType = TypeVar("HparamsType")
 
 
 class Algorithm(NamedTuple, Generic[HparamsType]):
-    """A federated algorithm: five functions, and four properties that are passed by keyword.
+    """A federated algorithm: five functions, and further properties that are passed by keyword.
 
     If the server does not count a client's upload, because it was lost or not finite, the client
     keeps its old state, as if it had been absent. So a sum over rounds on the server must consist
@@ -231,6 +245,8 @@ class Algorithm(NamedTuple, Generic[HparamsType]):
         change their meaning between rounds, so that the part that a codec left out cannot be added
         to the next upload; ``"none"`` if it compresses its uploads itself, or is exact only without
         compression.
+      client_model: a client's own model, for personalised methods; see ``ClientModel``. ``None`` if
+        all clients use ``model``.
 
     Example:
       >>> import fcojax, jax.numpy as jnp
@@ -250,6 +266,7 @@ class Algorithm(NamedTuple, Generic[HparamsType]):
     sent: Sent = once_each
     hparams_type: type[HparamsType] = cast(Any, None)
     codecs: Literal["any", "without feedback", "none"] = "any"
+    client_model: ClientModel | None = None
 
 
 Arguments = ParamSpec("Arguments")

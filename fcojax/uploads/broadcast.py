@@ -102,6 +102,10 @@ def compressed_broadcast(algorithm: Algorithm, compressor: Compressor) -> Algori
     def sent(hparams, before, after):
         return algorithm.sent(hparams, before.server, after.server)
 
+    def client_model(hparams, message, client):
+        assert algorithm.client_model is not None
+        return algorithm.client_model(hparams, message.known, client)
+
     return algorithm._replace(
         init=init,
         broadcast=broadcast,
@@ -109,6 +113,7 @@ def compressed_broadcast(algorithm: Algorithm, compressor: Compressor) -> Algori
         server_update=server_update,
         model=lambda hparams, state: algorithm.model(hparams, state.server),
         sent=sent,
+        client_model=None if algorithm.client_model is None else client_model,
     )
 
 
