@@ -27,6 +27,7 @@ SATELLITES = (  # top to bottom
     "attacks",
     "privacy",
     "rows",
+    "personal",
     "selection",
     "flower",
     "theory",

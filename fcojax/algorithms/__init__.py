@@ -3,6 +3,8 @@
 from fcojax.algorithms import local_solvers
 from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, Public, ToAll, takes
 from fcojax.algorithms.composite_fl import composite_fl
+from fcojax.algorithms.coupled import fused, shared_support
+from fcojax.algorithms.ditto import ditto
 from fcojax.algorithms.fast_fed_dual_avg import fast_fed_dual_avg
 from fcojax.algorithms.fast_scaffold import fast_scaffold
 from fcojax.algorithms.fe_dual_ex import fe_dual_ex, fed_mip
@@ -28,9 +30,11 @@ from fcojax.algorithms.local import Batch, Local, mean_gradient, mean_loss
 from fcojax.algorithms.local_sgd import fed_gd, local_sgd
 from fcojax.algorithms.mc_fed_dual_avg import mc_fed_dual_avg
 from fcojax.algorithms.mime import mime
+from fcojax.algorithms.partial_sharing import partial_sharing
 from fcojax.algorithms.prox_skip import prox_skip
 from fcojax.algorithms.r_fed_svrg import r_fed_svrg
 from fcojax.algorithms.riemannian import r_fed_avg, r_fed_prox
+from fcojax.algorithms.scafflix import scafflix
 from fcojax.algorithms.scaffold import scaffold
 from fcojax.algorithms.tamuna import tamuna
 from fcojax.algorithms.work import Work, local_epochs, local_steps
@@ -45,6 +49,7 @@ __all__ = [
     "ToAll",
     "Work",
     "composite_fl",
+    "ditto",
     "fast_fed_dual_avg",
     "fast_scaffold",
     "fe_dual_ex",
@@ -70,6 +75,7 @@ __all__ = [
     "fed_pd",
     "fed_prox",
     "fed_split",
+    "fused",
     "local_epochs",
     "local_sgd",
     "local_solvers",
@@ -79,11 +85,14 @@ __all__ = [
     "mean_gradient",
     "mean_loss",
     "mime",
+    "partial_sharing",
     "prox_skip",
     "r_fed_avg",
     "r_fed_prox",
     "r_fed_svrg",
+    "scafflix",
     "scaffold",
+    "shared_support",
     "takes",
     "tamuna",
 ]

@@ -68,6 +68,10 @@ ROWS = {
     "fast_scaffold": Row(l1(), descends=False),  # momentum
     "fed_normal_map": Row(l1()),
     "prox_skip": Row(l1()),
+    "ditto": Row(l1()),
+    "fused": Row(l1(), descends=False),
+    "shared_support": Row(descends=False),
+    "scafflix": Row(l1(), descends=False),  # half a gradient step at a share of one half
     "fed_com_loc": Row(),
     "tamuna": Row(),
     "fed_exp": Row(l1(), descends=False),
