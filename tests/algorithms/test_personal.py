@@ -10,7 +10,7 @@ import pytest
 
 import fcojax
 from fcojax import algorithms
-from fcojax.personal import read_models
+from fcojax.personal import by_client, read_models
 from fcojax.transforms import l1, named
 from tests.support import federations
 
@@ -180,3 +180,51 @@ def test_a_common_model_is_not_read_as_personal_models():
     _, _, run = ended(built("prox_skip"))
     with pytest.raises(ValueError, match="no models of their own"):
         read_models(*run)
+
+
+RAGGED = fcojax.from_clients(federations.quadratic_clients(sizes=(5, 2, 7, 3, 6)))
+
+
+@pytest.mark.slow
+def test_each_client_is_measured_at_its_own_model():
+    algorithm = built("ditto")
+    hparams, plan = algorithm.hparams_type(client_lr=0.3), fcojax.local_steps(3)
+    state = fcojax.start(algorithm, hparams, START, RAGGED, jax.random.key(0), plan)
+    state, _ = fcojax.advance(algorithm, hparams, state, RAGGED, plan, num_rounds=3)
+    chosen = [0, 3, 4]
+
+    def found(**options):
+        observe = by_client(algorithm, RAGGED, loss, vectors=True, block=2, **options)
+        return fcojax.look(algorithm, hparams, state, observe)
+
+    models, common = (read(algorithm, hparams, state) for read in (read_models, fcojax.read_model))
+    rows = [RAGGED.select([m]).examples for m in range(5)]
+    expected = np.array([loss(w, own).mean() for w, own in zip(models, rows, strict=True)])
+    shared = np.array([loss(common, own).mean() for own in rows])
+    everyone, some = (
+        found(alone=expected + np.array([1.0, -1.0, 1.0, 1.0, 1.0])),
+        found(clients=chosen),
+    )
+    np.testing.assert_allclose(everyone["loss_by_client"], expected, rtol=1e-12)
+    np.testing.assert_allclose(some["loss_by_client"], expected[chosen], rtol=1e-12)
+    np.testing.assert_allclose(everyone["loss_worst"], expected.max(), rtol=1e-12)
+    np.testing.assert_allclose(everyone["loss_p90"], np.quantile(expected, 0.9), rtol=1e-12)
+    assert everyone["loss_gain"] == np.mean(expected < shared)
+    assert everyone["loss_gain_alone"] == 0.8
+
+
+def test_measuring_3400_clients_passes_the_data_once():
+    rng, sizes = np.random.default_rng(0), np.arange(3400) % 5 + 1
+    x = rng.standard_normal((sizes.sum(), 3))
+    data = fcojax.from_rows({"x": x, "y": x[:, 0]}, sizes)
+    squares = fcojax.problems.least_squares(data).loss
+    algorithm = algorithms.fed_avg(squares)
+    observe = by_client(algorithm, data, squares).function
+    state = fcojax.start(
+        algorithm, algorithm.hparams_type(), jnp.zeros(3), data, jax.random.key(0), PLAN
+    )
+    program = jax.make_jaxpr(observe)(algorithm.hparams_type(), state, None)
+    products = [eqn for eqn in program.eqns if "dot_general" in str(eqn)]
+    assert len(products) == 1
+    [scores] = products[0].outvars
+    assert scores.aval.shape == (sizes.sum(),)
