@@ -69,8 +69,8 @@ class Intervals(NamedTuple):
       >>> x = rng.normal(size=(200, 2))
       >>> rows = {"x": x, "y": x @ np.array([1.0, 0.0]) + rng.normal(size=200)}
       >>> problem = fcojax.problems.linear(fcojax.from_rows(rows, [80, 120], weights="examples"))
-      >>> found = fcojax.select(problem, fcojax.transforms.l1(), strengths=5)
-      >>> of = fcojax.selection.intervals(problem, found.model)
+      >>> model = {"kernel": np.array([0.9, 0.0]), "bias": np.array(0.0)}  # such as select's
+      >>> of = fcojax.selection.intervals(problem, model)
       >>> bool(of.low["kernel"][0] < 1.0 < of.high["kernel"][0])
       True
     """
