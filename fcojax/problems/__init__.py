@@ -2,6 +2,7 @@
 
 from fcojax.problems import partition
 from fcojax.problems.clients import ClientData, from_clients, from_rows
+from fcojax.problems.condensed import condensed
 from fcojax.problems.cox import cox
 from fcojax.problems.features import feature_skew, quadratic_features, random_features
 from fcojax.problems.fmri import brain_voxels, fmri_surrogate, on_grid
@@ -46,6 +47,7 @@ __all__ = [
     "check_same_clients",
     "check_unseen_clients",
     "client_means",
+    "condensed",
     "cox",
     "factored",
     "factored_loss",
