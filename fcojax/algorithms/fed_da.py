@@ -12,8 +12,8 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, Public, takes
-from fcojax.algorithms.fed_opt import as_dtype, floats_as_dtype, widest_dtype
 from fcojax.algorithms.local import mean_gradient
+from fcojax.algorithms.optimiser import as_dtype, floats_as_dtype, widest_dtype
 from fcojax.problems.losses import Loss
 from fcojax.transforms.calculus.per_entry import prox_per_entry
 from fcojax.transforms.penalties.l1 import zero

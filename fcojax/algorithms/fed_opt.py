@@ -4,23 +4,18 @@ Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar and McMahan, "Adaptive fed
 optimization", ICLR 2021, Algorithm 1.
 """
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, cast
 
 import jax
-import jax.numpy as jnp
 import optax
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, takes
 from fcojax.algorithms.local import mean_gradient
-from fcojax.arguments import shown
+from fcojax.algorithms.optimiser import Choose, optimiser_state, optimiser_updates
 from fcojax.problems.losses import Loss
 from fcojax.types import Params, Positive, PyTree
-
-Choose = optax.GradientTransformation | Callable[[Any], optax.GradientTransformation]
 
 
 class FedOptHparams(NamedTuple):
@@ -75,8 +70,8 @@ def fed_opt(
     client optimiser that draws noise is refused, because all clients would draw the same noise from
     its seed. One that needs the loss, such as a line search, is refused as well.
 
-    It takes no penalty: a Euclidean prox after a step with a rate per entry does not converge to
-    the minimiser. ``fed_mid`` and ``fed_dual_avg`` take one, ``fed_da`` in an adaptive metric.
+    It takes no penalty. ``fed_mid`` and ``fed_dual_avg`` take one beside an optimiser, ``fed_da``
+    in an adaptive metric.
 
     Steps and states have the widest dtype of the model, at least float32; only the model is rounded
     to its own dtypes.
@@ -114,8 +109,8 @@ def fed_opt(
     gradient = mean_gradient(loss)
 
     def init(hparams, params):
-        first = Optimised(params, _init("server", server, hparams, params))
-        state = _init("client", client, hparams, params)
+        first = Optimised(params, optimiser_state("server", server, hparams, params))
+        state = optimiser_state("client", client, hparams, params)
         return first, state if keep_client_state else ()
 
     def broadcast(hparams, server):
@@ -129,7 +124,7 @@ def fed_opt(
                 slope = tree.add_scaled(slope, hparams.prox_scale, tree.sub(w, message))
             return _step("client", client, hparams, w, slope, state)
 
-        first = state if keep_client_state else _init("client", client, hparams, message)
+        first = state if keep_client_state else optimiser_state("client", client, hparams, message)
         end, state = local.scan(step, (message, first))
         return ClientResult(state if keep_client_state else (), tree.sub(end, message), {})
 
@@ -144,85 +139,12 @@ def fed_opt(
     return Algorithm(*functions, hparams_type=hparams_type)
 
 
-def _init(side: str, chosen: Choose, hparams: Any, params: Params) -> PyTree:
-    """Return the state of an optimiser before its first step."""
-    dtype = widest_dtype(params)
-    with jax.numpy_dtype_promotion("standard"):
-        optimiser = _optimiser(side, chosen, hparams, dtype)
-        with _refused(side):
-            state = optimiser.init(as_dtype(params, dtype))
-    if side == "client" and any(map(_is_key, jax.tree_util.tree_leaves_with_path(state))):
-        raise ValueError(
-            "the optimiser of the client draws random numbers from a seed, which would be the same "
-            "for all clients; pass one without noise, and add noise with the plan's aggregator."
-        )
-    return state
-
-
 def _step(
     side: str, chosen: Choose, hparams: Any, w: Params, gradient: Params, state: PyTree
 ) -> tuple[Params, PyTree]:
     """Return the point after one step from w, and the optimiser's next state."""
-    dtype = widest_dtype(w)
-    wide, gradient = as_dtype((w, gradient), dtype)
-    # Optax raises traced decays to integer powers, which strict promotion refuses.
-    with jax.numpy_dtype_promotion("standard"):
-        optimiser = _optimiser(side, chosen, hparams, dtype)
-        with _refused(side):
-            updates, state = optimiser.update(gradient, state, wide)
-    return jax.tree.map(lambda x, u, old: (x + u).astype(old.dtype), wide, updates, w), state
-
-
-@contextlib.contextmanager
-def _refused(side: str) -> Iterator[None]:
-    """Turn the failure of an optimiser into an error that names the arguments it is given."""
-    try:
-        yield
-    except (AttributeError, TypeError, IndexError) as error:
-        raise ValueError(
-            f"the optimiser of the {side} fails in its init(params) or update(gradient, state, "
-            f"params): {error}; pass one that needs no other arguments."
-        ) from error
-
-
-def _is_key(entry: tuple[tuple, Any]) -> bool:
-    """Return whether a leaf of an optimiser's state is a PRNG key, typed or of plain integers."""
-    path, leaf = entry
-    is_typed = jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key)
-    return is_typed or getattr(path[-1] if path else None, "name", "") == "rng_key"
-
-
-def _optimiser(side: str, chosen: Choose, hparams: Any, dtype: Any) -> optax.GradientTransformation:
-    if callable(chosen):
-        chosen = chosen(floats_as_dtype(hparams, dtype))
-    if not isinstance(chosen, optax.GradientTransformation):
-        raise ValueError(
-            f"the optimiser of the {side} is {shown(chosen)}; pass one from optax, as in "
-            f"{side}=optax.adam(0.01), or a function of hparams that returns one, as in "
-            f"{side}=lambda h: optax.adam(h.{side}_lr)."
-        )
-    return chosen
-
-
-def widest_dtype(params: Params) -> Any:
-    """Return the widest dtype of a model's leaves, at least float32."""
-    dtypes = [tree.mean_dtype(jnp.result_type(leaf)) for leaf in jax.tree.leaves(params)]
-    return max(dtypes, key=lambda dtype: jnp.finfo(dtype).bits)
-
-
-def as_dtype(numbers: PyTree, dtype: Any) -> PyTree:
-    """Return the numbers as arrays of the given dtype."""
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(dtype), numbers)
-
-
-def floats_as_dtype(numbers: PyTree, dtype: Any) -> PyTree:
-    """Return the numbers, with floating-point ones in the given dtype."""
-
-    def in_dtype(number):
-        number = jnp.asarray(number)
-        return number.astype(dtype) if jnp.issubdtype(number.dtype, jnp.floating) else number
-
-    return jax.tree.map(in_dtype, numbers)
+    updates, state = optimiser_updates(side, chosen, hparams, w, gradient, state)
+    return jax.tree.map(lambda x, u: (x.astype(u.dtype) + u).astype(x.dtype), w, updates), state
 
 
 @functools.cache
