@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from fcojax import (
         attacks,
         check,
+        clock,
         datasets,
         estimators,
         extend,
@@ -65,6 +66,7 @@ __all__ = [
     "algorithms",
     "attacks",
     "check",
+    "clock",
     "datasets",
     "devices",
     "estimators",
@@ -138,6 +140,7 @@ __all__ = [
 _PACKAGES = (
     "attacks",
     "check",
+    "clock",
     "datasets",
     "estimators",
     "extend",

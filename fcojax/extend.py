@@ -60,7 +60,12 @@ from fcojax.engine.padding import sizes_matter
 from fcojax.engine.participation.availability import Cyclic, Markov
 from fcojax.engine.participation.base import Everyone
 from fcojax.engine.participation.recorded import Trace
-from fcojax.engine.participation.samplers import CoinFlips, Dropout, UniformCohort
+from fcojax.engine.participation.samplers import (
+    CoinFlips,
+    DerivedSampler,
+    Dropout,
+    UniformCohort,
+)
 from fcojax.engine.plan import Program, as_plan
 from fcojax.engine.randomness import (
     AGGREGATE,

@@ -26,6 +26,7 @@ SATELLITES = (  # top to bottom
     "robust",
     "attacks",
     "privacy",
+    "clock",
     "rows",
     "personal",
     "selection",

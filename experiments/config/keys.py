@@ -36,6 +36,17 @@ _SHARED = (
     ),
     ("server_schedule", "constant", "the same for server_lr"),
     (
+        "correct",
+        str,
+        "weights p / q for clients that take part with probability q: known or estimated",
+    ),
+    (
+        "clock",
+        str,
+        "speed of the clients, in seconds a step and a byte, so that rows have hours: "
+        "constant:STEP,BYTE, log_normal:STEP,SPREAD,BYTE or by_size:STEP,BYTE",
+    ),
+    (
         "codec",
         str,
         "compression of uploads, and after a comma error feedback, as in "
@@ -106,9 +117,10 @@ KEYS: dict[Any, str] = {
     Probability: "dropout_probability",
     Real: "criterion_reach",
     bool: "certificate extend",
-    str: "criterion participation codec broadcast precision client_schedule server_schedule",
+    str: "criterion participation codec broadcast precision client_schedule server_schedule clock",
     Literal["grid", "halving"]: "search",
     Literal["min", "max"]: "criterion_goal",
+    Literal["known", "estimated"]: "correct",
 }
 # Keys that may be None, also as in --config.batch_size=None.
 OPTIONAL = {key for key, default, _ in _SHARED if isinstance(default, type)}

@@ -16,9 +16,11 @@ from experiments.study import Config, Sweep, check, check_values, naming
 from fcojax import Aggregator, Codec, Plan, Sampler, privacy, uploads
 from fcojax.algorithms import Work
 from fcojax.algorithms.base import Factory
-from fcojax.extend import MEAN, Uploads
+from fcojax.clock import Clock, by_size, log_normal
+from fcojax.extend import MEAN, Uploads, checked_value
 from fcojax.grid import product
-from fcojax.types import PyTree, Seed
+from fcojax.problems import ClientData
+from fcojax.types import NonNegative, PyTree, Seed
 
 # The columns of every row.
 _COLUMNS = ("algorithm", "seed", "round", "status", "participants", "dropped")
@@ -48,6 +50,32 @@ _LAWS: Forms = {
 }
 
 
+def _not_negative(text: str) -> float:
+    return checked_value("the number", float(text), NonNegative)
+
+
+# The same for laws of speed, ``(clients, seconds of a step, ..., seconds of a byte) -> Clock``.
+_SPEEDS: Forms = {
+    "constant": (
+        "constant:STEP,BYTE",
+        (_not_negative,) * 2,
+        lambda data, step, byte: Clock(step, byte, byte),
+    ),
+    "log_normal": (
+        "log_normal:STEP,SPREAD,BYTE",
+        (_not_negative,) * 3,
+        lambda data, step, spread, byte: Clock(
+            log_normal(data.num_clients, median=step, spread=spread), byte, byte
+        ),
+    ),
+    "by_size": (
+        "by_size:STEP,BYTE",
+        (_not_negative,) * 2,
+        lambda data, step, byte: Clock(by_size(data, step), byte, byte),
+    ),
+}
+
+
 class Settings(NamedTuple):
     """A checked config, as objects of the library.
 
@@ -68,6 +96,7 @@ class Settings(NamedTuple):
       budget: an epsilon for all runs together; ``None`` for no limit.
       broadcast: compression of the server's messages; ``None`` for whole messages.
       schedules: for each rate that changes over rounds, ``round -> factor``.
+      clock: ``clients -> Clock``; ``None`` without times.
     """
 
     algorithms: dict[str, Factory]
@@ -86,6 +115,7 @@ class Settings(NamedTuple):
     budget: float | None = None
     broadcast: uploads.Compressor | None = None
     schedules: Mapping[str, Callable] = {}
+    clock: Callable[[ClientData], Clock] | None = None
 
     def scheduled(self, grid: PyTree) -> PyTree:
         """Return a grid whose rates change over the rounds of the run."""
@@ -155,6 +185,7 @@ def resolve(config: Config, sweep: Sweep) -> Settings:
             *_uploads(config),
             client_chunk_size=config.client_chunk_size,
             point_chunk_size=config.point_chunk_size,
+            correct=config.correct,
         ),
         criterion=Criterion(
             config.criterion,
@@ -171,6 +202,7 @@ def resolve(config: Config, sweep: Sweep) -> Settings:
         budget=config.privacy_budget,
         broadcast=_broadcast(config),
         schedules=_schedules(config, algorithms),
+        clock=_clock(config.clock),
     )
 
 
@@ -255,6 +287,14 @@ def _broadcast(config: Config) -> uploads.Compressor | None:
     text = config.broadcast
     with naming("broadcast", text):
         return None if text is None else uploads.compressor_from_text(text, "broadcast")
+
+
+def _clock(law: str | None) -> Callable[[ClientData], Clock] | None:
+    """Return the clock that ``clock`` names, as a function of the clients."""
+    if law is None:
+        return None
+    build, numbers = chosen("clock", law, _SPEEDS)
+    return lambda data: build(data, *numbers)
 
 
 def _uploads(config: Config) -> tuple[Codec | None, Aggregator]:

@@ -1,16 +1,18 @@
 """The jobs of a sweep: each has an algorithm and its grid; all are checked before any runs."""
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
+import numpy as np
 from ml_collections import ConfigDict
 
 from experiments.config import algorithms
 from experiments.config.schedules import RATES
 from experiments.config.settings import Settings
 from experiments.study import Sweep
-from fcojax import Plan, start, uploads
+from fcojax import Plan, clock, start, uploads
 from fcojax.algorithms import Algorithm
 from fcojax.extend import as_plan, on_disk, require_run, take
 from fcojax.problems import ClientData, Problem
@@ -67,6 +69,19 @@ def build(
             jax.eval_shape(begin, hparams, params, train)
         jobs.append(Job(label, algorithm, grid, train, plan))
     return jobs
+
+
+def hours_of(job: Job, settings: Settings) -> Callable[..., np.ndarray] | None:
+    """Return ``(seed, first, block) -> hours`` of a block of rounds; ``None`` without a clock."""
+    if settings.clock is None:
+        return None
+    laws = settings.clock(job.train)
+
+    def hours(seed: int, first: int, block: dict[str, np.ndarray]) -> np.ndarray:
+        key = jax.random.key(seed)
+        return clock.seconds(laws, job.plan, job.train, key, block, first)[..., 0] / 3600
+
+    return hours
 
 
 def described(problem: Problem, config: ConfigDict, seeds: tuple[int, ...]) -> str:

@@ -18,7 +18,7 @@ from experiments.cli.console import Progress
 from experiments.config.settings import Settings
 from experiments.execution.accounts import epsilons_of
 from experiments.execution.evaluation import observer
-from experiments.execution.jobs import Job
+from experiments.execution.jobs import Job, hours_of
 from experiments.execution.search import extended_grid, rungs, survivors
 from experiments.process import distributed
 from experiments.process.signals import Watch
@@ -157,6 +157,7 @@ class _JobRun:
             runner.optima,
             runner.rows,
             epsilons_of(job, self.settings),
+            hours_of(job, self.settings),
         )
         self.folder = runner.workdir / "checkpoints" / job.label
         self.parts = distributed.broadcast_from_first(

@@ -336,7 +336,10 @@ if __name__ == "__main__":
     flags.DEFINE_list("labels", [], "Names of methods, as fed_avg=Ours,fed_mid=Theirs.")
     flags.DEFINE_list("panels", [], "The measures whose curves are drawn, as f1,suboptimality.")
     flags.DEFINE_enum(
-        "over", "round", ["round", "bytes_up", "bytes_down"], "The horizontal axis of the curves."
+        "over",
+        "round",
+        ["round", "bytes_up", "bytes_down", "hours"],
+        "The horizontal axis of the curves.",
     )
     flags.DEFINE_string("size", None, "Width and height of each figure in inches, as 7x3.")
     flags.DEFINE_string("font", None, "The family of the font, as serif.")

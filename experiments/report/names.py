@@ -19,6 +19,7 @@ _WORDS = {
     "suboptimality": r"$\Phi - \Phi^*$",
     "bytes_up": "bytes sent up",
     "bytes_down": "bytes sent down",
+    "hours": "simulated hours",
 }
 
 

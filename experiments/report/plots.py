@@ -80,7 +80,7 @@ _SPARE_COLOURS = (
 _SPARE_LINES = ("-.", ":")
 
 
-Over = Literal["round", "bytes_up", "bytes_down"]
+Over = Literal["round", "bytes_up", "bytes_down", "hours"]
 
 
 class Panel(NamedTuple):
@@ -91,7 +91,8 @@ class Panel(NamedTuple):
       label: the label of the vertical axis, with the unit if there is one.
       log: whether the vertical axis is logarithmic.
       whole: whether ticks are whole numbers, as for counts.
-      over: the column on the horizontal axis; bytes are shown in megabytes, summed over clients.
+      over: the column on the horizontal axis; bytes are shown in megabytes, summed over clients;
+        hours need a clock.
       early: whether the horizontal axis is logarithmic, for what happens in the first rounds.
     """
 
@@ -214,7 +215,7 @@ def conditions(
 
 def across_label(panel: Panel) -> str:
     """Return the label of the horizontal axis."""
-    return _MEGABYTES.get(panel.over, "communication round")
+    return _ACROSS.get(panel.over, "communication round")
 
 
 def is_log_across(panel: Panel) -> bool:
@@ -251,12 +252,16 @@ def lines(
         yield Line(label, colour, line, across, values, list(_ends(rows, panel)))
 
 
-_MEGABYTES = {"bytes_up": "megabytes sent up", "bytes_down": "megabytes sent down"}
+_ACROSS = {
+    "bytes_up": "megabytes sent up",
+    "bytes_down": "megabytes sent down",
+    "hours": "simulated hours",
+}
 
 
 def _across(rows: Iterable[Row], panel: Panel) -> np.ndarray:
     """Return the horizontal positions of rows."""
-    return column(rows, panel.over) * (1 if panel.over == "round" else 1e-6)
+    return column(rows, panel.over) * (1e-6 if panel.over.startswith("bytes") else 1)
 
 
 def _ends(rows: Sequence[Row], panel: Panel) -> Iterator[tuple[float, float]]:

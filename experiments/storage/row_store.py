@@ -168,12 +168,15 @@ class Recorder:
         optima: dict[float, float],
         store: RowStore,
         epsilon: Callable[[int, int], float] | None = None,
+        hours: Callable[..., np.ndarray] | None = None,
     ):
         """Read the rows so far; remove duplicates; ``epsilon`` is of a point after some rounds.
 
         Rows of other points are kept, because a widened grid starts again from its first points.
+        ``hours`` is the time of a block of rounds, of all points for one seed.
         """
         self.label, self.seeds, self.store, self.epsilon = label, seeds, store, epsilon
+        self.hours = hours
         self.points = tidy.points_of(grid)
         # The optimal objective at the strength nearest to a point's, or at the first.
         strengths = [point.get("penalty_scale", next(iter(optima), 0)) for point in self.points]
@@ -209,7 +212,14 @@ class Recorder:
             for place, point in enumerate(points)
             if not self.is_over(point, rounds - 1)
         ]
-        rows = []
+        rows, hours = [], dict[int, np.ndarray]()
+        if self.hours is not None and alive and rounds:
+            curves = [self.curves[alive[0][1], place].rows for place in range(len(self.seeds))]
+            names = ("participants", "bytes_down", "bytes_up")
+            for place, seed in enumerate(self.seeds):
+                block = {name: seen[name][:, place, None] for name in names} | {"round": [rounds]}
+                first = curves[place][-1]["round"] if curves[place] else 0
+                hours[place] = self.hours(seed, first, block)
         for (place, point), seed in itertools.product(alive, range(len(self.seeds))):
             curve, optimum = self.curves[point, seed], self.optimum[point]
             last = curve.rows[-1] if curve.rows else None
@@ -223,6 +233,10 @@ class Recorder:
             # A block has the bytes since the last row, a row the bytes so far.
             for name in ("bytes_up", "bytes_down"):
                 row[name] = (last[name] if last else 0) + round(row.get(name, 0))
+            if self.hours is not None:
+                row["hours"] = (last["hours"] if last else 0.0) + float(
+                    hours[seed][place] if hours else 0
+                )
             row = tidy.plain(row)
             curve.append(row)
             judged = verdict(

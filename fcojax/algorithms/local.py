@@ -126,7 +126,8 @@ class Local:
         """The steps or epochs, whichever ``work`` counts, of this client in this round."""
         work = self.work
         if work.by_round is not None:
-            last = len(work.by_round) - 1
+            assert self.round is not None, "the engine sets it for such work"
+            last = jnp.asarray(len(work.by_round) - 1, jnp.int32)
             return jnp.asarray(work.by_round, jnp.int32)[jnp.minimum(self.round, last)]
         if work.counts is not None:
             return jnp.asarray(work.counts, jnp.int32)[self.client]

@@ -8,9 +8,10 @@ from experiments.config import config_file
 from experiments.config.algorithms import library
 from experiments.config.settings import participation, resolve, set_precision
 from experiments.execution.jobs import build
-from fcojax import uploads
+from fcojax import clock, uploads
 from fcojax.extend import Uploads, is_schedule
 from fcojax.uploads.text import _COMPRESSORS, _FEEDBACK
+from tests.experiments.toys import Killed, Toy, killed_after
 
 SWEEP = lasso.EXPERIMENT
 
@@ -81,6 +82,41 @@ def test_rates_change_over_rounds_as_the_text_says(text):
     expected = np.array([[0.1], [0.4]]) * SCHEDULES[text](np.arange(40.0))
     np.testing.assert_allclose(grid.client_lr.values, expected, rtol=1e-6)
     assert not is_schedule(grid.server_lr)
+
+
+def test_a_clock_is_a_law_of_speed_and_seconds_a_byte():
+    data = fcojax.from_rows({"a": np.zeros(4)}, [1, 3])
+    laws = {
+        "constant:2,0.1": 2.0,
+        "by_size:2,0.1": clock.by_size(data, 2.0),
+        "log_normal:2,1,0.1": clock.log_normal(2, median=2.0, spread=1.0),
+    }
+    for law, step in laws.items():
+        built = resolve(config(clock=law), SWEEP).clock
+        assert built is not None and np.array_equal(built(data).step, step)
+        assert built(data)[1:] == (0.1, 0.1)
+
+
+@pytest.mark.slow
+def test_hours_in_rows_are_those_of_the_clock_also_after_a_kill(tmp_path):
+    toy = Toy(clock="log_normal:36,1,1e-3", seeds=(0, 1), eval_all_until=1)
+    _, rows, _ = toy.run(tmp_path / "whole")
+    with pytest.raises(Killed):
+        toy.run(tmp_path / "killed", share=killed_after(2))
+    assert toy.run(tmp_path / "killed")[1] == rows
+    laws = clock.Clock(clock.log_normal(4, median=36.0, spread=1.0), 1e-3, 1e-3)
+    for seed in (0, 1):
+        curve = [r for r in rows if r["seed"] == seed and r["client_lr"] == 0.01 and r["round"]]
+        curve.sort(key=lambda row: row["round"])
+        model = 4 * 7  # bytes: six weights and the intercept in float32
+        history = {"round": [row["round"] for row in curve], "participants": np.ones(len(curve))}
+        history |= {
+            "bytes_down": np.full(len(curve), model),
+            "bytes_up": np.full(len(curve), model),
+        }
+        key = jax.random.key(seed)
+        expected = clock.seconds(laws, toy.job.plan, toy.job.train, key, history) / 3600
+        assert np.allclose([row["hours"] for row in curve], expected, rtol=1e-6)
 
 
 UPLOADS = {

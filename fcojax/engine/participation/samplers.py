@@ -131,16 +131,10 @@ class UnequalCoinFlips(Sampler):
 
 
 @dataclasses.dataclass(frozen=True)
-class Held(Sampler):
-    """See ``held``."""
+class DerivedSampler(Sampler):
+    """Base class of samplers that change the draws of another one."""
 
     sampler: Sampler
-    rounds: int
-
-    def draw(
-        self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
-    ) -> Draw:
-        return self.sampler.draw(key, round_index // self.rounds, num_clients, sizes)
 
     def size(self, num_clients: int) -> int:
         return self.sampler.size(num_clients)
@@ -163,12 +157,23 @@ class Held(Sampler):
 
 
 @dataclasses.dataclass(frozen=True)
-class Dropout(Sampler):
+class Held(DerivedSampler):
+    """See ``held``."""
+
+    rounds: int
+
+    def draw(
+        self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
+    ) -> Draw:
+        return self.sampler.draw(key, round_index // self.rounds, num_clients, sizes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Dropout(DerivedSampler):
     """See ``dropout``."""
 
-    sampler: Sampler
     probability: float
-    loses_uploads = True
+    loses_uploads = True  # pyright: ignore[reportAssignmentType]
 
     def draw(
         self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
@@ -180,20 +185,10 @@ class Dropout(Sampler):
         word = shuffle.words(jax.random.fold_in(key, LOST_UPLOADS), round_index, drawn.indices)
         return drawn._replace(arrives=~shuffle.heads(word, self.probability))
 
-    def size(self, num_clients: int) -> int:
-        return self.sampler.size(num_clients)
-
-    def mean_size(self, num_clients: int) -> float:
-        return self.sampler.mean_size(num_clients)
-
     def inclusion(
         self, clients: Array, num_clients: int, sizes: Array | None = None
     ) -> Array | float:
-        return (1 - self.probability) * self.sampler.inclusion(clients, num_clients, sizes)
-
-    @property
-    def can_be_absent(self) -> bool:
-        return self.sampler.can_be_absent
+        return (1 - self.probability) * super().inclusion(clients, num_clients, sizes)
 
 
 def everyone() -> Sampler:

@@ -1,0 +1,213 @@
+"""A virtual clock: how long rounds would take, from each client's speed and link.
+
+Time is a function of what the history knows: who took part, steps and encoded bytes. So it can be
+computed after a run, for any number of laws, on any machine.
+"""
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcojax import Draw, Plan, Sampler, extend
+from fcojax.extend import DerivedSampler, Work, validated
+from fcojax.problems import ClientData
+from fcojax.types import Array, Count, Key, NonNegative, Positive, Real, Seed
+
+
+class Clock(NamedTuple):
+    """The speed and the link of each client: numbers for all, or arrays with one for each.
+
+    Attributes:
+      step: seconds of a local step; or a trace, [rounds, clients], that starts again at its end.
+      down: seconds a byte from the server.
+      up: seconds a byte to the server.
+
+    Example:
+      >>> import numpy as np
+      >>> clock = Clock(step=np.array([0.1, 0.5]), up=1e-3)
+      >>> clock.client_seconds(num_clients=2, num_steps=10, bytes_up=100).tolist()
+      [[1.1, 5.1]]
+    """
+
+    step: Any
+    down: Any = 0.0
+    up: Any = 0.0
+
+    def tables(self, num_clients: int) -> list[np.ndarray]:
+        """Return seconds of a step, of a byte down and up, each [rounds of its trace, clients]."""
+        parts = [np.atleast_2d(np.asarray(part, float)) for part in self]
+        return [np.broadcast_to(part, (len(part), num_clients)) for part in parts]
+
+    def client_seconds(
+        self, num_clients: int, num_steps: Any, bytes_down: Any = 0, bytes_up: Any = 0
+    ) -> np.ndarray:
+        """Return how long clients take for a round, [rounds of the trace, clients].
+
+        Args:
+          num_clients: number of clients.
+          num_steps: local steps, a number or one for each client.
+          bytes_down: bytes of a message.
+          bytes_up: bytes of an encoded upload.
+        """
+        step, down, up = self.tables(num_clients)
+        return step * np.asarray(num_steps) + down * bytes_down + up * bytes_up
+
+
+@validated
+def log_normal(num_clients: Count, *, median: Positive, spread: NonNegative, seed: Seed = 0) -> Any:
+    """Return one log-normal number for each client, such as its seconds of a step.
+
+    Args:
+      num_clients: number of clients.
+      median: the median.
+      spread: standard deviation of the logarithm; 0 for equal numbers.
+      seed: seed of the draw, the same on every machine.
+
+    Example:
+      >>> log_normal(3, median=2.0, spread=0.0).tolist()
+      [2.0, 2.0, 2.0]
+    """
+    draws = np.random.default_rng(seed).standard_normal(num_clients)
+    return median * np.exp(spread * draws)
+
+
+@validated
+def by_size(data: ClientData, seconds: Positive, *, power: Real = 1.0) -> Any:
+    """Return seconds that grow with a client's number of examples, as steps on all of them do.
+
+    Args:
+      data: the clients.
+      seconds: the seconds of a client of mean size.
+      power: the exponent of the size.
+
+    Example:
+      >>> import fcojax, numpy as np
+      >>> by_size(fcojax.from_rows({"a": np.zeros(4)}, [1, 3]), 2.0).tolist()
+      [1.0, 3.0]
+    """
+    sizes = np.asarray(data.sizes, float)
+    return seconds * (sizes / sizes.mean()) ** power
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _members(plan: Plan, data: ClientData, key: Key, rounds: Array) -> tuple[Array, ...]:
+    """Return the members of these rounds, whether they are present, and their numbers of steps."""
+
+    def one(index):
+        draw = extend.draw_cohort(plan, data, key, index)
+
+        def num_steps(client):
+            return extend.local_handle(data, plan.work, key, index, client, client).num_steps
+
+        return draw.indices, draw.present, jax.vmap(num_steps)(draw.indices)
+
+    return jax.vmap(one)(rounds)
+
+
+def seconds(
+    clock: Clock, plan: Plan | Work, data: ClientData, key: Key, history: dict, first: int = 0
+) -> Any:
+    """Return the seconds from the start of a run to each of its evaluations.
+
+    A round takes as long as the slowest of its clients, or until its ``deadline``; between rounds
+    no time passes.
+
+    Args:
+      clock: speeds and links.
+      plan: the plan of the run.
+      data: the clients, on one device.
+      key: the key of the run.
+      history: the history of a run, or of all points of a sweep for one seed.
+      first: the number of rounds before this history.
+
+    Example:
+      >>> import fcojax, jax, numpy as np
+      >>> data, plan = fcojax.from_rows({"a": np.arange(4.0)}, [2, 2]), fcojax.local_steps(5)
+      >>> history = {"round": [2, 4], "participants": [4, 4], "bytes_down": 0.0, "bytes_up": 0.0}
+      >>> seconds(Clock(np.array([0.1, 0.3])), plan, data, jax.random.key(0), history).tolist()
+      [3.0, 6.0]
+    """
+    plan = extend.as_plan(plan)
+    extend.require_one_device(data)
+    ends = np.asarray(history["round"])
+    rounds = np.arange(first, ends[-1])
+    limit = np.inf
+    if isinstance(plan.cohort, Deadline):
+        limit, plan = plan.cohort.limit, plan._replace(cohort=plan.cohort.sampler)
+    drawn = _members(plan, data, key, jnp.asarray(rounds, jnp.int32))
+    members, present, num_steps = map(np.asarray, drawn)
+    step, down, up = clock.tables(data.num_clients)
+    times = step[rounds[:, None] % len(step), members] * num_steps
+    for link, name in ((down, "bytes_down"), (up, "bytes_up")):
+        # The clients of an evaluation's rounds are charged their mean bytes.
+        each = np.asarray(history[name]) / np.maximum(history["participants"], 1)
+        times = times + link[0, members] * each[..., np.searchsorted(ends, rounds, "right"), None]
+    slowest = np.max(np.where(present, times, 0), axis=-1)
+    return np.cumsum(np.minimum(slowest, limit), axis=-1)[..., ends - first - 1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Deadline(DerivedSampler):
+    """See ``deadline``; ``on_time`` has one byte for each client in each round of the trace."""
+
+    limit: float
+    on_time: bytes
+    loses_uploads = True  # pyright: ignore[reportAssignmentType]
+
+    def draw(
+        self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
+    ) -> Draw:
+        drawn = self.sampler.draw(key, round_index, num_clients, sizes)
+        table = jnp.asarray(np.frombuffer(self.on_time, bool).reshape(-1, num_clients))
+        in_time = table[round_index % table.shape[0], drawn.indices]
+        both = in_time if drawn.arrives is None else in_time & drawn.arrives
+        return drawn._replace(arrives=both)
+
+    def inclusion(self, clients: Array, num_clients: int, sizes: Array | None = None) -> Any:
+        share = np.frombuffer(self.on_time, bool).reshape(-1, num_clients).mean(axis=0)
+        return jnp.asarray(share)[clients] * super().inclusion(clients, num_clients, sizes)
+
+
+@validated
+def deadline(sampler: Sampler, client_seconds: Any, limit: Positive) -> Sampler:
+    """The cohorts of a sampler, without the uploads that come after a deadline.
+
+    They are counted in ``history["lost"]``, and the late client keeps its state. Clients that are
+    always late never count, which no ``Plan(correct)`` can mend; ``truncated`` lets them do less.
+
+    Args:
+      sampler: draws the cohorts.
+      client_seconds: how long each client takes, from ``client_seconds``.
+      limit: seconds that the server waits.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> sampler = deadline(fcojax.everyone(), np.array([[1.0, 9.0]]), limit=5.0)
+      >>> sampler.draw(jax.random.key(0), jnp.int32(0), 2).arrives.tolist()
+      [True, False]
+    """
+    return Deadline(sampler, float(limit), (np.asarray(client_seconds) <= limit).tobytes())
+
+
+def truncated(step: Any, limit: float, num_steps: int, link: Any = 0.0) -> list[int]:
+    """Return the steps that each client can take before a deadline, for ``local_steps``.
+
+    A client for which one step is too much takes one, and is late: use ``deadline`` as well.
+
+    Args:
+      step: seconds of a step of each client.
+      limit: seconds that the server waits.
+      num_steps: steps without a deadline.
+      link: seconds of each client's link in a round.
+
+    Example:
+      >>> truncated([0.1, 1.0, 9.0], 5.0, 20)
+      [20, 5, 1]
+    """
+    # A step that ends at the deadline up to rounding is in time.
+    counts = np.floor((limit - np.asarray(link)) / np.asarray(step) * (1 + 1e-12))
+    return np.clip(counts, 1, num_steps).astype(int).tolist()

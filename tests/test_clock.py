@@ -1,0 +1,130 @@
+"""The virtual clock: its seconds are those of a plain event loop; deadlines drop or truncate."""
+
+import functools
+import heapq
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax import clock
+from fcojax.engine.randomness import COHORT
+
+SIZES = [3, 8, 5, 2, 7, 4]
+DATA = fcojax.from_rows({"a": np.arange(float(sum(SIZES)))}, SIZES)
+NUM_CLIENTS, NUM_ROUNDS = len(SIZES), 7
+FED_AVG = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+COUNTS = [4, 2, 3, 5, 1, 2]
+# Plans, and the steps of each client in each round.
+PLANS = {
+    "steps": (fcojax.local_steps(3), fcojax.everyone(), lambda m, r: 3),
+    "counts": (
+        fcojax.local_steps(COUNTS),
+        fcojax.uniform_cohort(cohort_size=3),
+        lambda m, r: COUNTS[m],
+    ),
+    "epochs": (
+        fcojax.local_epochs(2, 4),
+        fcojax.coin_flips(0.4),
+        lambda m, r: -(-2 * SIZES[m] // 4),
+    ),
+    "by round": (
+        fcojax.local_steps(5, by_round=[1, 5, 2]),
+        fcojax.held(fcojax.uniform_cohort(cohort_size=2)),
+        lambda m, r: [1, 5, 2][min(r, 2)],
+    ),
+}
+
+
+@functools.cache
+def drawing(sampler):
+    """Return ``key -> members of each round``."""
+    rounds = jnp.arange(NUM_ROUNDS, dtype=jnp.int32)
+    draw = jax.jit(jax.vmap(lambda key, r: sampler.draw(key, r, NUM_CLIENTS), (None, 0)))
+
+    def members(key):
+        drawn = draw(jax.random.fold_in(key, COHORT), rounds)
+        every = np.arange(NUM_CLIENTS) + np.zeros((NUM_ROUNDS, 1), int)
+        clients = every if drawn.members is None else np.asarray(drawn.members)
+        return [
+            row[present] for row, present in zip(clients, np.asarray(drawn.present), strict=True)
+        ]
+
+    return members
+
+
+def event_loop(cohorts, num_steps, step, down, up, sent, limit=np.inf):
+    """Return the seconds after each round: the server waits for the last of its clients."""
+    now, ends = 0.0, []
+    for index, members in enumerate(cohorts):
+        events = []
+        for member in members:
+            finish = now + down[member] * sent[0][index]
+            for _ in range(num_steps(member, index)):
+                finish += step[index % len(step), member]
+            heapq.heappush(events, (finish + up[member] * sent[1][index], member))
+        waits_until = now + limit
+        while events:
+            now = min(heapq.heappop(events)[0], waits_until)
+        ends.append(now)
+    return ends
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n == "counts" else pytest.mark.slow) for n in PLANS]
+)
+def test_seconds_are_those_of_an_event_loop(name):
+    """25 random clocks, traffics, keys and deadlines for each of four plans."""
+    work, sampler, num_steps = PLANS[name]
+    for setting in range(25):
+        rng = np.random.default_rng(setting)
+        step = rng.lognormal(0, 1, (rng.integers(1, 4), NUM_CLIENTS))
+        down, up = rng.lognormal(-3, 1, (2, NUM_CLIENTS))
+        key, sent = jax.random.key(setting), rng.integers(1, 50, (2, NUM_ROUNDS)).astype(float)
+        cohorts = drawing(sampler)(key)
+        people = np.array([len(members) for members in cohorts])
+        history = {"round": np.arange(1, NUM_ROUNDS + 1), "participants": people}
+        history |= {"bytes_down": sent[0] * people, "bytes_up": sent[1] * people}
+        laws = clock.Clock(step, down, up)
+        found = clock.seconds(laws, fcojax.Plan(work, sampler), DATA, key, history)
+        assert np.allclose(found, event_loop(cohorts, num_steps, step, down, up, sent), rtol=1e-12)
+        limit = float(rng.uniform(1, 10))
+        late = clock.deadline(sampler, np.zeros((1, NUM_CLIENTS)), limit)
+        found = clock.seconds(laws, fcojax.Plan(work, late), DATA, key, history)
+        expected = event_loop(cohorts, num_steps, step, down, up, sent, limit)
+        assert np.allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_seconds_of_a_run_are_the_slowest_client_by_hand():
+    laws = clock.Clock(step=clock.by_size(DATA, 1.0), down=0.5, up=0.25)
+    plan, key = fcojax.local_steps(3), jax.random.key(0)
+    hparams, start = FED_AVG.hparams_type(), jnp.array(0.0)
+    _, history = fcojax.run(FED_AVG, hparams, start, DATA, key, plan, num_rounds=4, eval_every=2)
+    model = 8  # bytes of a float64
+    each = 3 * max(SIZES) / np.mean(SIZES) + 0.5 * model + 0.25 * model
+    assert np.allclose(clock.seconds(laws, plan, DATA, key, history), [2 * each, 4 * each])
+
+
+def test_a_deadline_drops_the_late_and_truncation_lets_them_do_less():
+    step = clock.log_normal(NUM_CLIENTS, median=1.0, spread=1.0, seed=1)
+    assert np.array_equal(step, clock.log_normal(NUM_CLIENTS, median=1.0, spread=1.0, seed=1))
+    laws, limit = clock.Clock(step, up=0.1), 6.0
+    late = laws.client_seconds(NUM_CLIENTS, 5, bytes_up=10)[0] > limit
+    assert 0 < late.sum() < NUM_CLIENTS
+    counts = clock.truncated(step, limit, 5, link=1.0)
+    short = laws.client_seconds(NUM_CLIENTS, counts, bytes_up=10)[0]
+    more = laws.client_seconds(NUM_CLIENTS, np.array(counts) + 1, bytes_up=10)[0]
+    assert ((short <= limit) | (np.array(counts) == 1)).all()
+    assert ((more > limit) | (np.array(counts) == 5)).all()
+    sampler = clock.deadline(fcojax.everyone(), laws.client_seconds(NUM_CLIENTS, 5, 0, 10), limit)
+    plan, key = fcojax.Plan(fcojax.local_steps(5), sampler), jax.random.key(0)
+    hparams, start = FED_AVG.hparams_type(client_lr=0.1), jnp.array(0.0)
+    w, history = fcojax.run(FED_AVG, hparams, start, DATA, key, plan, num_rounds=1)
+    assert history["lost"].tolist() == [late.sum()]
+    places = np.arange(NUM_CLIENTS)
+    assert np.array_equal(sampler.inclusion(places, NUM_CLIENTS), ~late)
+    means = np.array([np.mean(rows) for rows in np.split(np.arange(29.0), np.cumsum(SIZES)[:-1])])
+    assert float(w) == pytest.approx((1 - 0.9**5) * means[~late].mean())
