@@ -1,5 +1,6 @@
 """Several processes of one run: on loopback, with gloo, two CPU devices each."""
 
+import dataclasses
 import os
 import signal
 import socket
@@ -252,6 +253,7 @@ def test_a_process_whose_others_never_come_ends_in_a_sentence(index):
 
 ON_DISK = """
 import os, pathlib
+import jax
 import fcojax
 from configs import lasso
 from configs.lasso import get_config, quick
@@ -260,7 +262,8 @@ from fcojax.engine.placement import mesh
 FOLDER, padded_rows = pathlib.Path({folder!r}), mesh._padded_rows
 
 def problem(config):
-    return lasso.EXPERIMENT.problem(config)._replace(train=fcojax.open_clients(FOLDER / "clients"))
+    own = fcojax.open_clients(FOLDER / f"clients_{{jax.process_index()}}")
+    return lasso.EXPERIMENT.problem(config)._replace(train=own)
 
 def told_of(leaf, start, end, num_rows):
     if leaf.ndim == 2:
@@ -276,14 +279,23 @@ EXPERIMENT = lasso.EXPERIMENT._replace(problem=problem)
 
 @pytest.mark.slow
 def test_each_of_two_processes_reads_its_own_clients_from_disk(tmp_path):
-    """Each of four devices has eight clients; the model is as with all clients in memory."""
+    """Each of four devices has eight clients; the model is as with all clients in memory.
+
+    The copy of each process has NaN in all rows of the other's clients.
+    """
     from configs import lasso
 
     sizes = ["--config.num_clients=32", "--config.num_examples=128", "--config.dim=256"]
     options = [*SHORT[1:], *sizes, "--config.client_lr=1e-4", "--config.num_rounds=10"]
     config = lasso.get_config()
     config.num_clients, config.num_examples, config.dim, config.num_true = 32, 128, 256, 4
-    fcojax.save_clients(lasso.EXPERIMENT.problem(config).train, tmp_path / "clients")
+    train = lasso.EXPERIMENT.problem(config).train
+    for index in range(2):
+        half = {name: np.array(leaf) for name, leaf in train.examples.items()}
+        for leaf in half.values():
+            leaf[2048 * (1 - index) : 2048 * (2 - index)] = np.nan
+        own = dataclasses.replace(train, examples=half)
+        fcojax.save_clients(own, tmp_path / f"clients_{index}")
     (tmp_path / "on_disk.py").write_text(ON_DISK.format(folder=os.fspath(tmp_path)))
     codes, said = ended([begun(command(SHORT[0], *options, f"--workdir={tmp_path / 'one'}"))])
     assert codes == [0], said
