@@ -51,6 +51,7 @@ def get_config():
     config.names = ""  # in an npz file: the array of feature names, and after a comma of site names
     config.missing = ""  # further texts for a missing value, as in -999,unknown
     config.categories = ""  # columns of words, reference first: ward=surgery|icu,sex=f|m
+    config.units = ""  # changes for which effects are reported, as in age=10; 1 for others
     config.drop = ("",)  # features to leave out, as in age,dose
     config.positive_above = float("inf")  # a threshold that turns numbers into two classes
 
@@ -62,6 +63,7 @@ def get_config():
     config.group_fraction = 1.0  # share of the groups' penalty; the rest is l1; must be 1 for trend
     config.group_penalty = "norm"  # penalty on the columns of a group: norm, slope, fused or trend
     config.by = "site"  # selection rule: site, sites, examples, aic, bic or ebic; see above
+    config.nonzeros = 0  # number of features to select, in place of by; 0 for by
     config.num_folds = 5  # number of folds if by is sites or examples
     config.num_draws = 1  # random divisions into folds
     config.one_standard_error = True  # choose the largest strength within one of the lowest score
@@ -70,6 +72,11 @@ def get_config():
     config.least = 0.01  # the last strength as a share of the first
     config.tolerance = 1e-5  # for the optimality conditions, in units of the first strength
     config.max_rounds = 5000  # largest number of rounds for a strength
+    config.method = "rounds"  # rounds of a simulation, or sums: exchanges of moments
+    config.superlink = ""  # sites as SuperNodes: HOST:PORT of a SuperLink, or here to start one
+    config.sites = ""  # names of the SuperNodes' sites, as in Antwerp,Bern,Cork
+    config.timeout = 600.0  # seconds to wait for SuperNodes, and for an answer
+    config.insecure = True  # whether messages to the SuperLink are not encrypted
     config.codec = config_dict.placeholder(str)  # compression of uploads, as in top_k:0.1,ef21
     config.seed = 0  # seed of the draws of folds
 

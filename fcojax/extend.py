@@ -75,6 +75,7 @@ from fcojax.engine.randomness import (
     SERVER,
     SHARED,
     draw_cohort,
+    folded_by,
     purpose_key,
 )
 from fcojax.engine.received import aggregate

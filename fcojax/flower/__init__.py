@@ -13,7 +13,7 @@ from fcojax.flower.server import Server
 from fcojax.flower.site import answer
 from fcojax.flower.strengths import path, select
 from fcojax.flower.sums import Sums
-from fcojax.flower.tabular import Statistics, statistics, survival, tabular
+from fcojax.flower.tabular import Statistics, judged, statistics, survival, tabular
 
 __all__ = [
     "Federation",
@@ -29,6 +29,7 @@ __all__ = [
     "in_process",
     "invitation",
     "over_grid",
+    "judged",
     "path",
     "regress",
     "select",

@@ -26,7 +26,6 @@ from fcojax.extend import (
     backend,
     checked_value,
     is_schedule,
-    require_unlimited,
     shown,
 )
 from fcojax.transforms import Penalty
@@ -84,7 +83,6 @@ class Federation:
             )
         plan = as_plan(self.plan)
         object.__setattr__(self, "plan", plan)
-        require_unlimited(self.plan, "a federation of sites")
         object.__setattr__(self, "hparams", as_arrays(self.hparams))
         object.__setattr__(self, "params", jax.tree.map(jnp.asarray, self.params))
 

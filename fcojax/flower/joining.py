@@ -29,11 +29,13 @@ class Site(NamedTuple):
       name: the name in its node config.
       num_examples: number of its rows.
       columns: the shapes and dtypes of its rows.
+      data: a hash of its rows, for the record; empty if it sent none.
     """
 
     name: str
     num_examples: int
     columns: PyTree
+    data: str = ""
 
 
 @validated
@@ -136,7 +138,8 @@ def _admitted(federation: Federation, name: str, facts: dict[str, str]) -> Site:
             f"site {name} runs another program of the same name, such as another loss; start both "
             "from the same code."
         )
-    return Site(name, int(size), columns)
+    data = facts.get("data", "")
+    return Site(name, int(size), columns, data if re.fullmatch("[0-9a-f]{64}", data) else "")
 
 
 def _is_column(value: Any) -> bool:

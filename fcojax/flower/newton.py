@@ -82,20 +82,8 @@ class Regression(NamedTuple):
       exchanges: number of exchanges.
 
     Example:
-      >>> import fcojax
-      >>> from fcojax import flower
-      >>> from fcojax.transforms import l1, named, on_subtree
-      >>> rng = np.random.default_rng(0)
-      >>> federation = flower.tabular("linear", on_subtree(l1(), named("kernel")), 2)
-      >>> rows = {}
-      >>> for name in ("Ghent", "Lima", "Oslo"):
-      ...     x = rng.normal(size=(40, 2))
-      ...     y = x[:, 0] + 0.1 * rng.normal(size=40)
-      ...     rows[name] = {"x": x, "present": np.ones((40, 2)), "y": y}
-      >>> sites = flower.Sums(federation, flower.in_process(federation, rows))
-      >>> found = flower.regress(sites, flower.statistics(sites), strengths=4, tolerance=1e-4)
-      >>> found.selection.model["kernel"].round(1).tolist(), found.exchanges < 20
-      ([1.0, 0.0], True)
+      >>> Regression._fields[:3]
+      ('selection', 'estimate', 'error')
     """
 
     selection: Selection
@@ -138,7 +126,19 @@ def regress(
       key: PRNG key of random folds; ``None`` for ``jax.random.key(0)``.
 
     Example:
-      ``Regression`` has one.
+      >>> from fcojax import flower
+      >>> from fcojax.transforms import l1, named, on_subtree
+      >>> rng = np.random.default_rng(0)
+      >>> federation = flower.tabular("linear", on_subtree(l1(), named("kernel")), 2)
+      >>> rows = {}
+      >>> for name in ("Ghent", "Lima", "Oslo"):
+      ...     x = rng.normal(size=(40, 2))
+      ...     y = x[:, 0] + 0.1 * rng.normal(size=40)
+      ...     rows[name] = {"x": x, "present": np.ones((40, 2)), "y": y}
+      >>> sites = flower.Sums(federation, flower.in_process(federation, rows))
+      >>> found = flower.regress(sites, flower.statistics(sites), strengths=4, tolerance=1e-4)
+      >>> found.selection.model["kernel"].round(1).tolist(), found.exchanges < 20
+      ([1.0, 0.0], True)
     """
     by = by_client() if by is None else by
     key = jax.random.key(0) if key is None else key

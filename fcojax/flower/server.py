@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import ClientData, Draw, Plan, safetensors, tree
-from fcojax.algorithms import ClientResult
+from fcojax.algorithms import Algorithm, ClientResult
 from fcojax.extend import (
     AGGREGATE,
     BATCHES,
@@ -22,11 +22,15 @@ from fcojax.extend import (
     SERVER,
     SHARED,
     VIOLATION,
+    Allowance,
     TotalWeights,
     aggregate,
+    allowance_of,
     as_first_states,
     checked_weights,
+    depend_on_first,
     draw_cohort,
+    folded_by,
     in_full_precision,
     in_range,
     jit_per,
@@ -34,12 +38,13 @@ from fcojax.extend import (
     purpose_key,
     require_fitting,
     server_step,
+    split,
     violation_at,
 )
 from fcojax.flower.answers import BadAnswer, Judge, Value, filled, plain, read
 from fcojax.flower.federation import Federation
 from fcojax.flower.joining import MOST_ROWS, Site
-from fcojax.flower.site import EncodedUpload, Forms, Keys, decoded_traced, forms
+from fcojax.flower.site import EncodedUpload, Forms, Keys, decoded_traced, forms, updated
 from fcojax.types import Array, Key, PyTree
 
 PURPOSES = CLIENT, BATCHES, ENCODE  # purposes of a site's ``Keys``
@@ -152,6 +157,12 @@ class Server:
         self._plan.cohort.size(len(sites))  # a cohort beyond the population is refused now
 
     @functools.cached_property
+    def _form_of_site(self) -> PyTree:
+        """Zeros in the form of a site's state and rows, for what does not depend on them."""
+        form = self._forms.rows.states, self.sites[0].columns
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), form)
+
+    @functools.cached_property
     def _forms(self) -> Forms:
         return forms(self.federation, self.sites[0].columns)
 
@@ -165,10 +176,7 @@ class Server:
         hparams = federation.hparams_at(0)
         server, _ = as_first_states(federation.algorithm.init(hparams, federation.params))
         if plan.aggregator.noisy:
-            raise ValueError(
-                "the aggregator adds noise, but the weights of sites that are away, which its "
-                "scale needs, are not known here; pass one without noise, or simulate."
-            )
+            self._require_private(server)
         if plan.correct is not None:
             raise ValueError("real sites take part by themselves; pass a plan with correct=None.")
         if plan.work.by_round is not None:
@@ -177,6 +185,36 @@ class Server:
         _, memory, one = kept_for(plan, hparams, result)
         require_fitting(federation.algorithm, plan, hparams, server, result, memory, one)
         return ServerProgress(server, memory, key, 0, np.full(len(self.sites), -1))
+
+    def limit(self) -> Allowance | None:
+        """Return how many rounds a privacy budget allows, ``None`` without one."""
+        allowance = allowance_of(self._plan)
+        if allowance is None:
+            return None
+        return allowance(self._plan.cohort, [[self.federation.hparams]], len(self.sites))
+
+    def _require_private(self, server: PyTree) -> None:
+        """Raise ``ValueError`` if noise would not hide which sites took part, or what they have."""
+        federation, work = self.federation, self._plan.work
+        if isinstance(federation.weights, str):
+            raise ValueError(
+                "the aggregator adds noise for known weights, but sites state their own numbers "
+                "of rows; pass weights= by the names of the sites."
+            )
+        if work.num_steps is None or len(set(work.counts or (0,))) > 1:
+            raise ValueError(
+                "the aggregator adds noise, but sites of different sizes take different numbers "
+                "of steps, which tell who took part; pass local_steps(...) with one number."
+            )
+
+        def public(seen, hparams, server):
+            return split(_idle(federation.algorithm, self._plan, hparams, server, *seen).upload)[1]
+
+        if any(depend_on_first(public, self._form_of_site, federation.hparams_at(0), server)):
+            raise ValueError(
+                "the aggregator adds noise, but Public parts of this algorithm's upload depend on "
+                "the rows of a site and get no noise; pass an algorithm without such parts."
+            )
 
     def ask(self, progress: ServerProgress) -> dict[str, bytes]:
         """Return the messages of a round, by the names of the sites that take part in it.
@@ -249,15 +287,20 @@ class Server:
         hparams = self.federation.hparams_at(progress.round)
         weights = jnp.where(asked, self._weights[members], 0)
         results = ClientResult((), uploads, metrics)
+        expected = self._plan.cohort.mean_size(len(self.sites)) / len(self.sites)
+        noise_key = progress.key
+        if self._plan.aggregator.noisy:
+            noise_key = folded_by(progress.key, self.federation.hparams)
         server, memory, counted, measures = _step_compiled(
             self.federation.algorithm,
             self._plan,
             hparams,
             (progress.server, progress.memory),
-            progress.key,
+            (progress.key, noise_key),
             index,
             results,
-            (weights, jnp.sum(self._weights), arrives, finite),
+            (weights, self._weights, expected, arrives, finite),
+            self._form_of_site,
         )
         last = progress.counted.copy()
         last[members[np.asarray(counted)]] = progress.round
@@ -503,17 +546,30 @@ _decode_compiled = jit_per(num_static=1)(in_full_precision(decoded_traced))
 @jit_per(num_static=2)
 @in_full_precision
 def _step_compiled(
-    algorithm, plan, hparams, states, key, index, results: ClientResult, cohort
+    algorithm, plan, hparams, states, keys, index, results: ClientResult, cohort, form_of_site
 ) -> tuple[PyTree, PyTree, Array, dict[str, Array]]:
     """Return the server's state and memory, which sites count, and metrics and counts."""
-    (server, memory), (weights, all_weights, arrives, finite) = states, cohort
-    # Only noise, which is refused here, depends on the average cohort and the largest weight.
-    population = TotalWeights(jnp.sum(weights), all_weights, jnp.sum(weights), jnp.max(weights))
-    own = purpose_key(key, AGGREGATE, index)
-    found, counted = aggregate(
-        plan.aggregator, hparams, results, weights, population, memory, own, finite, arrives
-    )
+    (server, memory), (weights, of_all, expected, arrives, finite) = states, cohort
+    everyone = jnp.sum(of_all)
+    # Noise has the scale of the largest weight of all sites and is divided by the expected weight,
+    # so that neither tells which sites are away.
+    population = TotalWeights(jnp.sum(weights), everyone, expected * everyone, jnp.max(of_all))
+    (key, noise_key), given = keys, (weights, population, memory)
+    own = purpose_key(noise_key, AGGREGATE, index)
+    found, counted = aggregate(plan.aggregator, hparams, results, *given, own, finite, arrives)
+    if plan.aggregator.noisy:  # zeros would tell that nobody took part
+        payload, public, join = split(found.upload)
+        idle = split(_idle(algorithm, plan, hparams, server, *form_of_site).upload)[1]
+        nobody = ~jnp.any(counted)
+        public = jax.tree.map(lambda a, b: jnp.where(nobody, b.astype(a.dtype), a), public, idle)
+        found = found._replace(upload=join(payload, public))
     server_key = purpose_key(key, SERVER, index)
     server, refused = server_step(algorithm, hparams, server, found, server_key)
     measures = found.metrics | found.counts | {"refused": refused}
     return server, found.memory, counted, measures
+
+
+def _idle(algorithm: Algorithm, plan: Plan, hparams, server, state, rows) -> ClientResult:
+    """Return the result of a site, of which only parts that do not depend on its rows are used."""
+    message, keys = algorithm.broadcast(hparams, server), Keys(*[jax.random.key(0)] * 4)
+    return updated(algorithm, plan, hparams, message, state, rows, keys, jnp.int32(0))

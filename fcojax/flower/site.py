@@ -5,6 +5,7 @@ and the one after it, until the server's next message says which of its uploads 
 """
 
 import functools
+import hashlib
 import json
 from typing import Any, NamedTuple
 
@@ -63,7 +64,7 @@ def site_traced(
     algorithm: Algorithm, plan: Plan, hparams, message, before: Rows, examples, keys: Keys, client
 ) -> tuple[EncodedUpload, Rows, Array]:
     """Compute one site's round: its upload, its new state, and whether both are finite."""
-    result = _update(algorithm, plan, hparams, message, before.states, examples, keys, client)
+    result = updated(algorithm, plan, hparams, message, before.states, examples, keys, client)
     payload, public, _ = split(result.upload)
     if plan.codec is None:
         own, upload, residual = payload, result.upload, before.residuals
@@ -145,7 +146,7 @@ def _forms(federation: Federation, structure: Any, shapes: tuple) -> Forms:
     message = jax.eval_shape(algorithm.broadcast, hparams, server)
     examples = jax.tree.unflatten(structure, shapes)
     where = examples, Keys(*(_key(),) * 4), jax.ShapeDtypeStruct((), jnp.int32)
-    update = functools.partial(_update, algorithm, plan)
+    update = functools.partial(updated, algorithm, plan)
     result = jax.eval_shape(update, hparams, message, client, *where)
     payload = split(result.upload)[0]
     rows = Rows(client, () if plan.codec is None else jax.eval_shape(plan.codec.init, payload))
@@ -232,11 +233,20 @@ def _gradient_compiled(loss, params, data) -> dict[str, PyTree]:
     }
 
 
+def data_hash(examples: PyTree) -> str:
+    """Return a hash of the rows, so that a page can say which data it is about."""
+    digest = hashlib.sha256()
+    for leaf in jax.tree.leaves(examples):
+        digest.update(np.ascontiguousarray(leaf).tobytes())
+    return digest.hexdigest()
+
+
 def _introduction(federation: Federation, data: ClientData) -> dict[str, str]:
     shapes = jax.tree.map(lambda leaf: [str(leaf.dtype), *leaf.shape[1:]], data.examples)
     return {
         "num_examples": str(data.max_size),
         "columns": json.dumps(shapes),
+        "data": data_hash(data.examples),
         "description": json.dumps(federation.description),
         "program": site_hash(federation, data.examples),
     }
@@ -297,7 +307,7 @@ def _state_before(
     )
 
 
-def _update(
+def updated(
     algorithm: Algorithm, plan: Plan, hparams, message, client_state, examples, keys: Keys, client
 ) -> ClientResult:
     """Call the algorithm with a handle on the rows of this site alone."""

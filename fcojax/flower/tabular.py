@@ -8,6 +8,7 @@ rounds of gradients take thousands.
 """
 
 import functools
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -88,8 +89,7 @@ def tabular(loss: Kind, penalty: Penalty, num_features: Count, weights: Any = No
         "spread": functools.partial(_spread, loss),
         "judged": functools.partial(_judged, loss),
     }
-    if loss != "cox":
-        del sums["survival"]
+    del sums["spread" if loss == "cox" else "survival"]
     return Federation(
         method,
         local_steps(1),
@@ -121,15 +121,8 @@ class Statistics(NamedTuple):
       counts: [sites, columns, cells], rows in each cell; less than 5 are reported as 0.
 
     Example:
-      >>> import fcojax
-      >>> from fcojax import flower
-      >>> from fcojax.transforms import l1, named, on_subtree
-      >>> federation = flower.tabular("logistic", on_subtree(l1(), named("kernel")), 1)
-      >>> rows = {name: {"x": np.array([[a], [3.0]]), "present": np.ones((2, 1)),
-      ...                "y": np.array([0, 1])} for name, a in (("Ghent", 1.0), ("Lima", 5.0))}
-      >>> found = flower.statistics(flower.Sums(federation, flower.in_process(federation, rows)))
-      >>> found.mean.tolist(), found.deviation.round(3).tolist(), found.events.tolist()
-      ([3.0], [1.414], [1.0, 1.0])
+      >>> Statistics._fields[:3]
+      ('rows', 'left_out', 'missing')
     """
 
     rows: np.ndarray
@@ -162,7 +155,14 @@ def statistics(sites: Sums) -> Statistics:
       sites: the sites of a federation from ``tabular``, in this process or elsewhere.
 
     Example:
-      ``Statistics`` has one.
+      >>> from fcojax import flower
+      >>> from fcojax.transforms import l1, named, on_subtree
+      >>> federation = flower.tabular("logistic", on_subtree(l1(), named("kernel")), 1)
+      >>> rows = {name: {"x": np.array([[a], [3.0]]), "present": np.ones((2, 1)),
+      ...                "y": np.array([0, 1])} for name, a in (("Ghent", 1.0), ("Lima", 5.0))}
+      >>> found = flower.statistics(flower.Sums(federation, flower.in_process(federation, rows)))
+      >>> found.mean.tolist(), found.deviation.round(3).tolist(), found.events.tolist()
+      ([3.0], [1.414], [1.0, 1.0])
     """
     first = sites.ask("totals", part="statistics")
     total = {name: value.sum(axis=0) for name, value in first.items()}
@@ -216,6 +216,45 @@ def survival(sites: Sums, grid: Any) -> dict[str, np.ndarray]:
     found = sites.ask("survival", {"grid": np.asarray(grid, float)})
     share = 1 - found["events"] / np.maximum(found["at_risk"], 1)
     return found | {"survival": np.cumprod(share, axis=1)}
+
+
+CUTS = (0.1, 0.2, 0.3, 0.5, 0.7)  # of predicted chances, for the calibration
+
+
+@validated
+def judged(sites: Sums, found: Statistics, models: Sequence[Params]) -> dict[str, np.ndarray]:
+    """Return how well the model for each site, such as one fitted without it, predicts there.
+
+    Args:
+      sites: the sites of a federation from ``tabular``.
+      found: their ``statistics``.
+      models: one for each site, in order.
+
+    Returns:
+      Arrays with a leading axis of sites: ``concordance``, the share of pairs in the right order
+      (the C-index; the area under the curve for classes), the number of ``pairs``, and the
+      ``slope`` of the outcome on the prediction. For classes also the ``rows``, ``cases`` and mean
+      ``predicted`` chance in cells between ``CUTS``; cells of fewer than 5 rows are reported as 0.
+
+    Example:
+      >>> from fcojax import flower
+      >>> from fcojax.transforms import l1, named, on_subtree
+      >>> federation = flower.tabular("linear", on_subtree(l1(), named("kernel")), 1)
+      >>> rows = {"x": np.array([[1.0], [2.0], [4.0]]), "present": np.ones((3, 1)),
+      ...         "y": np.array([1.0, 3.0, 2.0])}
+      >>> sites = flower.Sums(federation, flower.in_process(federation, {"Ghent": rows}))
+      >>> model = {"kernel": np.array([1.0]), "bias": np.array(0.0)}
+      >>> float(flower.judged(sites, flower.statistics(sites), [model])["concordance"][0])
+      0.6666666666666666
+    """
+    flat = np.stack([ravel_pytree(model)[0] for model in models])
+    given = found.scaling | {"models": flat, "cuts": np.array(CUTS, flat.dtype)}
+    of = {
+        name: each[range(len(flat)), range(len(flat))]
+        for name, each in sites.ask("judged", given).items()
+    }
+    right, pairs = of.pop("concordant") + of.pop("tied") / 2, of.pop("comparable")
+    return of | {"concordance": right / np.maximum(pairs, 1), "pairs": pairs}
 
 
 def _totals(outcomes: tuple[str, ...], rows, given) -> PyTree:
@@ -279,27 +318,71 @@ def _losses(loss: str, params: Params, rows: PyTree) -> Array:
     return function(params, rows)
 
 
+def _design(loss: str, rows: PyTree) -> Array:
+    """Return the columns in the order of the parameters as a vector: the bias is in front."""
+    x = rows["x"]
+    return x if loss == "cox" else jnp.concatenate([jnp.ones((x.shape[0], 1), x.dtype), x], axis=1)
+
+
+def _derivatives(loss: str, z: Array, y: Array) -> tuple[Array, Array]:
+    """Return the first two derivatives of each row's loss by its predictor."""
+    y = y.astype(z.dtype)
+    if loss == "linear":
+        return z - y, jnp.ones_like(z)
+    mean = jnp.exp(z) if loss == "poisson" else jax.nn.sigmoid(z)
+    return mean - y, mean if loss == "poisson" else mean * (1 - mean)
+
+
 def _moments(loss: str, rows, given) -> PyTree:
     """Return the sums of losses, gradients and Hessians at each model."""
     rows = _scaled(rows, given)
-    unravel = _unravel(loss, rows["x"])
+    unravel, design = _unravel(loss, rows["x"]), _design(loss, rows)
 
     def one(model):
-        def total(w):
-            return jnp.sum(_losses(loss, unravel(w), rows))
-
-        value, gradient = jax.value_and_grad(total)(model)
-        return {"loss": value, "gradient": gradient, "hessian": jax.hessian(total)(model)}
+        value = jnp.sum(_losses(loss, unravel(model), rows))
+        gradient, hessian = _total_derivatives(loss, design, design @ model, rows)
+        return {"loss": value, "gradient": gradient, "hessian": hessian}
 
     return jax.lax.map(one, given["models"])
+
+
+def _total_derivatives(loss: str, design: Array, z: Array, rows: PyTree) -> tuple[Array, Array]:
+    """Return gradient and Hessian of the sum of the losses."""
+    if loss == "cox":
+        return _risk_sets(design, z, rows)
+    slope, curve = _derivatives(loss, z, rows["y"])
+    return slope @ design, design.T @ (curve[:, None] * design)
+
+
+def _risk_sets(x: Array, risk: Array, rows: PyTree) -> tuple[Array, Array]:
+    r"""Return gradient and Hessian of the partial likelihood, in closed form.
+
+    With the mean m_e of the rows at risk at an event e, and the hazard c_j that row j has been
+    through, they are :math:`\sum_e (m_e - x_e)` and
+    :math:`\sum_j c_j e^{r_j} x_j x_j^T - \sum_e m_e m_e^T`. Automatic second derivatives of the
+    cumulative sums take a hundred times as long to compile.
+    """
+    order = jnp.argsort(-rows["time"])
+    x, late_first = x[order], -rows["time"][order]
+    event = (rows["event"][order] > 0).astype(x.dtype)
+    # Rows with equal times share a risk set; a common factor of all weights cancels.
+    last = jnp.searchsorted(late_first, late_first, side="right") - 1
+    first = jnp.searchsorted(late_first, late_first, side="left")
+    weight = jnp.exp(risk - jnp.max(risk))[order]
+    total = jnp.cumsum(weight)[last]
+    mean = jnp.cumsum(weight[:, None] * x, axis=0)[last] / total[:, None]
+    # A row is at risk at events no later than its own time.
+    hazard = jnp.cumsum((event / total)[::-1])[::-1][first]
+    hessian = x.T @ ((hazard * weight)[:, None] * x) - mean.T @ (event[:, None] * mean)
+    return event @ (mean - x), hessian
 
 
 def _spread(loss: str, rows, given) -> PyTree:
     """Return the sum of outer products of the rows' gradients at a model, for the sandwich."""
     rows = _scaled(rows, given)
-    unravel = _unravel(loss, rows["x"])
-    slopes = jax.jacfwd(lambda w: _losses(loss, unravel(w), rows))(given["model"])
-    return {"outer": slopes.T @ slopes}
+    design = _design(loss, rows)
+    slope, _ = _derivatives(loss, design @ given["model"], rows["y"])
+    return {"outer": design.T @ (slope[:, None] ** 2 * design)}
 
 
 def _judged(loss: str, rows, given) -> PyTree:
@@ -337,16 +420,14 @@ def _judged(loss: str, rows, given) -> PyTree:
 def _slope(loss: str, rows, risk: Array) -> Array:
     """Return the slope of the outcome on the predictor: 1 if calibrated, less if it overfits."""
     rows = {**rows, "x": risk[:, None]}
-    unravel = _unravel(loss, rows["x"])
-
-    def total(w):
-        return jnp.mean(_losses(loss, unravel(w), rows))
+    design = _design(loss, rows)
 
     def step(_, w):
-        return w - jnp.linalg.solve(jax.hessian(total)(w), jax.grad(total)(w))
+        gradient, hessian = _total_derivatives(loss, design, design @ w, rows)
+        return w - jnp.linalg.solve(hessian, gradient)
 
-    start = ravel_pytree(unravel(jnp.zeros(1 if loss == "cox" else 2, risk.dtype)))[0]
-    return unravel(jax.lax.fori_loop(0, _SLOPE_STEPS, step, start))["kernel"][0]
+    start = jnp.zeros(design.shape[1], risk.dtype)
+    return jax.lax.fori_loop(0, _SLOPE_STEPS, step, start)[-1]
 
 
 def _cells(loss: str, rows, risk: Array, given) -> PyTree:

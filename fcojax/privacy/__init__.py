@@ -18,7 +18,7 @@ from fcojax.privacy.accounting import (
 )
 from fcojax.privacy.audit import Audit, audit
 from fcojax.privacy.bands import square_root_bands
-from fcojax.privacy.budgets import Budget, budget, rounds_within
+from fcojax.privacy.budgets import Budget, budget, clients_needed, rounds_within
 from fcojax.privacy.mechanism import adaptive_clip, gaussian, modular_gaussian
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "Law",
     "Releases",
     "budget",
+    "clients_needed",
     "epsilon",
     "large_delta",
     "law",

@@ -4,12 +4,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from fcojax import Plan, Sampler
+from fcojax import Plan, Sampler, everyone
 from fcojax.extend import Allowance, memoised, validated
 from fcojax.privacy.accounting import (
     Accountant,
     Releases,
     multiplier,
+    noise_for,
     releases,
     together,
     total_epsilon,
@@ -122,6 +123,35 @@ def rounds_within(
         return total_epsilon([entry], num_clients, delta, by=by) <= target
 
     return _most_rounds(allowed)
+
+
+@validated
+def clients_needed(
+    target: Positive, num_rounds: Count, dim: Count, *, share: Fraction = 0.1
+) -> int:
+    r"""Return how many clients a private run takes until its noise is small beside its signal.
+
+    All n clients take part in every round. The noise on the mean update has a norm of about
+    :math:`z C \sqrt d / n`, with the multiplier z for this epsilon and delta
+    :math:`n^{-1.1} / 10`; n is the smallest number at which it is at most a share of C.
+
+    Args:
+      target: epsilon.
+      num_rounds: number of rounds.
+      dim: d, the number of parameters.
+      share: the largest norm of the noise, in units of the clipping norm.
+
+    Example:
+      >>> clients_needed(3.0, num_rounds=20, dim=10) > 100  # so three hospitals gain nothing
+      True
+    """
+
+    def is_enough(number: int) -> bool:
+        delta = number**-1.1 / 10
+        noise = noise_for(target, delta, everyone(), number, num_rounds)
+        return noise * dim**0.5 / number <= share
+
+    return _most_rounds(lambda number: not is_enough(number + 1)) + 2
 
 
 def _most_rounds(allowed: Callable[[int], bool]) -> int:

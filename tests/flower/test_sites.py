@@ -245,12 +245,42 @@ def test_a_wrong_peer_is_refused_in_a_sentence(algorithm, sentence):
         flower.coordinate(federation, transport, KEY, num_rounds=1)
 
 
-def test_noise_is_simulated_only():
+@pytest.mark.slow
+@pytest.mark.gate
+@pytest.mark.parametrize(
+    "cohort", [fcojax.everyone(), fcojax.coin_flips(0.5)], ids=["all", "flips"]
+)
+@pytest.mark.parametrize("name", ["fed_avg", "fed_dual_avg"])
+@pytest.mark.filterwarnings("ignore:delta is")
+def test_a_private_run_over_sites_is_the_simulation_with_its_noise_and_epsilon(name, cohort):
+    """Also with lost uploads and, with coin flips, in rounds without any site; up to its budget."""
+    federation = federation_of(name, weights={"Antwerp": 2.0, "Bern": 1.0, "Cork": 3.0})
+    plan = fcojax.Plan(federation.plan.work, cohort, aggregator=privacy.gaussian(0.5, noise=3.0))
+    epsilon = 1.001 * privacy.epsilon(plan, 3, 6, 1e-2)
+    budget = privacy.budget(epsilon, delta=1e-2)
+    limited = plan._replace(aggregator=privacy.gaussian(0.5, noise=3.0, budget=budget))
+    federation = dataclasses.replace(federation, plan=limited)
+    lost = frozenset({(1, 0), (2, 2)})
+    sites = Sites(federation, dropped=lost)
+    with pytest.warns(UserWarning, match="stopped after round 6, as the budget"):
+        model, history = flower.coordinate(federation, sites.transport, KEY, num_rounds=20)
+    assert len(history) == 6 == privacy.rounds_within(epsilon, 1e-2, plan, 3)  # as simulated
+    unlimited = dataclasses.replace(federation, plan=plan, weights=[2.0, 1.0, 3.0])
+    expected, _ = simulated(unlimited, KEY, lost, num_rounds=6)
+    np.testing.assert_allclose(model, expected, rtol=0, atol=1e-12)
+
+
+def test_noise_that_would_guarantee_nothing_over_sites_is_refused_in_a_sentence():
     federation = federation_of("fed_avg")
-    plan = fcojax.Plan(federation.plan.work, aggregator=privacy.gaussian(1.0, noise=1.0))
-    federation = dataclasses.replace(federation, plan=plan)
-    with pytest.raises(ValueError, match="adds noise, .* pass one without noise, or simulate"):
-        flower.coordinate(federation, flower.in_process(federation, rows_of()), KEY, num_rounds=1)
+    private = fcojax.Plan(fcojax.local_steps(2), aggregator=privacy.gaussian(1.0, noise=1.0))
+    epochs = private._replace(work=fcojax.local_epochs(1, batch_size=2))
+    for weights, plan, sentence in (
+        ("examples", private, "sites state their own numbers of rows; pass weights="),
+        (None, epochs, "sites of different sizes take different numbers of steps"),
+    ):
+        wrong = dataclasses.replace(federation, plan=plan, weights=weights)
+        with pytest.raises(ValueError, match=sentence):
+            flower.coordinate(wrong, flower.in_process(wrong, rows_of()), KEY, num_rounds=1)
 
 
 def test_a_peer_of_another_version_is_refused_in_a_sentence(monkeypatch):

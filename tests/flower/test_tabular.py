@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from lifelines import CoxPHFitter, KaplanMeierFitter
@@ -12,6 +13,7 @@ from sklearn.metrics import roc_auc_score
 
 import fcojax
 from fcojax import flower, problems
+from fcojax.flower.tabular import _losses, _moments, _unravel
 from fcojax.selection import by_client, ebic, nonzeros
 from fcojax.transforms import group_l2, l1, named, on_subtree
 
@@ -114,6 +116,24 @@ def test_survival_is_that_of_kaplan_and_meier_of_the_times_rounded_up():
         rounded = np.ceil(rows["time"] / 0.25) * 0.25
         judge = KaplanMeierFitter().fit(rounded, rows["event"]).survival_function_at_times(grid)
         np.testing.assert_allclose(found["survival"][place], judge, atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["linear", "logistic", "poisson", "cox"])
+def test_derivatives_are_those_of_automatic_differentiation(loss):
+    rows = jax.tree.map(jnp.asarray, tables(loss)["Bern"])
+    if loss == "cox":  # with ties
+        rows["time"] = jnp.ceil(rows["time"])
+    rows["x"] = jnp.where(rows["present"] > 0, rows["x"] % 7, 0)
+    unravel = _unravel(loss, rows["x"])
+    model = 0.1 * np.arange(1.0, 4.0 if loss == "cox" else 5.0)
+
+    def total(w):
+        return jnp.sum(_losses(loss, unravel(w), rows))
+
+    of = {"models": model[None], "mean": np.zeros(3), "size": np.ones(3)}
+    found = _moments(loss, rows, {name: jnp.asarray(one) for name, one in of.items()})
+    np.testing.assert_allclose(found["gradient"][0], jax.grad(total)(model), rtol=1e-9)
+    np.testing.assert_allclose(found["hessian"][0], jax.hessian(total)(model), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.slow

@@ -87,6 +87,9 @@ class Faulty(fcojax.Sampler):
     def size(self, num_clients):
         return self.sampler.size(num_clients)
 
+    def mean_size(self, num_clients):
+        return self.sampler.mean_size(num_clients)
+
     def draw(self, key, round_index, num_clients, sizes=None):
         drawn = self.sampler.draw(key, round_index, num_clients, sizes)
         arrives = np.ones((NUM_ROUNDS, num_clients), bool)

@@ -20,6 +20,10 @@ EXPERIMENT = Study(
         "largest strength whose score is at most the lowest score plus its standard error.",
         "coefficients": "The chosen model by name, at most its 25 largest coefficients, and the "
         "same features fitted without the penalty, which shrinks coefficients towards zero.",
+        "effects": "Left: the effect of each feature without the penalty, with its 95 per cent "
+        "interval; blue: features of the choice. Right: survival of the patients of each site "
+        "(Kaplan and Meier, on a grid of times), or the share of cases over the chance that a "
+        "model fitted without the site predicts; cells of fewer than 5 rows are not shown.",
         "sites": "The loss on each site, or fold, of the models fitted without it, averaged over "
         "the draws of the folds. The ten with the largest loss at the choice have names.",
     },
@@ -34,14 +38,16 @@ EXPERIMENT = Study(
     x64=True,
     keys={
         Literal[*LOSSES]: "loss",
-        Literal[*SPLITS]: "by",
+        Literal[*(name for name in SPLITS if name != "nonzeros")]: "by",
+        Literal["rounds", "sums"]: "method",
         Literal["norm", "slope", "fused", "trend"]: "group_penalty",
-        Literal[False, True]: "one_standard_error",
+        Literal[False, True]: "one_standard_error insecure",
         Count: "num_clients num_folds num_draws num_strengths max_rounds sizes dim",
-        CountOrZero: "seed data_seed",
-        Positive: "concentration tolerance",
+        CountOrZero: "seed data_seed nonzeros",
+        Positive: "concentration tolerance timeout",
         Share: "l1_fraction group_fraction least",
-        str: "groups data_dir features target client names missing categories drop time event",
+        str: "groups data_dir features target client names missing categories units drop time "
+        "event superlink sites",
         str | None: "codec",
         Any: "positive_above",  # infinity if there is none
     },

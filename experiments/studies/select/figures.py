@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+from matplotlib import ticker
 from matplotlib.axes import Axes
 
 from experiments.report import axes
@@ -17,7 +18,10 @@ _STRENGTH = "strength of the penalty, weaker to the right"
 
 def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:
     """Draw path, coefficients and, if there are several, folds."""
-    drawn = [_draw_path(rows, directory / "path.png"), _draw_model(rows, directory)]
+    drawn = [_draw_path(rows, directory / "path.png")]
+    if select(rows, part="estimate"):  # a study over sites, whose page is to fit on two sheets
+        return [*drawn, _draw_effects(rows, directory / "effects.png")]
+    drawn.append(_draw_model(rows, directory))
     if len({row["fold"] for row in select(rows, part="fold")}) > 1:
         drawn.append(_draw_folds(rows, directory / "sites.png"))
     return drawn
@@ -25,7 +29,9 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
 
 def _draw_path(rows: list[Row], path: Path) -> Path:
     path_rows, best, chosen = best_and_chosen(rows)
-    figure, (left, right) = axes.panels(2, height=3.0)
+    # The page of a study over sites is to fit on two sheets.
+    height = 2.3 if select(rows, part="estimate") else 3.0
+    figure, (left, right) = axes.panels(2, height=height)
     names = [row["name"] for row in select(rows, part="coefficient")][1:]
     _draw_coefficients(left, path_rows, chosen["kernel"], names)
     errors = np.nan_to_num(column(path_rows, "error"))
@@ -123,6 +129,59 @@ def _draw_folds(rows: list[Row], path: Path) -> Path:
     axes.describe(axis, _STRENGTH, "loss on left-out data", log="x")
     axis.invert_xaxis()
     return axes.finish(figure, path, "The loss on each part that was left out")
+
+
+def _draw_effects(rows: list[Row], path: Path) -> Path:
+    """Draw the effects with their intervals, and survival or calibration of each site."""
+    found, survival = select(rows, part="estimate"), select(rows, part="survival")
+    largest = sorted(found, key=lambda row: (row["chosen"], abs(np.log(abs(row["value"]) or 1.0))))
+    found = largest[-_MOST_BARS:]
+    judged = [row for row in select(rows, part="judged") if "cases" in row]
+    figure, (left, *rest) = axes.panels(
+        2 if survival or judged else 1, height=max(2.2, 0.17 * len(found) + 0.8)
+    )
+    for place, row in enumerate(found):
+        colour = "#0072B2" if row["chosen"] else "0.6"
+        left.plot([row["low"], row["high"]], [place, place], color=colour, linewidth=1.2)
+        left.plot(row["value"], place, "s", color=colour, markersize=4)
+    left.set_yticks(range(len(found)), [axes.literal(_named(row)) for row in found])
+    is_ratio = found[0]["what"] != "difference"
+    left.axvline(1 if is_ratio else 0, color="0.5", linewidth=0.7)
+    axes.describe(left, found[0]["what"], "", log="x" if is_ratio else "")
+    if is_ratio:
+        left.xaxis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+        left.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+        left.xaxis.set_minor_formatter(ticker.NullFormatter())
+    for axis in rest:
+        for row in survival:
+            axis.step(
+                [0, *row["time"]],
+                [1, *row["survival"]],
+                where="post",
+                linewidth=1.2,
+                label=axes.literal(row["site"]),
+            )
+        if survival:
+            axis.set_ylim(0, 1.02)
+            axes.describe(axis, "time", "without the event")
+            continue
+        axis.plot([0, 1], [0, 1], color="0.6", linewidth=0.8)
+        for row in judged:
+            kept, number = column([row], "rows")[0] > 0, np.maximum(row["rows"], 1)
+            axis.plot(
+                np.array(row["predicted"])[kept] / number[kept],
+                np.array(row["cases"])[kept] / number[kept],
+                "o-",
+                linewidth=1,
+                markersize=4,
+                label=axes.literal(row["site"]),
+            )
+        axes.describe(axis, "predicted chance, without the site", "share of cases")
+    return axes.finish(figure, path, "Effects of the features, and each site")
+
+
+def _named(row: Row) -> str:
+    return row["name"] if row["per"] == 1 else f"{row['name']}, per {row['per']:g}"
 
 
 def _draw_model(rows: list[Row], directory: Path) -> Path:

@@ -63,6 +63,7 @@ class Description(NamedTuple):
       missing: further texts for a missing value.
       categories: columns of words with their levels, the reference first, as in
         ``ward=surgery|icu,sex=f|m``. Every other level becomes a feature that is 1 or 0.
+      units: the change of a feature for which a ratio is reported, as in ``age=10``; 1 for others.
     """
 
     loss: str
@@ -74,6 +75,7 @@ class Description(NamedTuple):
     drop: Sequence[str] = ()
     missing: str = ""
     categories: str = ""
+    units: str = ""
 
     @classmethod
     def of(cls, config: Config) -> "Description":
@@ -147,6 +149,22 @@ class Description(NamedTuple):
                 "the file with index=False, or give the column a name."
             )
         return names
+
+    def per(self, names: Sequence[str]) -> list[float]:
+        """Return the change of each feature for which its effect is reported."""
+        found = dict.fromkeys(names, 1.0)
+        for part in names_in(self.units):
+            name, _, number = part.rpartition("=")
+            try:
+                found[name] = {name: float(number)}[name] if name in found else float("nan")
+            except ValueError:
+                found[name] = float("nan")
+            if not 0 < found[name] < float("inf"):
+                raise ValueError(
+                    f"units has {part!r}; write FEATURE=NUMBER, as in age=10, for one of "
+                    f"{', '.join(names)}."
+                )
+        return [found[name] for name in names]
 
     def feature_names(self, columns: Sequence[str]) -> list[str]:
         """Return the names of the features, one for each level but the reference."""
@@ -223,6 +241,22 @@ def read_file(path: pathlib.Path, config: Config) -> Table:
         return table._replace(x=SparseRows(x.index, x.value * kept[x.index], x.num_features))
     names = [name for name, keep in zip(table.names, kept, strict=True) if keep]
     return table._replace(x=table.x[:, kept], names=names)
+
+
+def tables_in(path: pathlib.Path) -> list[pathlib.Path]:
+    """Return the tables of a folder, one for each site; raise ``ValueError`` if there is none."""
+    files = [file for file in _files(path) if file.suffix in _WITH_COLUMNS]
+    if not path.is_dir() or not files:
+        raise ValueError(f"data_dir is {str(path)!r}; pass a folder with a table for each site.")
+    return files
+
+
+def header_of(path: pathlib.Path) -> list[str]:
+    """Return the names of the columns of a CSV file."""
+    if path.suffix != ".csv":
+        raise ValueError(f"{path.name} is no CSV file; name its columns as --config.features.")
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        return [_plain(name) for name in next(csv.reader(file), [])]
 
 
 def _joined(tables: dict[pathlib.Path, Table]) -> Table:

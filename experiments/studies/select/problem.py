@@ -70,13 +70,14 @@ def _cox(data: ClientData) -> Problem:
 
 
 LOSSES["cox"] = Loss(_cox, "survival time")
-SPLITS = {
+SPLITS: dict[str, Callable[[Config], Any]] = {
     "site": lambda config: selection.by_client(),
     "sites": lambda config: selection.by_client(config.num_folds),
     "examples": lambda config: selection.by_example(config.num_folds),
     "bic": lambda config: selection.bic(gaussian=config.loss == "linear"),
     "ebic": lambda config: selection.ebic(gaussian=config.loss == "linear"),
     "aic": lambda config: selection.aic(gaussian=config.loss == "linear"),
+    "nonzeros": lambda config: selection.nonzeros(config.nonzeros),
 }
 
 
@@ -114,25 +115,9 @@ class Task(NamedTuple):
 
 def task(config: Config) -> Task:
     """Return the task, with missing values filled."""
-    table = read(config) if config.data_dir else _synthetic(config)
+    table = loaded(config)
     loss = LOSSES[config.loss]
-    present = ~np.isnan(table.y)
-    if table.event is not None:
-        present &= ~np.isnan(table.event)
-    if not present.any():
-        if config.loss == "cox":
-            raise ValueError(
-                f"{config.time} or {config.event} is missing in all rows; pass other columns."
-            )
-        raise ValueError(f"{config.target} is missing in all rows; pass another --config.target.")
-    if config.positive_above != np.inf:
-        if loss.target != "class":
-            raise ValueError(
-                f"positive_above is {config.positive_above:g}, which makes two classes of the "
-                f"target, but that of loss {config.loss} is a {loss.target}; pass a loss of "
-                "classes, or no positive_above."
-            )
-        table = table._replace(y=(table.y > config.positive_above).astype(np.int32))
+    present = labelled(table, config)
     x = table.x[present]
     sparse = isinstance(x, SparseRows)
     filled = np.zeros(len(table.names), int) if sparse else np.isnan(x).sum(axis=0)
@@ -142,10 +127,9 @@ def task(config: Config) -> Task:
             f"{','.join(empty)} to leave it out."
         )
     x, scaling = _standardised(x, table.names)
-    if config.loss == "cox":
-        y, fields = table.y[present], _survival(table, present, config)
-    else:
-        y = _checked_target(table.y[present], config)
+    fields = outcome(table, present, config)
+    y = fields["time"] if config.loss == "cox" else _checked_target(fields["y"], config)
+    if config.loss != "cox":
         fields = {"y": y}
     site = _assign_sites(y, config) if table.site is None else table.site[present]
     if table.site is not None:
@@ -154,12 +138,47 @@ def task(config: Config) -> Task:
     return Task(loss.problem(data), table.names, scaling, filled, int((~present).sum()))
 
 
+def loaded(config: Config) -> Table:
+    """Return the table in the file or folder of a config, or a drawn one."""
+    return read(config) if config.data_dir else _synthetic(config)
+
+
+def labelled(table: Table, config: Config) -> np.ndarray:
+    """Return which rows have an outcome; raise ``ValueError`` if none has."""
+    present = ~np.isnan(table.y)
+    if table.event is not None:
+        present &= ~np.isnan(table.event)
+    if not present.any():
+        if config.loss == "cox":
+            raise ValueError(
+                f"{config.time} or {config.event} is missing in all rows; pass other columns."
+            )
+        raise ValueError(f"{config.target} is missing in all rows; pass another --config.target.")
+    return present
+
+
+def outcome(table: Table, present: np.ndarray, config: Config) -> dict[str, np.ndarray]:
+    """Return the fields that a loss predicts, with the classes that a threshold makes."""
+    if config.loss == "cox":
+        return _survival(table, present, config)
+    y = table.y[present]
+    if config.positive_above == np.inf:
+        return {"y": y}
+    if (target := LOSSES[config.loss].target) != "class":
+        raise ValueError(
+            f"positive_above is {config.positive_above:g}, which makes two classes of the "
+            f"target, but that of loss {config.loss} is a {target}; pass a loss of "
+            "classes, or no positive_above."
+        )
+    return {"y": (y > config.positive_above).astype(np.int32)}
+
+
 def _survival(table: Table, present: np.ndarray, config: Config) -> dict[str, np.ndarray]:
-    """Return times and events; raise ``ValueError`` unless times are above 0 and events 0 or 1."""
+    """Return times and events; raise ``ValueError`` unless times are at least 0, events 0 or 1."""
     assert table.event is not None
     time, event = table.y[present], table.event[present]
-    if not (time > 0).all():
-        raise ValueError(f"{config.time} is {time.min():g} in a row; pass times above 0.")
+    if not (time >= 0).all():
+        raise ValueError(f"{config.time} is {time.min():g} in a row; pass times of at least 0.")
     if not np.isin(event, (0, 1)).all():
         wrong = event[~np.isin(event, (0, 1))][0]
         raise ValueError(f"{config.event} is {wrong:g} in a row; write 1 for an event, 0 for none.")
@@ -350,7 +369,7 @@ def groups(text: str) -> dict[str, list[str]]:
 
 def split(config: Config) -> Any:
     """Return the folds or the criterion that chooses the strength."""
-    return SPLITS[config.by](config)
+    return SPLITS["nonzeros" if config.nonzeros else config.by](config)
 
 
 _CONSTANT = 1e-12  # a deviation below this share of the largest entry is rounding

@@ -8,9 +8,11 @@ import numpy as np
 
 import fcojax
 from experiments.report.rows import Row, Summary, column, select
+from experiments.studies.select import sites as over_sites
+from experiments.studies.select.files import Description, names_in
 from experiments.studies.select.problem import Scaling, penalty, split, task
 from experiments.study import Config, naming
-from fcojax import uploads
+from fcojax import flower, privacy, uploads
 from fcojax.extend import Uploads
 from fcojax.problems import Problem
 from fcojax.problems.clients import ids_of
@@ -30,11 +32,174 @@ _WORKS = {
     "validation": "their loss on left-out data",
     "refit": "the chosen features without the penalty",
     "moments": "intervals, from two gradients and four matrices a site",
+    "statistics": "counts, sums, squares and histograms of each column",
+    "survival": "numbers at risk and of events on a grid of times",
+    "left out": "models without each site, at the choice",
+    "search": "the models of all strengths that were tried",
+    "without the penalty": "the chosen features, and all, without the penalty",
+    "spread": "squared gradients, for the standard errors",
+    "judged": "pairs in the right order, slopes and cells of predicted chance",
 }
+_RATIOS = {
+    "linear": "difference",
+    "logistic": "odds ratio",
+    "poisson": "rate ratio",
+    "cox": "hazard ratio",
+}
+_GRID = 24  # times of the survival curves
+_EPSILON, _ROUNDS = 3.0, 20  # of the private run that the page plans
 
 
 def study(config: Config) -> Iterator[Row]:
-    """Yield all rows; the selection is one program and takes nearly all of the time."""
+    """Yield all rows, from a simulation of rounds, or from sums of sites here or elsewhere."""
+    if config.superlink:
+        yield from over_sites.over_flower(config)
+    elif config.method == "sums":
+        yield from by_sums(config, *over_sites.in_process(config))
+    else:
+        yield from _by_rounds(config)
+
+
+def by_sums(
+    config: Config, federation: flower.Federation, transport: flower.Transport, names: list[str]
+) -> Iterator[Row]:
+    """Yield the rows of a selection over sites that answer by sums.
+
+    Args:
+      config: the config.
+      federation: the federation.
+      transport: how messages travel to the sites.
+      names: the names of the features.
+    """
+    sites = flower.Sums(federation, transport)
+    ids = [site.name for site in sites.sites]
+    if (wanted := sorted(names_in(config.sites))) and wanted != ids:
+        raise ValueError(f"the sites {', '.join(ids)} answer, not {', '.join(wanted)}.")
+    of = flower.statistics(sites)
+    if empty := [name for name, n in zip(names, of.missing.T, strict=True) if (n == of.rows).all()]:
+        raise ValueError(f"{empty[0]} has no value at any site; leave it out of the features.")
+    yield {
+        "part": "data",
+        "file": config.data_dir or ("elsewhere" if config.superlink else "drawn"),
+        "loss": config.loss,
+        "features": len(names),
+        "unlabelled": int(round(of.left_out.sum())),
+        "filled": int(of.missing.sum()),
+        "filled_features": int(np.count_nonzero(of.missing.sum(axis=0))),
+        "outcome": of.outcome,
+    }
+    for place, site in enumerate(sites.sites):
+        yield {
+            "part": "site",
+            "site": site.name,
+            "examples": site.num_examples,
+            "events": float(of.events[place]),
+            "left_out": int(round(of.left_out[place])),
+            "missing": int(of.missing[place].sum()),
+            "sha256": site.data,
+        }
+    for place, name in enumerate(names):
+        yield {
+            "part": "column",
+            "name": name,
+            "mean": of.mean[place],
+            "deviation": of.deviation[place],
+            "missing": dict(zip(ids, of.missing[:, place].astype(int).tolist(), strict=True)),
+            "edges": of.edges[place],
+            "counts": of.counts[:, place],
+        }
+    if config.loss == "cox":
+        mean, deviation = of.outcome["time"]
+        grid = np.linspace(0, mean + 2 * deviation, _GRID + 1)[1:]
+        curves = flower.survival(sites, grid)
+        for place, name in enumerate(ids):
+            yield {"part": "survival", "site": name, "time": grid} | {
+                key: value[place] for key, value in curves.items()
+            }
+    found = flower.regress(
+        sites,
+        of,
+        by=split(config),
+        one_standard_error=config.one_standard_error,
+        strengths=config.num_strengths,
+        least=config.least,
+        tolerance=config.tolerance,
+        key=jax.random.key(config.seed),
+    )
+    chosen = found.selection
+    shown = np.flatnonzero(np.any(np.asarray(chosen.path.models["kernel"]) != 0, axis=0))
+    yield from _path(chosen, shown)
+    yield from _scores(chosen, ids if config.by == "site" and not config.nonzeros else None)
+    yield {"part": "intervals", "verdict": _verdict(found, names)}
+    yield from _coefficients(chosen, found, names, shown)
+    yield from _estimates(config, found, names, of.scaling["size"])
+    scaling = Scaling(of.mean, of.scaling["size"], "deviation")
+    yield from _scaling(scaling, names, shown)
+    judged = flower.judged(sites, of, found.left_out)
+    for place, name in enumerate(ids):
+        yield {"part": "judged", "site": name} | {key: of[place] for key, of in judged.items()}
+    ledger = sites.ledger()
+    yield from _ledger(ledger.entries, ledger.ids)
+    yield from _privacy(len(ids), len(names))
+
+
+def _verdict(found: flower.Regression, names: list[str]) -> str:
+    """Return what the estimates without the penalty are, and which columns have none."""
+    text = "all features without the penalty, at 0.95"
+    if not found.estimated.all() and len(found.collinear) != np.sum(~found.estimated):
+        text = (
+            "the chosen features alone, as if they had been known before, at 0.95: with all of "
+            "them the model without the penalty has no finite solution"
+        )
+    for index, others in found.collinear:
+        text += f"; {names[index]} is left out, " + (
+            f"because {', '.join(names[one] for one in others)} determine it"
+            if others
+            else "because it is constant"
+        )
+    return text
+
+
+def _estimates(
+    config: Config, found: flower.Regression, names: list[str], sizes: np.ndarray
+) -> Iterator[Row]:
+    """Yield the effect of each column in its own unit, with its interval."""
+    units = Description.of(config).per(names)
+    for index in np.flatnonzero(found.estimated):
+        scale = units[index] / sizes[index]
+        ends = (found.estimate, found.low, found.high)
+        values = [scale * float(model["kernel"][index]) for model in ends]
+        if config.loss != "linear":
+            values = np.exp(np.clip(values, -700, 700)).tolist()
+        yield {
+            "part": "estimate",
+            "name": names[index],
+            "what": _RATIOS[config.loss],
+            "per": units[index],
+            "value": values[0],
+            "low": values[1],
+            "high": values[2],
+            "chosen": bool(found.selection.model["kernel"][index] != 0),
+        }
+
+
+def _privacy(sites: int, features: int) -> Iterator[Row]:
+    """Yield how many sites a private run would take, before anybody tries one."""
+    try:
+        needed = privacy.clients_needed(_EPSILON, _ROUNDS, features)
+    except ImportError:  # the accounting is an extra
+        needed = None
+    yield {
+        "part": "privacy",
+        "sites": sites,
+        "epsilon": _EPSILON,
+        "rounds": _ROUNDS,
+        "needed": needed,
+    }
+
+
+def _by_rounds(config: Config) -> Iterator[Row]:
+    """Yield the rows of a simulation; it is one program and takes nearly all of the time."""
     problem, names, scaling, filled, unlabelled = task(config)
     yield {
         "part": "data",
@@ -119,18 +284,20 @@ def _intervals(config: Config, problem: Problem, found: Selection) -> tuple[Inte
 
 
 def _coefficients(
-    found: Selection, of: Intervals | None, names: list[str], shown: np.ndarray
+    found: Selection, of: Intervals | flower.Regression | None, names: list[str], shown: np.ndarray
 ) -> Iterator[Row]:
     assert found.refit is not None and found.refit_outcome is not None
     models = {"value": found.model, "refit": found.refit}
     if of is not None:
         models |= {"low": of.low, "high": of.high}
     columns = {
-        column: [float(model["bias"]), *np.asarray(model["kernel"])[shown].tolist()]
+        column: [float(model.get("bias", 0.0)), *np.asarray(model["kernel"])[shown].tolist()]
         for column, model in models.items()
     }
     for place, name in enumerate(["bias", *(names[index] for index in shown)]):
         values = {column: numbers[place] for column, numbers in columns.items()}
+        if "low" in values and values["low"] == values["high"] == 0:  # not estimated
+            del values["low"], values["high"]
         yield {"part": "coefficient", "name": name, **values}
     out = np.flatnonzero(np.asarray(found.model["kernel"]) == 0)
     for index in out[:_MOST_NAMES]:
@@ -173,10 +340,24 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
         rule += ", which is at the last strength: a smaller config.least may find a lower one"
     ledger, [facts] = select(rows, part="ledger"), select(rows, part="data")
     works = list(dict.fromkeys(row["work"] for row in ledger))
+    sites = [
+        {
+            "site": row["site"],
+            "examples": row["examples"],
+            **{key: row[key] for key in ("events", "left_out", "missing") if key in row},
+            **_judged(rows, row["site"], chosen["strength"]),
+            **_sent(select(ledger, site=row["site"])),
+            **{key: row[key][:12] for key in ("sha256",) if key in row},
+        }
+        for row in select(rows, part="site")
+    ]
     return {
         "verdict": f"The choice has {chosen['nonzero']} of {facts['features']} features, and a "
-        f"{chosen['by']} of {chosen['score']:.4g}, where the least is {best['score']:.4g}.",
+        f"{chosen['by']} of {chosen['score']:.4g}, where the least is {best['score']:.4g}."
+        + _discrimination(rows),
         "data": _describe_data(config, rows),
+        **_of_sites(rows),
+        "sites": sites,
         "chosen": {
             "strength": chosen["strength"],
             "share of the first strength": chosen["strength"] / path[0]["strength"],
@@ -213,15 +394,58 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
             for work in works
         ]
         + [{"work": "total", **_sent(ledger), "what for": ""}],
-        "sites": [
+    }
+
+
+def _discrimination(rows: list[Row]) -> str:
+    """Return how well models without a site order its rows, if the study is over sites."""
+    judged = select(rows, part="judged")
+    if not judged:
+        return ""
+    shares = column(judged, "concordance")
+    mean = np.average(shares, weights=column(judged, "pairs"))
+    return (
+        f" Models without a site put {shares.min():.3g} to {shares.max():.3g} of its pairs in the "
+        f"right order, {mean:.3g} of all."
+    )
+
+
+def _of_sites(rows: list[Row]) -> Summary:
+    """Return the tables of a study over sites: effects, missing values and privacy."""
+    estimates = select(rows, part="estimate")
+    if not estimates:
+        return {}
+    [plan], what = select(rows, part="privacy"), estimates[0]["what"]
+    planned = "pip install 'fcojax[privacy]' computes it"
+    if plan["needed"] is not None:
+        planned = (
+            f"{plan['needed']:,} sites, of which there are {plan['sites']}; or as many patients, "
+            "if each site clipped and added noise for each of its patients, which is not offered"
+        )
+    return {
+        f"{what}s": [
             {
-                "site": row["site"],
-                "examples": row["examples"],
-                **_judged(rows, row["site"], chosen["strength"]),
-                **_sent(select(ledger, site=row["site"])),
+                "name": row["name"],
+                "per": row["per"],
+                what: row["value"],
+                "from": row["low"],
+                "to": row["high"],
+                "in the choice": "yes" if row["chosen"] else "",
             }
-            for row in select(rows, part="site")
+            for row in estimates
         ],
+        "missing values, which become the mean": [
+            {"name": row["name"], "mean": row["mean"], "deviation": row["deviation"]}
+            | row["missing"]
+            for row in select(rows, part="column")
+            if sum(row["missing"].values())
+        ],
+        "privacy": {
+            "what leaves a site": "the sums in the ledger below, and no row",
+            "noise": "none: the server learns the sums exactly",
+            f"for epsilon {plan['epsilon']:g} in {plan['rounds']} rounds, with noise of at most a "
+            "tenth of the clipping norm": planned,
+        },
     }
 
 
@@ -236,7 +460,7 @@ def _describe_data(config: Config, rows: list[Row]) -> str:
     """Return the data in a sentence, for the caption of every figure."""
     file, sizes = pathlib.Path(config.data_dir).name, column(select(rows, part="site"), "examples")
     text = f"{file or 'drawn'}: {int(sizes.sum()):,} examples of {len(sizes)} sites"
-    if file and not config.client:
+    if file and not config.client and not any("events" in row for row in select(rows, part="site")):
         text += f", divided by class with concentration {config.concentration:g}"
     text += f", {config.loss} loss."
     [facts] = select(rows, part="data")
@@ -269,7 +493,10 @@ def _scaling_of_choice(rows: list[Row]) -> list[Row]:
 def _judged(rows: list[Row], site: str, strength: float) -> dict[str, float]:
     """Return the loss on a site at this strength, if each site was left out in turn."""
     losses = [row["score"] for row in select(rows, part="fold", fold=site, strength=strength)]
-    return {"loss when left out": sum(losses) / len(losses)} if losses else {}
+    found = {"loss when left out": sum(losses) / len(losses)} if losses else {}
+    for row in select(rows, part="judged", site=site):
+        found |= {"concordance": row["concordance"], "slope": row["slope"]}
+    return found
 
 
 def _sent(rows: list[Row]) -> dict[str, int]:

@@ -7,7 +7,7 @@ import scipy.sparse
 
 def config_of(**values):
     defaults = {"features": "", "target": "y", "client": "site", "names": "", "missing": ""}
-    defaults |= {"drop": (), "loss": "logistic", "by": "bic"}
+    defaults |= {"drop": (), "loss": "logistic", "by": "bic", "nonzeros": 0}
     return types.SimpleNamespace(**defaults | values)
 
 

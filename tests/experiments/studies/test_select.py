@@ -9,7 +9,10 @@ import pytest
 
 import fcojax
 from experiments.cli.console import results
+from experiments.config import config_file
 from experiments.process import errors
+from experiments.report.rows import plain
+from experiments.studies.select import EXPERIMENT
 from experiments.studies.select.problem import (
     LOSSES,
     Scaling,
@@ -23,8 +26,12 @@ from experiments.studies.select.rows import (
     _intervals,
     _scaling,
     _scaling_of_choice,
+    study,
+    summarise,
 )
+from experiments.study import check
 from fcojax import problems
+from fcojax.__main__ import configs
 from fcojax.selection import aic
 from tests.experiments.studies.quick_studies import quick_study
 from tests.experiments.studies.select_files import compressed, config_of
@@ -275,7 +282,7 @@ def test_cox_of_a_file_has_the_pooled_stratified_partial_likelihood(tmp_path):
     file.write_text("\n".join([*lines, "1,1,1,1,2.5,,c"]))
     assert task(config).unlabelled == 1 and int(task(config).problem.train.sizes.sum()) == 60
     for column, cell, message in (
-        (4, "0", "months is 0 in a row; pass times above 0"),
+        (4, "-1", "months is -1 in a row; pass times of at least 0"),
         (5, "2", "died is 2 in a row; write 1 for an event"),
     ):
         wrong = lines[1].split(",")
@@ -293,3 +300,93 @@ def test_a_table_is_drawn_with_the_columns_of_the_study_to_come():
     assert len(np.unique(np.asarray(found.problem.train.examples["x"])[:, 1:], axis=0)) == 3
     with pytest.raises(ValueError, match="missing applies to a file, and there is none"):
         task(config_of(data_dir="", positive_above=np.inf, missing="-999"))
+
+
+def by_sums(tmp_path, **more):
+    """Return the rows and the summary of a study of three files, from sums."""
+    rng, folder = np.random.default_rng(0), tmp_path / "sites"
+    folder.mkdir(exist_ok=True)
+    for place, name in enumerate(("Antwerp", "Bern", "Cork")):
+        age, dose = 60 + 10 * rng.standard_normal(40), rng.standard_normal(40)
+        ward = rng.choice(["surgery", "icu"], 40)
+        died = rng.random(40) < 1 / (1 + np.exp(-(age - 60 + place) / 10))
+        cells = zip(age, np.where(dose > 1.5, np.nan, dose), ward, died, strict=True)
+        lines = [f"{a:.3f},{'' if b != b else f'{b:.3f}'},{c},{d:d}" for a, b, c, d in cells]
+        lines += ["50,1,icu,"] * place  # without the outcome
+        (folder / f"{name}.csv").write_text("\n".join(["age,dose,ward,died", *lines]))
+    config = config_file.load(str(configs()["select"])).get_config()
+    given = {"data_dir": str(folder), "client": "", "target": "died", "method": "sums"}
+    given |= {"categories": "ward=surgery|icu", "units": "age=10", "num_strengths": 4}
+    config.update(given | {"tolerance": 1e-9} | more)
+    check(EXPERIMENT, config)
+    rows = [plain(row) for row in study(config)]
+    return config, rows, summarise(config, rows)
+
+
+def test_a_study_from_sums_has_the_models_of_the_simulation_and_says_on_whom(tmp_path):
+    config, rows, summary = by_sums(tmp_path)
+    assert summary["data"].startswith("sites: 120 examples of 3 sites, logistic loss.")
+    assert "3 rows without a target were left out" in summary["data"]
+    assert [row["left_out"] for row in summary["sites"]] == [0, 1, 2]
+    assert all(0.5 < row["concordance"] <= 1 for row in summary["sites"])
+    [age, *_] = summary["odds ratios"]
+    deviation = [row for row in rows if row["part"] == "column"][0]["deviation"]
+    coefficient = [row for row in rows if row.get("name") == "age" and "refit" in row][0]
+    assert age["per"] == 10 and age["from"] < age["odds ratio"] < age["to"]
+    assert np.log(age["odds ratio"]) * deviation / 10 == pytest.approx(
+        (coefficient["low"] + coefficient["high"]) / 2
+    )
+    [missing] = summary["missing values, which become the mean"]
+    assert missing["name"] == "dose" and missing["Antwerp"] > 0
+    assert len({row["sha256"] for row in summary["sites"]}) == 3
+    drawn = EXPERIMENT.figures(config, rows, summary, tmp_path)
+    assert [path.stem for path in drawn] == ["path", "effects"]
+
+
+@pytest.mark.slow
+def test_a_study_from_sums_is_that_of_rounds(tmp_path):
+    config, rows, summary = by_sums(tmp_path)
+    found = fcojax.select(
+        task(config).problem,
+        penalty(config, task(config).names),
+        strengths=4,
+        tolerance=1e-9,
+        key=jax.random.key(0),
+    )
+    path = [row for row in rows if row["part"] == "path"]
+    shown = np.flatnonzero(np.any(np.asarray(found.path.models["kernel"]) != 0, axis=0))
+    for place, row in enumerate(path):
+        assert row["strength"] == pytest.approx(float(found.path.strengths[place]), rel=1e-6)
+        wanted = np.asarray(found.path.models["kernel"])[place, shown]
+        np.testing.assert_allclose(row["kernel"], wanted, atol=1e-6)
+    assert [row["chosen"] for row in path].index(True) == found.chosen
+
+
+def test_what_sites_cannot_answer_is_refused_in_a_sentence(tmp_path):
+    for more, sentence in (
+        ({"loss": "huber"}, "loss is huber, which sites do not sum; pass linear, logistic"),
+        ({"codec": "top_k:0.1"}, "sums are not compressed; pass --config.method=rounds"),
+        ({"units": "weight=10"}, "units has 'weight=10'; write FEATURE=NUMBER"),
+        ({"superlink": "here", "method": "rounds"}, "a path of rounds over sites takes hours"),
+        ({"superlink": "127.0.0.1:1"}, "features is empty; name the columns"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(sentence)):
+            by_sums(tmp_path, **more)
+
+
+@pytest.mark.slow
+def test_supernodes_on_this_machine_give_the_model_and_the_bytes_of_one_process(tmp_path):
+    pytest.importorskip("flwr", reason="SuperNodes are Flower's")
+    _, here, _ = by_sums(tmp_path, num_strengths=2)
+    _, there, _ = by_sums(tmp_path, num_strengths=2, superlink="here")
+    for part, columns in (
+        ("path", ("kernel", "score", "strength")),
+        ("estimate", ("value", "low", "high")),
+        ("judged", ("concordance", "slope")),
+        ("site", ("sha256", "examples")),
+        ("ledger", ("up", "down")),
+    ):
+        both = [[row for row in rows if row["part"] == part] for rows in (here, there)]
+        for one, other in zip(*both, strict=True):
+            for name in columns:
+                assert one[name] == pytest.approx(other[name], rel=1e-6, abs=1e-6), (part, name)
