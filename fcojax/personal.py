@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from fcojax import State, StateObserver, local_steps, look
 from fcojax.algorithms import Algorithm, mean_loss
 from fcojax.extend import Loss, local_handle, memoised, validated
-from fcojax.problems import ClientData, client_means
+from fcojax.problems import ClientData, WholeBatchLoss, client_means
 from fcojax.types import Array, Count, Params
 
 
@@ -135,27 +135,29 @@ def by_client(
     """
     rows = np.unique(np.arange(data.num_clients) if clients is None else clients)
     chosen = data if clients is None else data.select(rows)
+    places = jnp.arange(rows.size, dtype=jnp.int32)
 
     def each(hparams, state):
         """Return the values at the personal models, and those at the common model."""
         common = algorithm.model(hparams, state.server)
-        shared = client_means(function(common, chosen.examples), chosen)
+        if isinstance(function, WholeBatchLoss):  # one client at a time
+            shared = in_blocks(lambda model: common, places)
+        else:
+            shared = client_means(function(common, chosen.examples), chosen)
         if algorithm.client_model is None:
             return shared, None
-        models = _models_of(
-            algorithm,
-            hparams,
-            state._replace(clients=jax.tree.map(lambda leaf: leaf[rows], state.clients)),
-        )
+        clients = jax.tree.map(lambda leaf: leaf[rows], state.clients)
+        models = _models_of(algorithm, hparams, state._replace(clients=clients))
+        return in_blocks(lambda model: model, models), shared
 
+    def in_blocks(model_of, models):
         def one(pair):
             place, model = pair
             key = jax.random.key(0)  # no row is drawn
             local = local_handle(chosen, local_steps(1), key, place, place, place)
-            return mean_loss(function)(model, local.full())
+            return mean_loss(function)(model_of(model), local.full())
 
-        places = jnp.arange(rows.size, dtype=jnp.int32)
-        return jax.lax.map(one, (places, models), batch_size=block), shared
+        return jax.lax.map(one, (places, models), batch_size=block)
 
     def better(values, others):
         gains = values > others if larger_is_better else values < others

@@ -1,0 +1,36 @@
+"""Our expectations of personalised methods, written before the run."""
+
+from experiments.report.claims import Claim, over_seeds
+from experiments.report.rows import Row, Summary
+from experiments.studies.personal.rows import METHODS, means
+from experiments.study import Config
+
+
+def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
+    """Return the claims on the tasks that ran; none if the config lacks a method."""
+    if set(config.methods) != set(METHODS):
+        return []
+    found = []
+
+    def lead(text, task, method, rival, measure, needed, sign=1.0):
+        difference = means(rows, task, method, measure) - means(rows, task, rival, measure)
+        words = {"f1": "difference in F1", "loss": "ratio of losses", "accuracy": "difference"}
+        found.append(over_seeds(text, sign * difference, needed, measure=words[measure]))
+
+    if "lasso" in config.tasks:
+        better = "by client, the shared support has a larger F1 than the {} model, by 0.1"
+        for rival in ("global", "local"):
+            lead(better.format(rival), "lasso", "shared support", rival, "f1", 0.1)
+        less = "the shared support has less test loss than the {} model"
+        for rival in ("global", "local"):
+            lead(less.format(rival), "lasso", "shared support", rival, "loss", 0.0, -1.0)
+    if "digits" in config.tasks:
+        more = "on digits {} is more accurate than the global model, by 0.01"
+        for method in ("ditto", "partial"):
+            lead(more.format(method), "digits", method, "global", "accuracy", 0.01)
+        text = "on digits ditto is more accurate than local models, by 0.01"
+        lead(text, "digits", "ditto", "local", "accuracy", 0.01)
+    if "heart" in config.tasks:
+        text = "on heart disease partial sharing is no less accurate than the global model"
+        lead(f"{text}, up to 0.02", "heart", "partial", "global", "accuracy", -0.02)
+    return found

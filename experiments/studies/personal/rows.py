@@ -1,0 +1,203 @@
+"""Rows and tables: each method at its best point, with the score of every client."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fcojax
+from experiments.report.rows import Row, Summary, select
+from experiments.studies.personal.problem import TASKS, Task, accuracies, values
+from experiments.study import Config
+from fcojax import algorithms, personal, tree
+from fcojax.problems import WholeBatchLoss, support_recovery
+from fcojax.transforms import named
+
+
+class Method(NamedTuple):
+    """A method of the study.
+
+    Attributes:
+      build: ``(task, config) -> Algorithm``.
+      second: the hyperparameter beside the strength, or nothing.
+      numbers: the key of the config with its values.
+      is_split: whether the model is a sum of a common and an own part.
+    """
+
+    build: Callable[[Task, Config], Any]
+    second: str = ""
+    numbers: str = ""
+    is_split: bool = False
+
+
+def _flix(task: Task, config: Config):
+    return algorithms.scafflix(task.loss, task.penalty)
+
+
+def _local(task: Task, config: Config):
+    return algorithms.ditto(task.loss, task.penalty)
+
+
+def _partial(task: Task, config: Config):
+    """Return SCAFFOLD on the common part, beside own parts; an l1 norm on each."""
+    plain = task.loss
+
+    def whole(parts, *rest):
+        return plain(tree.add(parts["common"], parts["own"]), *rest)
+
+    def base(loss):
+        return algorithms.scaffold(loss, task.penalty, prox="feedback")
+
+    loss = WholeBatchLoss(whole) if isinstance(plain, WholeBatchLoss) else whole
+    return algorithms.partial_sharing(base, loss, named("own"), penalty=task.penalty)
+
+
+def _shared(task: Task, config: Config):
+    touches = named("kernel") if isinstance(task.start, dict) else None
+    return algorithms.shared_support(task.loss, touches=touches)
+
+
+METHODS = {
+    "global": Method(lambda task, _: algorithms.scaffold(task.loss, task.penalty, prox="feedback")),
+    "local": Method(_local),
+    "ditto": Method(_local, "prox_scale", "pulls"),
+    "flix": Method(_flix, "share", "shares"),
+    "partial": Method(_partial, is_split=True),
+    "shared support": Method(_shared),
+    "fused": Method(
+        lambda task, _: algorithms.fused(task.loss, task.penalty), "fusion_scale", "fusions"
+    ),
+}
+
+
+def study(config: Config, readers: Mapping[str, Callable]) -> Iterator[Row]:
+    """Yield a row for each task, seed and method."""
+    for name in config.tasks:
+        for seed in config.seeds:
+            task = TASKS[name](config, seed, readers)
+            for method in config.methods:
+                yield _row(config, name, seed, task, method)
+
+
+def _row(config: Config, name: str, seed: int, task: Task, method: str) -> Row:
+    """Return a method at the point with the least validation loss."""
+    chosen = METHODS[method]
+    algorithm, data, smoothness = chosen.build(task, config), task.data, task.smoothness
+    rate, first = 1 / smoothness, _first_strength(task, data)
+    numbers: dict[str, Any] = {"client_lr": [rate]}
+    if "prox_step" in algorithm.hparams_type._fields:  # the local problem has another term
+        numbers = {"client_lr": [rate / (1 + 1 / config.prox_step)]}
+        numbers["prox_step"] = [config.prox_step / smoothness]
+    if method == "local":
+        numbers["prox_scale"] = [0.0]
+    strengths = config.few_strengths if chosen.second else config.strengths
+    numbers["penalty_scale"] = [first * share for share in strengths]
+    if chosen.second:
+        unit = {"share": 1.0, "prox_scale": smoothness, "fusion_scale": first}[chosen.second]
+        numbers[chosen.second] = [unit * number for number in config[chosen.numbers]]
+    grid = fcojax.grid.product(algorithm.hparams_type, **numbers)
+    start = {"common": task.start, "own": task.start} if chosen.is_split else task.start
+    keys, plan = jax.random.key(seed)[None], fcojax.local_steps(config.num_steps)
+    state = fcojax.start(algorithm, grid, start, data, keys, plan)
+    state, _ = fcojax.advance(
+        algorithm,
+        grid,
+        state,
+        data,
+        plan,
+        num_rounds=config.num_rounds,
+        eval_every=config.num_rounds,
+    )
+    models = _models(algorithm, grid, state, data.num_clients)
+    if chosen.is_split:
+        models = tree.add(models["common"], models["own"])
+    points = [jax.tree.map(lambda leaf, i=i: leaf[i, 0], models) for i in range(len(grid[0]))]
+    losses = [values(task, point, task.validation).mean() for point in points]
+    best = int(np.argmin(np.where(np.isfinite(losses), losses, np.inf)))
+    model = points[best]
+    found = {
+        "part": f"{name}: {method}",
+        "task": name,
+        "seed": seed,
+        "method": method,
+        "points": len(points),
+        "penalty_scale": float(np.asarray(grid.penalty_scale)[best] / first),
+        "second": float(np.asarray(getattr(grid, chosen.second))[best]) if chosen.second else None,
+        "validation": float(losses[best]),
+        "sizes": [len(rows["x"]) for rows in task.train],
+        "loss": values(task, model, task.test).tolist(),
+    }
+    if isinstance(task.start, dict):
+        found["accuracy"] = accuracies(model, task.test).tolist()
+    if task.truth is not None:
+        kernels = zip(np.asarray(model), task.truth, strict=True)
+        found["f1"] = [float(support_recovery(w, own, cut=1e-6)["f1"]) for w, own in kernels]
+    return found
+
+
+def _models(algorithm: Any, grid: Any, state: Any, num_clients: int) -> Any:
+    """Return the model of each client, with axes [points, seeds, clients]."""
+    if algorithm.client_model is not None:
+        return personal.read_models(algorithm, grid, state)
+    model = fcojax.read_model(algorithm, grid, state)
+    return jax.tree.map(lambda leaf: jnp.stack([leaf] * num_clients, axis=2), model)
+
+
+def _first_strength(task: Task, data: fcojax.ClientData) -> float:
+    """Return the largest root mean square, over clients, of an entry of their gradients at zero."""
+
+    def gradient(rows):
+        slope = jax.grad(lambda w: jnp.mean(task.loss(w, rows)))(task.start)
+        return slope["kernel"] if isinstance(slope, dict) else slope
+
+    slopes = [gradient(jax.tree.map(jnp.asarray, rows)) for rows in task.train]
+    return float(np.sqrt(np.mean(np.square(np.stack(slopes)), axis=0)).max())
+
+
+def score(row: Row) -> np.ndarray:
+    """Return the score of each client, larger is better: its accuracy, or minus its loss."""
+    return np.array(row["accuracy"]) if "accuracy" in row else -np.array(row["loss"])
+
+
+def means(rows: list[Row], task: str, method: str, measure: str) -> np.ndarray:
+    """Return the mean over clients by seed."""
+    own = select(rows, task=task, method=method)
+    return np.array([np.mean(row[measure]) for row in own])
+
+
+def summarise(config: Config, rows: list[Row]) -> Summary:
+    """Return a table for each task: scores over clients, and who gains over whom."""
+    summary: Summary = {}
+    for name in config.tasks:
+        summary[name] = [
+            _entry(rows, name, method)
+            for method in config.methods
+            if select(rows, task=name, method=method)
+        ]
+    return summary
+
+
+def _entry(rows: list[Row], name: str, method: str) -> Row:
+    """Return a method's scores, averaged over the seeds."""
+    own = select(rows, task=name, method=method)
+    seen = []
+    for row in own:
+        at = score(row)
+        found = personal.spread("score", at, larger_is_better=True)
+        entry = {
+            "mean": at.mean(),
+            "tenth quantile": found["score_p10"],
+            "median": found["score_p50"],
+            "worst tenth": found["score_worst"],
+        }
+        for rival in ("global", "local"):
+            for other in select(rows, task=name, seed=row["seed"], method=rival):
+                entry[f"gain over {rival}"] = np.mean(at > score(other))
+        if "f1" in row:
+            entry["F1"] = np.mean(row["f1"])
+        seen.append(entry)
+    return {"method": method} | {
+        key: float(np.mean([entry[key] for entry in seen])) for key in seen[0]
+    }
