@@ -237,4 +237,12 @@ RUNS = (
     Run("saddle", "saddle", figure="vectors"),
     Run("sites", "sites", figure="sites"),
     Run("flamby", "flamby", data="flamby", figure="fed_tcga_brca"),
+    Run("personal", "personal", heading="A lasso and digits", figure="clients"),
+    Run(
+        "personal_silos",
+        "personal",
+        ("--config.tasks=heart,regions",),
+        "Heart disease by hospital, survival by region",
+        "flamby",
+    ),
 )

@@ -64,10 +64,13 @@ class Moments(NamedTuple):
 
 
 class Affine(NamedTuple):
-    """The prox of the penalty at all clients: z_i to ``shift + factor * z_i``, by entry."""
+    """The prox of the penalty at all clients: z_i to ``shift + factor * z_i``, by entry.
+
+    A shift of ``()`` is zero, and is not sent.
+    """
 
     factor: Params
-    shift: Params
+    shift: PyTree
 
 
 class CoupledClient(NamedTuple):
@@ -123,7 +126,7 @@ def shared_support(
             ),
             moments.square,
         )
-        return Affine(factor, tree.zeros_like(factor))
+        return Affine(factor, ())
 
     return coupled(loss, prox, solver)
 
@@ -193,7 +196,8 @@ def coupled(
     gradient, solver = mean_gradient(loss), solver or gd()
 
     def at(affine, point):
-        return jax.tree.map(lambda a, b, z: b + a * z, affine.factor, affine.shift, point)
+        shrunk = jax.tree.map(jnp.multiply, affine.factor, point)
+        return shrunk if affine.shift == () else tree.add(affine.shift, shrunk)
 
     def squares(point):
         return jax.tree.map(jnp.square, point)
