@@ -4,15 +4,16 @@ import numpy as np
 
 from experiments.report.claims import Claim, over_seeds
 from experiments.report.rows import Row, Summary, select
-from experiments.studies.robust.rows import ATTACKS, METHODS, RULES
+from experiments.studies.robust.rows import ATTACKS, METHODS
 from experiments.study import Config
 
+_WITHSTAND = ("median", "trimmed_mean", "geometric_median")
 _SMALL, _FIFTH, _MOST = 0.006, 0.2, 0.4
 
 
 def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     """Return claims on distances; none if the config lacks what they need."""
-    wanted = {*RULES, *ATTACKS, _SMALL, _FIFTH, _MOST}
+    wanted = {"mean", *_WITHSTAND, *ATTACKS, _SMALL, _FIFTH, _MOST}
     if not wanted <= {*config.rules, *config.attacks, *config.shares} or config.trimmed != 0.3:
         return []
     found = []
@@ -44,7 +45,7 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
             ),
         ]
         for attack, most in (("thousandfold", 0.3), ("little_is_enough", 0.5)):
-            for rule in ("median", "trimmed_mean", "geometric_median"):
+            for rule in _WITHSTAND:
                 words = f"rules withstand {attack.replace('_', ' ')} with a fifth of the weight"
                 ends = distance(rule, attack, _FIFTH)
                 found.append(expected(words, ends, most, False, part=rule.replace("_", " ")))

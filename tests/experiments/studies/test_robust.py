@@ -1,5 +1,7 @@
 """The study of robust means: one attack on two rules, with few rounds."""
 
+import itertools
+
 import jax
 import numpy as np
 import pytest
@@ -26,6 +28,16 @@ def test_the_mean_is_lost_and_the_median_is_not(tmp_path):
     assert [entry["rule"] for entry in summary["best"]] == ["mean", "median"]
     assert claims.claims(config, found_rows, summary) == []
     assert draw_figures(found, tmp_path) == ["robust.png"]
+
+
+def test_the_config_has_what_its_claims_need():
+    config = robust.get_config()
+    cells = itertools.product(
+        config.methods, config.rules, config.attacks, config.shares, config.seeds
+    )
+    names = ("method", "rule", "attack", "share", "seed")
+    found = [dict(zip(names, cell, strict=True), distance=0.0) for cell in cells]
+    assert len(claims.claims(config, found, {})) == len(config.methods) * (3 + 2 * 3)
 
 
 def of_whole_gradients(loss):
