@@ -157,21 +157,20 @@ def _shown(ms: float) -> str:
 
 def draw(found: dict, path: pathlib.Path) -> None:
     """Draw a panel for each model, with a bar from zero for each side."""
-    import matplotlib
+    from experiments.report import axes
+    from experiments.report.look import house
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, panels = plt.subplots(1, 2, figsize=(9, 2.6), layout="constrained")
-    for panel, (model, sides) in zip(panels, found["models"].items(), strict=True):
-        names = list(sides)[::-1]
-        times = [sides[name]["ms"] for name in names]
-        bars = panel.barh(names, times, color=["C7"] * (len(names) - 1) + ["C0"])
-        panel.bar_label(bars, [_shown(ms) for ms in times], padding=3, fontsize="small")
-        panel.set(title=model, xlabel="milliseconds a round", xlim=(0, 1.15 * max(times)))
-        panel.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    with house():
+        figure, panels = axes.panels(2, height=1.3)
+        for panel, (model, sides) in zip(panels, found["models"].items(), strict=True):
+            names = list(sides)[::-1]
+            times = [sides[name]["ms"] for name in names]
+            bars = panel.barh(names, times, color=["#999999"] * (len(names) - 1) + ["C0"])
+            panel.bar_label(bars, [_shown(ms) for ms in times], padding=3)
+            panel.set_xlim(0, 1.15 * max(times))
+            panel.grid(visible=False, axis="y")
+            axes.describe(panel, "milliseconds a round", "", title=model)
+        figure.savefig(path)
 
 
 def sentence(found: dict) -> str:

@@ -7,8 +7,8 @@ with one device each. The algorithm is FedDualAvg; the shapes are those of W6 wi
 W1, W1 and W2. Every size runs in a fresh process; with ``--repeats`` the least time counts. It
 prints a JSON line for each size with the slope from the size before, log time over log size, and
 the shares of the machine's peaks in products and in reading, which are measured first. ``--out``
-writes ``curves.json``, ``curves.md``, ``curves.png`` and ``roofline.png``. It takes under ten
-minutes on two idle cores.
+writes ``curves.json``, ``curves.md``, and ``curves`` and ``roofline`` as PNG and PDF. It takes
+under ten minutes on two idle cores.
 """
 
 import argparse
@@ -190,35 +190,33 @@ def table(rows: list[dict]) -> str:
 
 def draw_figures(rows: list[dict], known: Peaks, folder: pathlib.Path) -> None:
     """Draw the curves, and all rows under the machine's two peaks."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    import matplotlib.pyplot as plt
+    from experiments.report import axes
+    from experiments.report.look import house
 
     names = list(dict.fromkeys(row["axis"] for row in rows))
-    figure, panels = plt.subplots(1, len(names), figsize=(3 * len(names), 3), layout="constrained")
-    for name, panel in zip(names, np.atleast_1d(panels), strict=True):
-        own = [row for row in rows if row["axis"] == name]
-        times = [row["ms_per_round"] for row in own]
-        panel.loglog([row["size"] for row in own], times, "o-")
-        panel.set_ylim(min(times) / 3, 3 * max(times))  # a flat curve looks flat
-        panel.set_xlabel(AXES[name].title)
-    np.atleast_1d(panels)[0].set_ylabel("ms a round")
-    figure.savefig(folder / "curves.png", dpi=150)
-    figure, panel = plt.subplots(figsize=(5, 3.5), layout="constrained")
-    for name in names:
-        own = [row for row in rows if row["axis"] == name]
-        label = AXES[name].title
-        panel.loglog(
-            [row["intensity"] for row in own], [row["gflops"] for row in own], "o", label=label
-        )
-    low, high = (pick(row["intensity"] for row in rows) for pick in (min, max))
-    reach = np.geomspace(low / 2, 2 * max(high, known.gflops / known.gbytes), 50)
-    panel.loglog(reach, np.minimum(known.gflops, known.gbytes * reach), "k-", label="peaks")
-    panel.set_xlabel("operations per byte read")
-    panel.set_ylabel("GFLOP/s")
-    panel.legend(fontsize=7)
-    figure.savefig(folder / "roofline.png", dpi=150)
+    with house():
+        columns = axes.columns_for(len(names))
+        figure, panels = axes.panels(columns, -(-len(names) // columns), height=1.9)
+        for name, panel in zip(names, panels, strict=False):
+            own = [row for row in rows if row["axis"] == name]
+            times = [row["ms_per_round"] for row in own]
+            panel.loglog([row["size"] for row in own], times, "o-")
+            panel.set_ylim(min(times) / 3, 3 * max(times))  # a flat curve looks flat
+            axes.describe(panel, AXES[name].title, "milliseconds a round", log="xy")
+        for panel in panels[len(names) :]:
+            panel.set_axis_off()
+        axes.save(figure, folder / "curves.png")
+        figure, (panel,) = axes.panels(1)
+        for name, marker in zip(names, "os^Dv", strict=False):
+            own = [row for row in rows if row["axis"] == name]
+            across, speeds = ([row[key] for row in own] for key in ("intensity", "gflops"))
+            panel.loglog(across, speeds, marker, label=AXES[name].title)
+        low, high = (pick(row["intensity"] for row in rows) for pick in (min, max))
+        reach = np.geomspace(low / 2, 2 * max(high, known.gflops / known.gbytes), 50)
+        panel.loglog(reach, np.minimum(known.gflops, known.gbytes * reach), "k-", label="peaks")
+        axes.describe(panel, "operations per byte read", "GFLOP/s", log="xy")
+        panel.legend()
+        axes.save(figure, folder / "roofline.png")
 
 
 def main() -> None:

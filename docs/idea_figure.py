@@ -92,8 +92,10 @@ def draw(curves, alone):
     left.bar(NUM_CLIENTS + 3, dual, color=DUALS, label="model of the mean dual")
     left.set(
         xticks=[],
-        ylabel="entries that are not zero",
-        title="one round",
+        yticks=np.linspace(0, 1, 6),
+        xlabel=f"{NUM_CLIENTS} clients, and two servers",
+        ylabel="share of entries that are not zero",
+        title="in the last round",
         ylim=(0, 1.4),
     )
     for (label, curve), color in zip(
@@ -105,7 +107,9 @@ def draw(curves, alone):
     right.axhline(
         NUM_TRUE / DIM, color="black", linestyle=":", label="the truth"
     )
-    right.set(xlabel="round", title=f"{NUM_ROUNDS} rounds", ylim=(0, 1.05))
+    right.set(
+        xlabel="communication round", title="over the rounds", ylim=(0, 1.05)
+    )
     for axes in (left, right):
         axes.legend()
     figure.savefig(HERE / "figures" / "idea.png")

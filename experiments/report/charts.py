@@ -82,7 +82,9 @@ class Scale(NamedTuple):
             few = ticker.LogLocator(subs=(1.0, 2.0, 5.0) if high - low < 2 else (1.0,))
             values = np.asarray(few.tick_values(10**low, 10**high))
         else:
-            values = np.asarray(ticker.MaxNLocator(5, integer=whole).tick_values(low, high))
+            values = np.asarray(
+                ticker.MaxNLocator(5, steps=[1, 2, 5, 10], integer=whole).tick_values(low, high)
+            )
         places = self(values)
         inside = (places - self.start) * (places - self.end) <= 1e-6
         return [(place, f"{v:g}") for place, v in zip(places[inside], values[inside], strict=True)]
