@@ -212,7 +212,10 @@ class _Scale:
 
     def colour(self, scores: Any) -> Any:
         """Return a larger number for a better score; within 1 % of the span it is the best."""
-        return -np.log10(np.minimum(np.abs(scores - self._best) / self._span, 1.0) + 1e-2)
+        return np.maximum(self._unbounded(scores), -np.log10(1.01))
+
+    def _unbounded(self, scores: Any) -> Any:
+        return -np.log10(np.abs(scores - self._best) / self._span + 1e-2)
 
     def ticks(self) -> list[float]:
         """Return scores evenly apart in colour, each with as few digits as keep its place."""
@@ -220,6 +223,6 @@ class _Scale:
         return [self._rounded(self._best + self._sign * share * self._span) for share in shares]
 
     def _rounded(self, score: float) -> float:
-        close = 0.05 * (self.ends[1] - self.ends[0])
+        close, place = 0.03 * (self.ends[1] - self.ends[0]), self._unbounded(score)
         short = (float(f"{score:.{digits}g}") for digits in range(1, 6))
-        return next((v for v in short if abs(self.colour(v) - self.colour(score)) < close), score)
+        return next((v for v in short if abs(self._unbounded(v) - place) < close), score)

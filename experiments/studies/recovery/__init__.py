@@ -34,7 +34,7 @@ LOW_RANK = Sweep(
     algorithms=problem.methods((3.0, 1.5, 1.0), _NUCLEAR_BALL),
     panels=(
         Panel("error", "Frobenius distance to the true matrix", log=True),
-        Panel("rank", "rank (singular values above 0.01)"),
+        Panel("rank", "rank (singular values above 0.01)", whole=True),
         Panel("loss", "training loss", log=True),
         Panel("validation_loss", "loss on validation", log=True),
     ),
