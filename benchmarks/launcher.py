@@ -2,10 +2,12 @@
 
     python -m benchmarks.launcher [--config=configs/lasso.py] [--algorithm=fed_dual_avg]
                                   [--rounds=500] [--repeats=5] [--quick]
+    python -m benchmarks.launcher --quick --rounds=200 --repeats=3 --algorithm= --config=all
 
 Both run in this process, in turn, after one run each that compiles: the launcher with its rows,
 verdicts, checkpoints and models, and the sweep with the same observer at the same rounds. Times are
-processor times over all cores. It prints one JSON line.
+processor times over all cores. It prints one JSON line for each config, which commas separate;
+without an algorithm each runs its first one.
 """
 
 import json
@@ -35,7 +37,9 @@ def runner_of(path: str, label: str, num_rounds: int, quick: bool) -> tuple[Swee
     config = file.get_config()
     if quick:
         file.quick(config)
+    label = label or config.algorithms[0]
     config.update(algorithms=(label,), num_rounds=num_rounds, criterion_rounds=config.eval_every)
+    config.update(eval_all_until=0)
     experiment = file.experiment
     assert isinstance(experiment, Sweep), f"{path} is not a sweep"
     settings = resolve(config, experiment)
@@ -49,6 +53,7 @@ def measure(path: str, label: str, num_rounds: int, repeats: int, quick: bool = 
     """Return processor milliseconds per round for both, and their ratio pair by pair."""
     runner, job = runner_of(path, label, num_rounds, quick)
     settings, problem = runner.settings, runner.problem
+    grid = settings.scheduled(job.grid)
     placed = runner.place(job)
     keys, data = placed.keys, placed.data
 
@@ -62,7 +67,7 @@ def measure(path: str, label: str, num_rounds: int, repeats: int, quick: bool = 
         jax.block_until_ready(
             fcojax.sweep(
                 job.algorithm,
-                job.grid,
+                grid,
                 problem.init(keys[0]),
                 data,
                 keys,
@@ -70,7 +75,7 @@ def measure(path: str, label: str, num_rounds: int, repeats: int, quick: bool = 
                 num_rounds=num_rounds,
                 eval_every=settings.eval_every,
                 observe=runner.observe,
-                context=(data, problem.validation),
+                context=placed.context,
             )
         )
 
@@ -84,7 +89,7 @@ def measure(path: str, label: str, num_rounds: int, repeats: int, quick: bool = 
     ratios = [a / b for a, b in zip(times["launcher"], times["sweep"], strict=True)]
     return {
         "config": pathlib.Path(path).stem,
-        "algorithm": label,
+        "algorithm": job.label,
         "points": len(jax.tree.leaves(job.grid)[0]),
         "seeds": len(settings.seeds),
         "devices": len(jax.devices()),
@@ -98,13 +103,20 @@ def main(argv: list[str]) -> None:
     del argv
     logging.set_verbosity(logging.WARNING)
     jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
-    found = measure(FLAGS.config, FLAGS.algorithm, FLAGS.rounds, FLAGS.repeats, FLAGS.quick)
-    print(json.dumps(found))
+    paths = FLAGS.config.split(",")
+    if paths == ["all"]:
+        every = sorted(map(str, pathlib.Path("configs").glob("*.py")))
+        paths = [path for path in every if isinstance(config_file.load(path).experiment, Sweep)]
+    for path in paths:
+        found = measure(path, FLAGS.algorithm, FLAGS.rounds, FLAGS.repeats, FLAGS.quick)
+        print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("config", "configs/lasso.py", "whose grid is run")
-    flags.DEFINE_string("algorithm", "fed_dual_avg", "one of the config's algorithms")
+    flags.DEFINE_string("config", "configs/lasso.py", "whose grid is run; all for each sweep")
+    flags.DEFINE_string(
+        "algorithm", "fed_dual_avg", "one of the config's algorithms; empty for its first"
+    )
     flags.DEFINE_integer("rounds", 500, "rounds of a run", lower_bound=10)
     flags.DEFINE_integer("repeats", 5, "runs of each that count", lower_bound=1)
     flags.DEFINE_bool("quick", False, "shrink the config as the launcher's --quick does")
