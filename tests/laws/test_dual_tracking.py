@@ -29,6 +29,11 @@ pytestmark = pytest.mark.gate
 
 KEY = jax.random.key(5)
 LOSSY = fcojax.dropout(fcojax.uniform_cohort(cohort_size=3), 0.3)
+slow = functools.partial(pytest.param, marks=pytest.mark.slow)
+COHORTS = pytest.mark.parametrize(
+    "cohort",
+    [slow(fcojax.everyone(), id="everyone"), pytest.param(LOSSY, id="absent and lost")],
+)
 plain_l1 = euclidean(l1())
 
 
@@ -125,7 +130,7 @@ def test_every_round_is_the_printed_one(setting, memory):
     assert 0 < np.count_nonzero(expected[-1]) < 12
 
 
-@pytest.mark.parametrize("cohort", [fcojax.everyone(), LOSSY], ids=["everyone", "absent and lost"])
+@COHORTS
 def test_the_server_control_is_the_mean_of_all_controls(cohort):
     algorithm = algorithms.fed_dual_avg_tracking(least_squares, plain_l1)
     hparams, data = algorithm.hparams_type(0.05, 1.0, 0.2), fcojax.from_clients(unlike_clients())
@@ -145,10 +150,12 @@ LIMITS = {
 
 
 @pytest.mark.parametrize(
-    ("num_steps", "num_problems"),
-    [(10, 1), *(pytest.param(k, 20, marks=pytest.mark.slow) for k in (1, 10, 50))],
+    ("problem", "num_steps", "num_problems"),
+    [
+        ("group lasso", 10, 1),
+        *(slow(name, num_steps, 20) for name in LIMITS for num_steps in (1, 10, 50)),
+    ],
 )
-@pytest.mark.parametrize("problem", LIMITS)
 def test_the_limit_is_the_minimiser_with_its_zeros(problem, num_steps, num_problems):
     """With three of five clients in a round and 30 per cent of the uploads lost too."""
     loss, penalty, scale, is_logistic = LIMITS[problem]
@@ -292,7 +299,7 @@ def test_one_step_of_everyone_is_dual_averaging():
     np.testing.assert_allclose(plain[0], found[0], rtol=0, atol=4 * 30 * 0.125 * 1.3 * ulps)
 
 
-@pytest.mark.parametrize("cohort", [fcojax.everyone(), LOSSY], ids=["everyone", "absent and lost"])
+@COHORTS
 def test_without_memory_it_is_composite_fl(cohort):
     data, plan = fcojax.from_clients(unlike_clients()), fcojax.Plan(fcojax.local_steps(4), cohort)
     tracking = algorithms.fed_dual_avg_tracking(least_squares, euclidean(GROUPS))
@@ -332,7 +339,7 @@ def test_memory_removes_the_false_nonzeros_of_noisy_gradients():
     assert none > 4 * some > 4 * full, (none, some, full)
 
 
-@pytest.mark.parametrize("cohort", [fcojax.everyone(), LOSSY], ids=["everyone", "absent and lost"])
+@COHORTS
 def test_without_a_penalty_it_is_scaffold(cohort):
     data, plan = fcojax.from_clients(unlike_clients()), fcojax.Plan(fcojax.local_steps(4), cohort)
     tracking = algorithms.fed_dual_avg_tracking(least_squares, plain_l1)
@@ -409,7 +416,7 @@ def in_single_precision(penalty, scale, memory, rounds):
         return measured(algorithm, penalty, hparams, data, 5, rounds)
 
 
-@pytest.mark.parametrize("penalty", [l1(), GROUPS], ids=["l1", "group_l2"])
+@pytest.mark.parametrize("penalty", [slow(l1(), id="l1"), pytest.param(GROUPS, id="group_l2")])
 def test_single_precision_does_not_drift(penalty):
     early, late = in_single_precision(penalty, 0.3, 0.9, (1_000, 20_000))
     assert max(early, late) < 5e-6
