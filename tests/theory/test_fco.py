@@ -1,6 +1,7 @@
 """The bounds of federated composite optimisation are above the gaps of runs."""
 
 import functools
+import itertools
 from typing import NamedTuple
 
 import jax
@@ -111,7 +112,7 @@ def observe(hparams, server, context):
     return {"server": server}
 
 
-def shadow(task, mirror, squared, rates, *, num_steps, num_rounds, look, seeds):
+def shadow(task, mirror, squared, rates, *, num_steps, num_rounds, look, seeds, cohort=None):
     """Return means over seeds of the averaged shadow iterate's measures, [points, evaluations]."""
     chosen = averages.shadow_average(loss, mirror, squared)
     chosen = chosen._replace(model=lambda hparams, server: server)
@@ -125,7 +126,9 @@ def shadow(task, mirror, squared, rates, *, num_steps, num_rounds, look, seeds):
         num_rounds=num_rounds,
         eval_every=look,
         observe=observe,
-        plan=fcojax.local_steps(num_steps, 1, replace=True),
+        plan=fcojax.Plan(
+            fcojax.local_steps(num_steps, 1, replace=True), cohort or fcojax.everyone()
+        ),
     )
     return jax.tree.map(np.asarray, history["server"])
 
@@ -166,6 +169,79 @@ def test_gap_is_below_lemma_4_4_and_theorem_4_3(num_steps):
             a_priori = fco.gap_from_heterogeneity(constants, rate, num_steps, num_rounds, zeta)
             assert 0 < gap <= measured <= a_priori
             assert discrepancy <= spread + 1e-12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_steps", [1, 4, 16])
+def test_gap_of_sampled_clients_is_below_theorem_4_3_with_the_variance_of_the_sample(num_steps):
+    """Two of eight clients in a round; from the start, and without noise from the minimiser."""
+    instance, cohort_size = common_hessian(), 2
+    optimum = minimiser(instance, soft)
+    quiet = task(
+        (np.tile(np.linspace(0.1, 2, 20), (8, 1)), instance.data.examples["axes"][0]),
+        instance.linear,
+        np.zeros((8, DRAWS, 20)),
+        optimum,
+    )
+    for own in (instance, quiet):
+        hessian = own.hessians[0]
+        constants, zeta = fco.quadratic_constants(
+            hessian, own.linear, own.noise, own.start, optimum
+        )
+        rates = [share * fco.largest_client_lr(constants) for share in (1, 0.1, 0.01)]
+        found = shadow(
+            own,
+            euclidean(l1()),
+            fco.squared_dual_norm(hessian),
+            fcojax.grid.product(FedDualAvgHparams, client_lr=rates, penalty_scale=[LASSO]),
+            num_steps=num_steps,
+            num_rounds=100,
+            look=20,
+            seeds=20,
+            cohort=fcojax.uniform_cohort(cohort_size=cohort_size),
+        )
+        gaps = objective(own, l1_of, found.mean) - objective(own, l1_of, optimum)
+        for point, rate in enumerate(rates):
+            for look, num_rounds in ((0, 20), (4, 100)):
+                gap, given = gaps[point, :, look].mean(), (rate, num_steps, num_rounds)
+                with_it = fco.gap_from_heterogeneity(constants, *given, zeta, cohort_size)
+                few = constants._replace(num_clients=cohort_size)
+                discrepancy = found.discrepancy[point, :, look].mean()
+                without = fco.gap_from_discrepancy(few, *given, discrepancy)
+                sampling = fco.gap_from_sampling(constants, rate, num_steps, zeta, cohort_size)
+                assert 0 < gap <= without + sampling <= with_it * (1 + 1e-9)
+                # The bound without the term is wrong: at one local step nothing else is left.
+                if own is quiet and num_steps == 1:
+                    assert without < 1e-12 < 1e-3 * sampling < gap
+
+
+@pytest.mark.parametrize("num_steps", [1, 5])
+def test_the_sample_and_its_model_are_correlated_by_at_most_the_bound(num_steps):
+    """The mean over all cohorts, without noise, at every local step of the first round."""
+    instance = common_hessian()
+    hessian, linear, rate = instance.hessians[0], instance.linear, 0.125
+    constants, zeta = fco.quadratic_constants(
+        hessian, linear, np.zeros_like(instance.noise), instance.start, instance.start
+    )
+    z, elapsed = np.tile(instance.start, (8, 1)), 0.0
+    path = []
+    for _ in range(num_steps):
+        z = z - rate * (soft(z, elapsed) @ hessian + linear)
+        elapsed += rate
+        path.append((z, elapsed))
+    for cohort_size in (1, 3, 8):
+        found = [
+            (linear.mean(axis=0) - linear[[*cohort]].mean(axis=0))
+            @ soft(duals[[*cohort]].mean(axis=0), at)
+            for cohort in itertools.combinations(range(8), cohort_size)
+            for duals, at in path
+        ]
+        bound = fco.gap_from_sampling(constants, rate, num_steps, zeta, cohort_size)
+        # 20 coordinates of one Hessian: the measured covariance is not far below the bound.
+        assert np.mean(found) <= bound + 1e-12
+        assert np.mean(found) > bound / 100 or cohort_size == 8
+    with pytest.raises(ValueError, match="cohort_size is 9; pass at most 8, all clients"):
+        fco.gap_from_sampling(constants, rate, num_steps, zeta, 9)
 
 
 @pytest.mark.slow

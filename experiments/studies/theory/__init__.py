@@ -21,7 +21,8 @@ EXPERIMENT = Study(
     figures=figures.draw,
     x64=True,
     keys={
-        Count: "num_draws l1_clients l1_dim l1_num_steps p_norm_num_steps ball_clients ball_dim "
+        Count: "num_draws l1_clients l1_dim l1_num_steps sampled_num_steps sampled_cohort_size "
+        "p_norm_num_steps ball_clients ball_dim "
         "ball_num_steps simplex_clients simplex_dim simplex_num_steps entropy_num_steps num_rounds "
         "eval_every seeds curse_steps curse_rounds curse_eval_every small_num_steps small_rounds "
         "small_eval_every sparsity_clients sparsity_dim sparsity_steps sparsity_rounds "
@@ -33,6 +34,9 @@ EXPERIMENT = Study(
     },
     requires={
         "sparsity_dim of at least 8": lambda own: own.sparsity_dim > 7,
+        "sampled_cohort_size of at most l1_clients": lambda own: (
+            own.sampled_cohort_size <= own.l1_clients
+        ),
     }
     | {
         f"{setting}_num_steps with one above 1": lambda own, setting=setting: (

@@ -16,13 +16,14 @@ from fcojax.types import Array, PyTree
 
 SETTINGS = {
     "l1": ("l1, Euclidean", "Theorem 4.3"),
+    "sampled": ("l1, sampled clients", "Theorem 4.3 with sampling"),
     "p_norm": ("l1, p-norm", "Theorem 4.3"),
     "ball": ("unit ball, own Hessians", "Theorem 4.2"),
     "simplex": ("simplex, Euclidean", "Theorem 4.2"),
     "entropy": ("simplex, entropy", "Theorem 4.2"),
 }
 
-ONE_HESSIAN = ("l1", "p_norm")  # shared by all clients, as Theorem 4.3 assumes
+ONE_HESSIAN = ("l1", "sampled", "p_norm")  # shared by all clients, as Theorem 4.3 assumes
 
 # The methods of Theorem 4.1, FedMiD-OSP, for which it also holds with a finite penalty, and the
 # method of its remark: R steps of mirror descent with a batch of all M K gradients.
@@ -140,7 +141,8 @@ def tasks(config: Config) -> dict[str, Task]:
     """
     p = config.p_norm_exponent
     return {
-        "l1": l1_task(config, euclidean(l1())),
+        "l1": (same := l1_task(config, euclidean(l1()))),
+        "sampled": same,
         "p_norm": l1_task(config, p_norm(p), p - 1),
         "ball": ball_task(config),
         "simplex": simplex_task(config, euclidean(simplex())),

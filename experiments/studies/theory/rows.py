@@ -36,7 +36,8 @@ def study(config: Config) -> Iterator[Row]:
 
 def bounds(config: Config, setting: str, task: Task, num_steps: int) -> Iterator[Row]:
     """Yield the gap of the averaged shadow iterate, and its bounds."""
-    constants = task.constants
+    constants, cohort_size = task.constants, config.sampled_cohort_size
+    sampled = setting == "sampled"
     rates = [share * fco.largest_client_lr(constants) for share in config.rate_shares]
     chosen = averages.shadow_average(loss, task.mirror, task.squared_dual_norm)
     history = _observed(
@@ -52,6 +53,7 @@ def bounds(config: Config, setting: str, task: Task, num_steps: int) -> Iterator
         num_rounds=config.num_rounds,
         eval_every=config.eval_every,
         observe=_shadow,
+        cohort=fcojax.uniform_cohort(cohort_size=cohort_size) if sampled else None,
     )
     gaps, discrepancies = task.gap(history["mean"]), history["discrepancy"].mean(axis=1)
     quadratic = setting in ONE_HESSIAN
@@ -60,6 +62,13 @@ def bounds(config: Config, setting: str, task: Task, num_steps: int) -> Iterator
         num_rounds = (k + 1) * config.eval_every
         shared = (constants, rates[i], num_steps, num_rounds)
         distant = fco.discrepancy_bound(constants, rates[i], num_steps, task.heterogeneity)
+        lemma = fco.gap_from_discrepancy(*shared, float(discrepancy))
+        bound = theorem(*shared, task.heterogeneity)
+        if sampled:
+            known = (constants, rates[i], num_steps, task.heterogeneity, cohort_size)
+            few = constants._replace(num_clients=cohort_size), *shared[1:], float(discrepancy)
+            lemma = fco.gap_from_discrepancy(*few) + fco.gap_from_sampling(*known)
+            bound = fco.gap_from_heterogeneity(*shared, task.heterogeneity, cohort_size)
         yield {
             "part": "bound",
             "setting": setting,
@@ -69,8 +78,8 @@ def bounds(config: Config, setting: str, task: Task, num_steps: int) -> Iterator
             **_spread(gaps[i, :, k]),
             "discrepancy": float(discrepancy),
             "discrepancy_bound": distant if quadratic else None,
-            "lemma": fco.gap_from_discrepancy(*shared, float(discrepancy)),
-            "theorem": theorem(*shared, task.heterogeneity),
+            "lemma": lemma,
+            "theorem": bound,
         }
 
 
@@ -146,12 +155,14 @@ def _observed(
     keys: Array,
     num_steps: int,
     batch_size: int = 1,
+    cohort: fcojax.Sampler | None = None,
     **options: Any,
 ) -> dict[str, np.ndarray]:
     """Return the measures of a sweep with noisy steps, axes [points, seeds, evaluations, ...]."""
     work = fcojax.local_steps(num_steps, batch_size, replace=True)
     start = jnp.asarray(task.start)
-    _, history = fcojax.sweep(algorithm, grid, start, task.data, keys, work, **options)
+    plan = fcojax.Plan(work, cohort or fcojax.everyone())
+    _, history = fcojax.sweep(algorithm, grid, start, task.data, keys, plan, **options)
     return jax.tree.map(np.asarray, history)
 
 

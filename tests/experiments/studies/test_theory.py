@@ -39,7 +39,7 @@ def test_the_divergence_and_the_optimum_on_the_simplex():
 def test_all_claims_hold_on_a_quick_run(found):
     study, *rest = found
     claims = study.claims(*rest)
-    assert len(claims) == 30
+    assert len(claims) == 33
     # The averages differ only after the rounds of a full run.
     late = ("averaging sparse models", "averaging duals does not")
     # On the ball averaging models costs more than local steps save.
@@ -63,7 +63,7 @@ def test_the_figures_are_drawn(found, tmp_path):
 def test_the_distance_of_duals_is_proportional_to_the_rate(found):
     """The distance is proportional to first order; the rows contain its square."""
     _, config, rows, _ = found
-    for setting in ("l1", "p_norm", "ball", "simplex", "entropy"):
+    for setting in ("l1", "sampled", "p_norm", "ball", "simplex", "entropy"):
         own = select(rows, part="bound", setting=setting, round=config.num_rounds)
         squares = {row["rate_share"]: row["discrepancy"] for row in own}
         assert squares[0.1] / squares[0.01] == pytest.approx(100, rel=0.2)
