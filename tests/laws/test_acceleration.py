@@ -41,7 +41,7 @@ def task(condition, seed=0):
     return clients, data, largest, largest / least, exact
 
 
-def distances(factory, condition, seed, num_steps, num_rounds, cohort=None):
+def distances(factory, condition, seed, num_steps, num_rounds, cohort=None, server_lr=None):
     """The relative distance to the minimiser after every round."""
     _, data, largest, _, exact = task(condition, seed)
     algorithm = factory(factored_loss, l1())
@@ -49,7 +49,11 @@ def distances(factory, condition, seed, num_steps, num_rounds, cohort=None):
     rate = 1 / largest if factory is algorithms.prox_skip else 1 / (num_steps * largest)
     _, history = fcojax.run(
         algorithm,
-        algorithm.hparams_type(client_lr=rate, penalty_scale=SCALE),
+        algorithm.hparams_type(
+            client_lr=rate,
+            penalty_scale=SCALE,
+            **({} if server_lr is None else {"server_lr": server_lr}),
+        ),
         jnp.zeros(DIM),
         data,
         jax.random.key(seed),
@@ -86,6 +90,18 @@ def test_the_limit_is_the_minimiser(cohort):
     assert found[-1] < 1e-10
     plain = functools.partial(algorithms.scaffold, prox="feedback")
     assert distances(plain, 30, 0, 5, 500, cohort)[-1] > 1e-8
+
+
+@pytest.mark.slow
+def test_momentum_cannot_use_server_steps_of_almost_two():
+    """Gradient steps contract up to 2 / L, and with momentum up to 4 / (3 L) only."""
+    plain = functools.partial(algorithms.scaffold, prox="feedback")
+    slow, fast = (distances(plain, 100, 0, 1, 300, server_lr=rate) for rate in (1.0, 1.8))
+    assert fast[-1] < slow[-1] / 3
+    safe, beyond = (
+        distances(algorithms.fast_scaffold, 100, 0, 1, 300, server_lr=rate) for rate in (1.2, 1.8)
+    )
+    assert safe[-1] < 1e-8 and beyond[-1] > 1e8, (safe[-1], beyond[-1])
 
 
 def slope(points):

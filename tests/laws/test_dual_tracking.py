@@ -221,6 +221,18 @@ def test_with_bounded_memory_the_rate_is_linear_for_a_curved_penalty():
 
 
 @pytest.mark.slow
+def test_memory_costs_rounds_where_the_level_sets_of_the_penalty_are_curved():
+    """The reason why Composite FL, which has none, needs fewer exchanges on groups."""
+    looks = np.arange(10, 501, 10)
+    for penalty, scale, ratio in ((l1(), 0.3, (0.9, 1.1)), (GROUPS, 0.7, (1.1, 3.0))):
+        none, some = (
+            looks[np.argmax(violations(penalty, memory, looks, 1, scale) < 1e-6)]
+            for memory in (0.0, 0.9)
+        )
+        assert ratio[0] <= some / none <= ratio[1], (penalty, none, some)
+
+
+@pytest.mark.slow
 def test_with_full_memory_only_a_curved_penalty_makes_the_rate_sublinear():
     """The level sets of l1 are flat."""
     rounds = (5_000, 10_000, 20_000, 40_000)
