@@ -60,6 +60,12 @@ class Trace(Sampler):
         members = flat[jnp.minimum(start + positions, flat.size - 1)]
         return first_present(members, end - start)
 
+    @property
+    def can_be_absent(self) -> bool:
+        # If all rounds fill their places, no branch is compiled, whose operands XLA would copy.
+        fewest = np.diff(np.frombuffer(self.starts, np.int32)).min()
+        return bool(fewest < min(self.cohort_size or self.width, self.width))
+
     def inclusion(
         self, clients: Array, num_clients: int, sizes: Array | None = None
     ) -> Array | float:

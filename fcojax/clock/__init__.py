@@ -1,0 +1,16 @@
+"""A virtual clock: speeds of clients, the seconds of a run, deadlines, and late uploads."""
+
+from fcojax.clock.events import Arrivals, arrivals, asynchronous
+from fcojax.clock.speeds import Clock, by_size, deadline, log_normal, seconds, truncated
+
+__all__ = [
+    "Arrivals",
+    "Clock",
+    "arrivals",
+    "asynchronous",
+    "by_size",
+    "deadline",
+    "log_normal",
+    "seconds",
+    "truncated",
+]
