@@ -234,6 +234,7 @@ RUNS = (
     Run("concepts_mnist", "concepts", _CONCEPTS, "Features of a network trained on MNIST", "mnist"),
     Run("private", "private", figure="private"),
     Run("robust", "robust", figure="robust"),
+    Run("time", "time", figure="time"),
     Run("saddle", "saddle", figure="vectors"),
     Run("sites", "sites", figure="sites"),
     Run("flamby", "flamby", data="flamby", figure="fed_tcga_brca"),
