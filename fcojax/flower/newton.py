@@ -46,6 +46,7 @@ from fcojax.types import Array, Count, Fraction, Key, NonNegative, Params
 
 _MOST_NUMBERS = 2_000_000  # of the Hessians in one exchange: 16 MB
 _INNER = 20_000  # proximal gradient steps for one quadratic
+_SEPARATED = 1e-4  # the share of its curvature at zero that a separated column has at its estimate
 _SINGULAR = 1e-8  # the share of a column's curvature that the columns before it leave
 
 
@@ -75,9 +76,10 @@ class Regression(NamedTuple):
       error: its standard errors: sandwich ones, from the Hessian alone in Cox regression.
       low: the lower ends of the 95 per cent intervals.
       high: the upper ends.
-      estimated: [columns], which columns are in that model: all but the collinear ones or, if it
-        does not exist, as when an outcome is separated, those of the choice.
+      estimated: [columns], which columns have an estimate: all but the collinear and separated ones
+        or, if the solves do not end, those of the choice.
       collinear: the columns that others determine.
+      separated: the columns without a finite estimate, as one whose patients all survive.
       left_out: one model for each site, fitted without it at the chosen strength.
       exchanges: number of exchanges.
 
@@ -93,6 +95,7 @@ class Regression(NamedTuple):
     high: Params
     estimated: np.ndarray
     collinear: tuple[Collinear, ...]
+    separated: tuple[int, ...]
     left_out: list[Params]
     exchanges: int
 
@@ -173,6 +176,13 @@ def regress(
     )
     which = 1 if free.solved[1] else 0
     error = moments.errors(free, which, masks[which])
+    # Beside a separated column the others have their estimates in the limit.
+    share = _variances(null.hessian[0], masks[which]) / _variances(
+        free.hessian[which], masks[which]
+    )
+    separated = np.flatnonzero(masks[which] & ~(share > _SEPARATED))
+    masks[which, separated] = False
+    error[separated] = 0
     margin = statistics.NormalDist().inv_cdf(0.975) * error
     estimate, params = free.models[which], moments.params
     selection = selection._replace(
@@ -192,6 +202,7 @@ def regress(
             Collinear(index - shift, tuple(one - shift for one in others if one >= shift))
             for index, others in collinear
         ),
+        tuple(int(index) - shift for index in separated if index >= shift),
         [params(model) for model in left_out.models],
         sites.ledger().rounds,
     )
@@ -409,6 +420,13 @@ class _Moments:
 
 def _where(mask: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.where(mask.reshape(-1, *(1,) * (one.ndim - 1)), one, other)
+
+
+def _variances(hessian: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Return the diagonal of the inverse on the mask, 1 elsewhere."""
+    found = np.ones(len(hessian))
+    found[mask] = np.diagonal(np.linalg.inv(hessian[np.ix_(mask, mask)]))
+    return found
 
 
 def _direction(gradient: np.ndarray, hessian: np.ndarray, mask: np.ndarray) -> np.ndarray:

@@ -20,10 +20,11 @@ EXPERIMENT = Study(
         "largest strength whose score is at most the lowest score plus its standard error.",
         "coefficients": "The chosen model by name, at most its 25 largest coefficients, and the "
         "same features fitted without the penalty, which shrinks coefficients towards zero.",
-        "effects": "Left: the effect of each feature without the penalty, with its 95 per cent "
-        "interval; blue: features of the choice. Right: survival of the patients of each site "
-        "(Kaplan and Meier, on a grid of times), or the share of cases over the chance that a "
-        "model fitted without the site predicts; cells of fewer than 5 rows are not shown.",
+        "choice": "Coefficients over the strength, and the loss on held-out sites with its "
+        "standard error; dotted: the lowest, dashed: the choice.",
+        "effects": "Left: effects without the penalty, 95 per cent intervals; blue: in the choice. "
+        "Right: survival at each site (Kaplan and Meier, on a grid), or cases over the chance that "
+        "a model without the site predicts, in cells of 5 rows or more.",
         "sites": "The loss on each site, or fold, of the models fitted without it, averaged over "
         "the draws of the folds. The ten with the largest loss at the choice have names.",
     },

@@ -1,6 +1,7 @@
 """The two apps of Flower for a study over sites, from the config beside them."""
 
 import json
+import os
 import pathlib
 from typing import Any
 
@@ -13,9 +14,18 @@ from experiments.studies.select.sites import DONE, federation_of, site_file, stu
 from fcojax import flower
 
 
+def _set_up() -> None:
+    """Compute in double precision, and keep programs: each message starts a new process."""
+    jax.config.update("jax_enable_x64", True)
+    if not jax.config.values["jax_compilation_cache_dir"]:
+        cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
+        jax.config.update("jax_compilation_cache_dir", os.fspath(cache / "fcojax" / "jax"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
 def client_app(file: str) -> Any:
     """Return the ClientApp of a site, whose node config has its ``site`` and its ``file``."""
-    jax.config.update("jax_enable_x64", True)
+    _set_up()
     config, names = study_of(file)
     return flower.client_app(
         federation_of(config, names), lambda node: site_file(str(node["file"]), config)
@@ -26,7 +36,7 @@ def server_app(file: str) -> Any:
     """Return the ServerApp, which writes the rows of the study for the launcher."""
     from flwr.serverapp import ServerApp
 
-    jax.config.update("jax_enable_x64", True)
+    _set_up()
     config, names = study_of(file)
     app = ServerApp()
 

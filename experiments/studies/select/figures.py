@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from experiments.report import axes
 from experiments.report.rows import Row, Summary, column, select
-from experiments.studies.select.rows import best_and_chosen
+from experiments.studies.select.rows import best_and_chosen, shown
 from experiments.study import Config
 
 _MOST_BARS = 25
@@ -18,19 +18,17 @@ _STRENGTH = "strength of the penalty, weaker to the right"
 
 def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:
     """Draw path, coefficients and, if there are several, folds."""
-    drawn = [_draw_path(rows, directory / "path.png")]
-    if select(rows, part="estimate"):  # a study over sites, whose page is to fit on two sheets
-        return [*drawn, _draw_effects(rows, directory / "effects.png")]
-    drawn.append(_draw_model(rows, directory))
+    if select(rows, part="judged"):  # a study over sites, whose page is to fit on two sheets
+        choice = _draw_path(rows, directory / "choice.png", height=1.5)
+        return [choice, _draw_effects(rows, directory / "effects.png")]
+    drawn = [_draw_path(rows, directory / "path.png"), _draw_model(rows, directory)]
     if len({row["fold"] for row in select(rows, part="fold")}) > 1:
         drawn.append(_draw_folds(rows, directory / "sites.png"))
     return drawn
 
 
-def _draw_path(rows: list[Row], path: Path) -> Path:
+def _draw_path(rows: list[Row], path: Path, height: float = 3.0) -> Path:
     path_rows, best, chosen = best_and_chosen(rows)
-    # The page of a study over sites is to fit on two sheets.
-    height = 2.3 if select(rows, part="estimate") else 3.0
     figure, (left, right) = axes.panels(2, height=height)
     names = [row["name"] for row in select(rows, part="coefficient")][1:]
     _draw_coefficients(left, path_rows, chosen["kernel"], names)
@@ -133,12 +131,10 @@ def _draw_folds(rows: list[Row], path: Path) -> Path:
 
 def _draw_effects(rows: list[Row], path: Path) -> Path:
     """Draw the effects with their intervals, and survival or calibration of each site."""
-    found, survival = select(rows, part="estimate"), select(rows, part="survival")
-    largest = sorted(found, key=lambda row: (row["chosen"], abs(np.log(abs(row["value"]) or 1.0))))
-    found = largest[-_MOST_BARS:]
+    found, survival = shown(select(rows, part="estimate"))[::-1], select(rows, part="survival")
     judged = [row for row in select(rows, part="judged") if "cases" in row]
     figure, (left, *rest) = axes.panels(
-        2 if survival or judged else 1, height=max(2.2, 0.17 * len(found) + 0.8)
+        2 if survival or judged else 1, height=max(1.5, 0.14 * len(found) + 0.4)
     )
     for place, row in enumerate(found):
         colour = "#0072B2" if row["chosen"] else "0.6"

@@ -32,13 +32,13 @@ _WORKS = {
     "validation": "their loss on left-out data",
     "refit": "the chosen features without the penalty",
     "moments": "intervals, from two gradients and four matrices a site",
-    "statistics": "counts, sums, squares and histograms of each column",
-    "survival": "numbers at risk and of events on a grid of times",
+    "statistics": "counts, sums, squares, histograms",
+    "survival": "at risk and events at 24 times",
     "left out": "models without each site, at the choice",
     "search": "the models of all strengths that were tried",
-    "without the penalty": "the chosen features, and all, without the penalty",
+    "without the penalty": "the chosen features, and all",
     "spread": "squared gradients, for the standard errors",
-    "judged": "pairs in the right order, slopes and cells of predicted chance",
+    "judged": "order of pairs, slopes, cells of chance",
 }
 _RATIOS = {
     "linear": "difference",
@@ -46,6 +46,9 @@ _RATIOS = {
     "poisson": "rate ratio",
     "cox": "hazard ratio",
 }
+_CITATION = f"fcojax {fcojax.__version__}: federated composite optimisation in JAX, 2026"
+_OF_SITE = {"events": "events", "left_out": "no outcome", "missing": "missing"}
+_MOST_EFFECTS = 12  # on the page; rows.jsonl has all
 _GRID = 24  # times of the survival curves
 _EPSILON, _ROUNDS = 3.0, 20  # of the private run that the page plans
 
@@ -146,11 +149,14 @@ def by_sums(
 def _verdict(found: flower.Regression, names: list[str]) -> str:
     """Return what the estimates without the penalty are, and which columns have none."""
     text = "all features without the penalty, at 0.95"
-    if not found.estimated.all() and len(found.collinear) != np.sum(~found.estimated):
+    left_out = len(found.collinear) + len(found.separated)
+    if left_out != np.sum(~found.estimated):
         text = (
             "the chosen features alone, as if they had been known before, at 0.95: with all of "
             "them the model without the penalty has no finite solution"
         )
+    if found.separated:
+        text += f"; no finite estimate of {', '.join(names[one] for one in found.separated)}"
     for index, others in found.collinear:
         text += f"; {names[index]} is left out, " + (
             f"because {', '.join(names[one] for one in others)} determine it"
@@ -344,57 +350,130 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
         {
             "site": row["site"],
             "examples": row["examples"],
-            **{key: row[key] for key in ("events", "left_out", "missing") if key in row},
+            **{text: row[key] for key, text in _OF_SITE.items() if key in row},
             **_judged(rows, row["site"], chosen["strength"]),
-            **_sent(select(ledger, site=row["site"])),
-            **{key: row[key][:12] for key in ("sha256",) if key in row},
+            **_sent(select(ledger, site=row["site"]), "down" if "sha256" not in row else ""),
+            **{key: row[key][:8] for key in ("sha256",) if key in row},
         }
         for row in select(rows, part="site")
     ]
-    return {
-        "verdict": f"The choice has {chosen['nonzero']} of {facts['features']} features, and a "
+    verdict = (
+        f"The choice has {chosen['nonzero']} of {facts['features']} features, and a "
         f"{chosen['by']} of {chosen['score']:.4g}, where the least is {best['score']:.4g}."
-        + _discrimination(rows),
+    )
+    coefficients = [
+        {
+            "name": row["name"],
+            "value": row["value"],
+            "without the penalty": row["refit"],
+            **({"from": row["low"], "to": row["high"]} if "low" in row else {}),
+        }
+        for row in sorted(select(rows, part="coefficient"), key=lambda row: -abs(row["value"]))
+        if row["value"] != 0
+    ]
+    choice = {
+        "strength": chosen["strength"],
+        "share of the first strength": chosen["strength"] / path[0]["strength"],
+        "coefficients that are not zero": chosen["nonzero"],
+        "features": facts["features"],
+        "left out": _left_out(rows, facts["features"] - chosen["nonzero"]),
+        "score": chosen["score"],
+        "least score": best["score"],
+        "standard error of the least score": best["error"],
+        "judged by": chosen["by"],
+        "rule": rule,
+    }
+    solved = sum(row["verdict"].startswith("solved") for row in path)
+    violation = float(column(path, "violation").max())
+    found, [estimates] = _of_sites(rows), select(rows, part="intervals")
+    scaling = _scaling_of_choice(rows)
+    if found:  # shorter, for two sheets
+        both = f"{solved} of {len(path)} strengths, to a violation of {violation:.2g}"
+        coefficients = _effects(rows)
+        for known in ("share of the first strength", "coefficients that are not zero", "features"):
+            del choice[known]
+        for known in ("judged by", "score", "least score", "standard error of the least score"):
+            del choice[known]  # in the first sentence and the first figure
+        names = choice["left out"].split(", ")
+        more = f" and {len(names) - 12:,} more" if len(names) > 12 else ""
+        choice |= {"left out": ", ".join(names[:12]) + more, "solved": both}
+        end = {"chosen": choice | {"effects": estimates["verdict"]} | _planned(rows)}
+    else:
+        end = {
+            "chosen": choice,
+            "solved": {
+                "strengths solved": solved,
+                "strengths": len(path),
+                "rounds on the path": int(column(path, "rounds").sum()),
+                "largest violation": violation,
+                "refit": select(rows, part="refit")[0]["verdict"],
+                "intervals": estimates["verdict"],
+            },
+            "scaling": scaling,
+        }
+    return {
+        "verdict": verdict + _discrimination(rows),
+        **({"citation": _CITATION} if found else {}),
         "data": _describe_data(config, rows),
-        **_of_sites(rows),
+        **found,
+        **end,
         "sites": sites,
-        "chosen": {
-            "strength": chosen["strength"],
-            "share of the first strength": chosen["strength"] / path[0]["strength"],
-            "coefficients that are not zero": chosen["nonzero"],
-            "features": facts["features"],
-            "left out": _left_out(rows, facts["features"] - chosen["nonzero"]),
-            "score": chosen["score"],
-            "least score": best["score"],
-            "standard error of the least score": best["error"],
-            "judged by": chosen["by"],
-            "rule": rule,
-        },
-        "solved": {
-            "strengths solved": sum(row["verdict"].startswith("solved") for row in path),
-            "strengths": len(path),
-            "rounds on the path": int(column(path, "rounds").sum()),
-            "largest violation": float(column(path, "violation").max()),
-            "refit": select(rows, part="refit")[0]["verdict"],
-            "intervals": select(rows, part="intervals")[0]["verdict"],
-        },
-        "coefficients of the scaled features": [
-            {
-                "name": row["name"],
-                "value": row["value"],
-                "without the penalty": row["refit"],
-                **({"from": row["low"], "to": row["high"]} if "low" in row else {}),
-            }
-            for row in sorted(select(rows, part="coefficient"), key=lambda row: -abs(row["value"]))
-            if row["value"] != 0
-        ],
-        "scaling": _scaling_of_choice(rows),
+        "coefficients of the scaled features": coefficients,
         "ledger": [
             {"work": work, **_sent(select(ledger, work=work)), "what for": _WORKS[work]}
             for work in works
         ]
         + [{"work": "total", **_sent(ledger), "what for": ""}],
     }
+
+
+def _planned(rows: list[Row]) -> Summary:
+    """Return what leaves a site, and what a private run would take."""
+    [plan] = select(rows, part="privacy")
+    planned = "pip install 'fcojax[privacy]' computes it"
+    if plan["needed"] is not None:
+        planned = (
+            f"{plan['needed']:,} sites, and there are {plan['sites']}; as many patients, if sites "
+            "added noise for each, which is not offered"
+        )
+    return {
+        "what leaves a site": "the sums in the ledger below, without noise, and no row",
+        f"epsilon {plan['epsilon']:g} in {plan['rounds']} rounds": planned,
+    }
+
+
+def _effects(rows: list[Row]) -> list[Row]:
+    """Return each feature's penalised coefficient, and its effect without the penalty."""
+    penalised = {row["name"]: row["value"] for row in select(rows, part="coefficient")}
+    columns = {row["name"]: row for row in select(rows, part="column")}
+    found = [{"name": "bias", "coefficient": penalised["bias"]}] if penalised["bias"] else []
+    effects = {row["name"]: row for row in shown(select(rows, part="estimate"))}
+    chosen = {name for name, value in penalised.items() if value and name in columns}
+    for name in (name for name in columns if name in effects.keys() | chosen):
+        found.append(
+            {"name": name, "coefficient": penalised.get(name, 0.0)}
+            | {key: columns[name][key] for key in ("mean", "deviation")}
+        )
+        if row := effects.get(name):
+            found[-1] |= {
+                "per": row["per"],
+                row["what"]: row["value"],
+                "from": row["low"],
+                "to": row["high"],
+            }
+    return found
+
+
+def shown(estimates: list[Row]) -> list[Row]:
+    """Return the effects of the choice, and the clearest of the others, in their order."""
+
+    def clarity(row: Row) -> tuple[bool, float]:
+        zero = 0.0 if row["what"] == "difference" else 1.0
+        inside = row["low"] <= zero <= row["high"]
+        return row["chosen"], -float(inside)
+
+    ranked = sorted(estimates, key=clarity, reverse=True)[:_MOST_EFFECTS]
+    return [row for row in estimates if row in ranked]
 
 
 def _discrimination(rows: list[Row]) -> str:
@@ -411,41 +490,16 @@ def _discrimination(rows: list[Row]) -> str:
 
 
 def _of_sites(rows: list[Row]) -> Summary:
-    """Return the tables of a study over sites: effects, missing values and privacy."""
-    estimates = select(rows, part="estimate")
-    if not estimates:
+    """Return the table of missing values of a study over sites."""
+    if not select(rows, part="judged"):
         return {}
-    [plan], what = select(rows, part="privacy"), estimates[0]["what"]
-    planned = "pip install 'fcojax[privacy]' computes it"
-    if plan["needed"] is not None:
-        planned = (
-            f"{plan['needed']:,} sites, of which there are {plan['sites']}; or as many patients, "
-            "if each site clipped and added noise for each of its patients, which is not offered"
-        )
     return {
-        f"{what}s": [
-            {
-                "name": row["name"],
-                "per": row["per"],
-                what: row["value"],
-                "from": row["low"],
-                "to": row["high"],
-                "in the choice": "yes" if row["chosen"] else "",
-            }
-            for row in estimates
-        ],
         "missing values, which become the mean": [
             {"name": row["name"], "mean": row["mean"], "deviation": row["deviation"]}
             | row["missing"]
             for row in select(rows, part="column")
             if sum(row["missing"].values())
         ],
-        "privacy": {
-            "what leaves a site": "the sums in the ledger below, and no row",
-            "noise": "none: the server learns the sums exactly",
-            f"for epsilon {plan['epsilon']:g} in {plan['rounds']} rounds, with noise of at most a "
-            "tenth of the clipping norm": planned,
-        },
     }
 
 
@@ -459,7 +513,8 @@ def best_and_chosen(rows: list[Row]) -> tuple[list[Row], Row, Row]:
 def _describe_data(config: Config, rows: list[Row]) -> str:
     """Return the data in a sentence, for the caption of every figure."""
     file, sizes = pathlib.Path(config.data_dir).name, column(select(rows, part="site"), "examples")
-    text = f"{file or 'drawn'}: {int(sizes.sum()):,} examples of {len(sizes)} sites"
+    where = file or ("at the sites" if getattr(config, "superlink", "") else "drawn")
+    text = f"{where}: {int(sizes.sum()):,} examples of {len(sizes)} sites"
     if file and not config.client and not any("events" in row for row in select(rows, part="site")):
         text += f", divided by class with concentration {config.concentration:g}"
     text += f", {config.loss} loss."
@@ -494,13 +549,11 @@ def _judged(rows: list[Row], site: str, strength: float) -> dict[str, float]:
     """Return the loss on a site at this strength, if each site was left out in turn."""
     losses = [row["score"] for row in select(rows, part="fold", fold=site, strength=strength)]
     found = {"loss when left out": sum(losses) / len(losses)} if losses else {}
-    for row in select(rows, part="judged", site=site):
-        found |= {"concordance": row["concordance"], "slope": row["slope"]}
+    for row in select(rows, part="judged", site=site):  # in place of the loss, for two sheets
+        found = {"in order": row["concordance"], "slope": row["slope"]}
     return found
 
 
-def _sent(rows: list[Row]) -> dict[str, int]:
-    return {
-        "bytes down": int(column(rows, "down").sum()),
-        "bytes up": int(column(rows, "up").sum()),
-    }
+def _sent(rows: list[Row], also: str = "down") -> dict[str, int]:
+    ways = (also, "up") if also else ("up",)
+    return {f"bytes {way}": int(column(rows, way).sum()) for way in ways}

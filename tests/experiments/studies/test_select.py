@@ -327,9 +327,9 @@ def test_a_study_from_sums_has_the_models_of_the_simulation_and_says_on_whom(tmp
     config, rows, summary = by_sums(tmp_path)
     assert summary["data"].startswith("sites: 120 examples of 3 sites, logistic loss.")
     assert "3 rows without a target were left out" in summary["data"]
-    assert [row["left_out"] for row in summary["sites"]] == [0, 1, 2]
-    assert all(0.5 < row["concordance"] <= 1 for row in summary["sites"])
-    [age, *_] = summary["odds ratios"]
+    assert [row["no outcome"] for row in summary["sites"]] == [0, 1, 2]
+    assert all(0.5 < row["in order"] <= 1 for row in summary["sites"])
+    _, age, *_ = summary["coefficients of the scaled features"]  # after the bias
     deviation = [row for row in rows if row["part"] == "column"][0]["deviation"]
     coefficient = [row for row in rows if row.get("name") == "age" and "refit" in row][0]
     assert age["per"] == 10 and age["from"] < age["odds ratio"] < age["to"]
@@ -340,7 +340,7 @@ def test_a_study_from_sums_has_the_models_of_the_simulation_and_says_on_whom(tmp
     assert missing["name"] == "dose" and missing["Antwerp"] > 0
     assert len({row["sha256"] for row in summary["sites"]}) == 3
     drawn = EXPERIMENT.figures(config, rows, summary, tmp_path)
-    assert [path.stem for path in drawn] == ["path", "effects"]
+    assert [path.stem for path in drawn] == ["choice", "effects"]
 
 
 @pytest.mark.slow
