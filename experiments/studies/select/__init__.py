@@ -34,7 +34,8 @@ EXPERIMENT = Study(
     "the file, the prediction is the bias plus the sum of coefficients times scaled features: "
     "(value - mean) over deviation or root mean square, from the table of the scaling. Features "
     "that no strength selects are not shown. Intervals, from and to, refer to the debiased model, "
-    "not to the chosen one, which the penalty shrinks.",
+    "not to the chosen one, which the penalty shrinks; with method sums to the model without the "
+    "penalty, and the ledger has the exchange of the scaling.",
     printed=("chosen", "coefficients of the scaled features"),
     x64=True,
     keys={

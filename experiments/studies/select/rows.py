@@ -346,11 +346,12 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
         rule += ", which is at the last strength: a smaller config.least may find a lower one"
     ledger, [facts] = select(rows, part="ledger"), select(rows, part="data")
     works = list(dict.fromkeys(row["work"] for row in ledger))
+    of_any = {key: any(row.get(key) for row in select(rows, part="site")) for key in _OF_SITE}
     sites = [
         {
             "site": row["site"],
             "examples": row["examples"],
-            **{text: row[key] for key, text in _OF_SITE.items() if key in row},
+            **{text: row[key] for key, text in _OF_SITE.items() if key in row and of_any[key]},
             **_judged(rows, row["site"], chosen["strength"]),
             **_sent(select(ledger, site=row["site"]), "down" if "sha256" not in row else ""),
             **{key: row[key][:8] for key in ("sha256",) if key in row},
