@@ -197,7 +197,7 @@ def coupled(
 
     def at(affine, point):
         shrunk = jax.tree.map(jnp.multiply, affine.factor, point)
-        return shrunk if affine.shift == () else tree.add(affine.shift, shrunk)
+        return tree.add(affine.shift, shrunk) if jax.tree.leaves(affine.shift) else shrunk
 
     def squares(point):
         return jax.tree.map(jnp.square, point)
