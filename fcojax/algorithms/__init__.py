@@ -5,6 +5,7 @@ from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, Public
 from fcojax.algorithms.composite_fl import composite_fl
 from fcojax.algorithms.coupled import fused, shared_support
 from fcojax.algorithms.ditto import ditto
+from fcojax.algorithms.fair import agnostic, q_fed_avg
 from fcojax.algorithms.fast_fed_dual_avg import fast_fed_dual_avg
 from fcojax.algorithms.fast_scaffold import fast_scaffold
 from fcojax.algorithms.fe_dual_ex import fe_dual_ex, fed_mip
@@ -48,6 +49,7 @@ __all__ = [
     "Public",
     "ToAll",
     "Work",
+    "agnostic",
     "composite_fl",
     "ditto",
     "fast_fed_dual_avg",
@@ -87,6 +89,7 @@ __all__ = [
     "mime",
     "partial_sharing",
     "prox_skip",
+    "q_fed_avg",
     "r_fed_avg",
     "r_fed_prox",
     "r_fed_svrg",
