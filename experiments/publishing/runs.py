@@ -238,7 +238,10 @@ RUNS = (
     Run("saddle", "saddle", figure="vectors"),
     Run("sites", "sites", figure="sites"),
     Run("flamby", "flamby", data="flamby", figure="fed_tcga_brca"),
-    Run("personal", "personal", heading="A lasso and digits", figure="clients"),
+    Run("personal", "personal", ("--config.tasks=lasso",), "Lasso", figure="clients"),
+    Run(
+        "personal_digits", "personal", ("--config.tasks=digits", "--config.num_rounds=60"), "Digits"
+    ),
     Run(
         "personal_silos",
         "personal",

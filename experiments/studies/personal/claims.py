@@ -1,4 +1,8 @@
-"""Our expectations of personalised methods, written before the run."""
+"""Our expectations of personalised methods, written before the run.
+
+The two at the strengths of the largest F1 were added after a first run, in which validation losses
+chose the strengths and the first two did not hold; their numbers were not known either.
+"""
 
 from experiments.report.claims import Claim, over_seeds
 from experiments.report.rows import Row, Summary
@@ -14,13 +18,22 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
 
     def lead(text, task, method, rival, measure, needed, sign=1.0):
         difference = means(rows, task, method, measure) - means(rows, task, rival, measure)
-        words = {"f1": "difference in F1", "loss": "ratio of losses", "accuracy": "difference"}
+        words = {
+            "f1": "difference in F1",
+            "largest f1": "difference in F1",
+            "loss": "difference in loss",
+            "accuracy": "difference",
+        }
         found.append(over_seeds(text, sign * difference, needed, measure=words[measure]))
 
     if "lasso" in config.tasks:
         better = "by client, the shared support has a larger F1 than the {} model, by 0.1"
         for rival in ("global", "local"):
             lead(better.format(rival), "lasso", "shared support", rival, "f1", 0.1)
+        best = "at the strengths of the largest F1, the shared support beats the {} model in F1"
+        for rival, margin in (("global", 0.05), ("local", 0.1)):
+            text = f"{best.format(rival)}, by {margin:g}"
+            lead(text, "lasso", "shared support", rival, "largest f1", margin)
         less = "the shared support has less test loss than the {} model"
         for rival in ("global", "local"):
             lead(less.format(rival), "lasso", "shared support", rival, "loss", 0.0, -1.0)
