@@ -97,10 +97,12 @@ def q_fed_avg(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
 
     def client_update(hparams, message, client, local, key):
         moved, elapsed = _steps(loss, gradient, hparams, message, local)
-        level = jnp.maximum(value(message, local.full()), _SMALLEST)
-        weight = level**hparams.power
+        level = jnp.maximum(value(message, local.full()).astype(elapsed.dtype), _SMALLEST)
+        power = jnp.asarray(hparams.power, elapsed.dtype)
+        weight = level**power
         slope = tree.scale(-1 / elapsed, moved)
-        curvature = hparams.power * weight / level * tree.vdot(slope, slope)
+        square = tree.vdot(slope, slope).astype(elapsed.dtype)
+        curvature = power * weight / level * square
         upload = Weighted(tree.scale(weight, slope), Public(curvature + weight / elapsed))
         return ClientResult(client, upload, {})
 
@@ -157,7 +159,7 @@ def agnostic(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
     def client_update(hparams, message, client, local, key):
         moved, elapsed = _steps(loss, gradient, hparams, message.params, local)
         level = value(message.params, local.full()).astype(message.level.dtype)
-        weight = jnp.exp(hparams.tilt * (level - message.level))
+        weight = jnp.exp(jnp.asarray(hparams.tilt, level.dtype) * (level - message.level))
         upload = TiltedUpload(tree.scale(weight, moved), Public(weight), Public(weight * elapsed))
         return ClientResult(client, upload, {})
 
