@@ -240,6 +240,12 @@ RUNS = (
     Run("flamby", "flamby", data="flamby", figure="fed_tcga_brca"),
     Run("personal", "personal", ("--config.tasks=lasso",), "Lasso", figure="clients"),
     Run(
+        "personal_signs",
+        "personal",
+        ("--config.tasks=lasso", "--config.lasso.spread=2.0"),
+        "Lasso, weights whose signs differ between clients",
+    ),
+    Run(
         "personal_digits", "personal", ("--config.tasks=digits", "--config.num_rounds=60"), "Digits"
     ),
     Run(
