@@ -8,6 +8,8 @@ from experiments.studies.personal import claims, figures, rows
 from experiments.study import Study
 from fcojax.types import Count, CountOrZero, NonNegative, Positive, Share
 
+TASKS = ("lasso", "digits", "heart", "regions")
+
 
 def experiment(readers: Mapping[str, Callable]) -> Study:
     """Return the study, with readers of populations of hospitals and regions."""
@@ -21,8 +23,11 @@ def experiment(readers: Mapping[str, Callable]) -> Study:
             "clients": "The score of each client on its test rows at its own model, from the worst "
             "client to the best, in the first seed.",
         },
+        notes="A client's score is its accuracy, or minus its loss, on its test rows at its own "
+        "model; largest F1 is at the strength where that of the method is largest.",
+        printed=TASKS,
         keys={
-            Literal["lasso", "digits", "heart", "regions"]: "tasks",
+            Literal[TASKS]: "tasks",
             Literal[*rows.METHODS]: "methods",
             str: "data_dir",
             Count: "num_rounds num_steps *.num_clients lasso.dim lasso.num_*",

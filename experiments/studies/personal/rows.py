@@ -195,9 +195,8 @@ def _entry(rows: list[Row], name: str, method: str) -> Row:
         at = score(row)
         found = personal.spread("score", at, larger_is_better=True)
         entry = {
-            "mean": at.mean(),
+            "mean score": at.mean(),
             "tenth quantile": found["score_p10"],
-            "median": found["score_p50"],
             "worst tenth": found["score_worst"],
         }
         for rival in ("global", "local"):
