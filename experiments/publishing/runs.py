@@ -242,7 +242,7 @@ RUNS = (
     Run(
         "personal_signs",
         "personal",
-        ("--config.tasks=lasso", "--config.lasso.spread=2.0"),
+        ("--config.tasks=lasso", "--config.lasso.spread=2.0", _TEN_SEEDS),
         "Lasso, weights whose signs differ between clients",
     ),
     Run(
