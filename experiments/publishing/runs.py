@@ -249,10 +249,10 @@ RUNS = (
         "personal_digits", "personal", ("--config.tasks=digits", "--config.num_rounds=60"), "Digits"
     ),
     Run(
-        "personal_silos",
+        "personal_heart",
         "personal",
-        ("--config.tasks=heart,regions",),
-        "Heart disease by hospital, survival by region",
+        ("--config.tasks=heart",),
+        "Heart disease by hospital",
         "flamby",
     ),
 )

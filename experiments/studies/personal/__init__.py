@@ -8,8 +8,6 @@ from experiments.studies.personal import claims, figures, rows
 from experiments.study import Study
 from fcojax.types import Count, CountOrZero, NonNegative, Positive, Share
 
-TASKS = ("lasso", "digits", "heart", "regions")
-
 
 def experiment(readers: Mapping[str, Callable]) -> Study:
     """Return the study, with readers of populations of hospitals and regions."""
@@ -25,9 +23,8 @@ def experiment(readers: Mapping[str, Callable]) -> Study:
         },
         notes="A client's score is its accuracy, or minus its loss, on its test rows at its own "
         "model; largest F1 is at the strength where that of the method is largest.",
-        printed=TASKS,
         keys={
-            Literal[TASKS]: "tasks",
+            Literal["lasso", "digits", "heart", "regions"]: "tasks",
             Literal[*rows.METHODS]: "methods",
             str: "data_dir",
             Count: "num_rounds num_steps *.num_clients lasso.dim lasso.num_*",

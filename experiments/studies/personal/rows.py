@@ -176,15 +176,9 @@ def means(rows: list[Row], task: str, method: str, measure: str) -> np.ndarray:
 
 
 def summarise(config: Config, rows: list[Row]) -> Summary:
-    """Return a table for each task: scores over clients, and who gains over whom."""
-    summary: Summary = {}
-    for name in config.tasks:
-        summary[name] = [
-            _entry(rows, name, method)
-            for method in config.methods
-            if select(rows, task=name, method=method)
-        ]
-    return summary
+    """Return a table of the methods on each task: scores over clients, and who gains over whom."""
+    pairs = [(name, method) for name in config.tasks for method in config.methods]
+    return {"methods": [_entry(rows, *pair) for pair in pairs]}
 
 
 def _entry(rows: list[Row], name: str, method: str) -> Row:
@@ -205,6 +199,6 @@ def _entry(rows: list[Row], name: str, method: str) -> Row:
         for measure in filter(row.__contains__, ("f1", "largest f1")):
             entry[measure.replace("f1", "F1")] = np.mean(row[measure])
         seen.append(entry)
-    return {"method": method} | {
+    return {"task": name, "method": method} | {
         key: float(np.mean([entry[key] for entry in seen])) for key in seen[0]
     }

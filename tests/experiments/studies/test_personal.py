@@ -18,7 +18,7 @@ def test_a_quick_study_has_a_row_for_each_seed_and_method(tmp_path):
     _, config, rows, summary = found
     assert len(rows) == len(config.seeds) * len(config.methods)
     assert all(len(row["loss"]) == config.lasso.num_clients for row in rows)
-    assert [entry["method"] for entry in summary["lasso"]] == list(config.methods)
+    assert [entry["method"] for entry in summary["methods"]] == list(config.methods)
     assert len(claims(config, rows, summary)) == 6
     assert draw_figures(found, tmp_path) == ["clients.png"]
 
@@ -55,7 +55,7 @@ def test_gains_are_shares_of_clients_and_claims_are_means_over_them():
         for name in config.methods
         for seed in config.seeds
     ]
-    table = {entry["method"]: entry for entry in summarise(config, rows)["lasso"]}
+    table = {entry["method"]: entry for entry in summarise(config, rows)["methods"]}
     assert table["shared support"]["gain over global"] == 1
     assert table["shared support"]["gain over local"] == 0.5
     assert table["local"]["gain over global"] == 0.5
