@@ -12,7 +12,7 @@ from experiments.studies.select.rows import best_and_chosen, shown
 from experiments.study import Config
 
 _MOST_BARS = 25
-_MOST_NAMED = 10  # the number of curves with distinct colours
+_MOST_NAMED = 8  # the number of curves with distinct colours
 _STRENGTH = "strength of the penalty, weaker to the right"
 
 
@@ -83,7 +83,7 @@ def _name_ends(axis: Axes, last: float, ends: list[tuple[str, float]]) -> None:
         axis.annotate(
             axes.literal(ends[index][0]),
             (last, height),
-            fontsize=6.5,
+            fontsize="small",
             color=f"C{index}",
             xytext=(3, 0),
             textcoords="offset points",
