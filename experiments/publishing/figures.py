@@ -96,7 +96,7 @@ _CAPTIONS = {
     "marks where a seed diverged. On a logarithmic axis what is zero to rounding lies at the foot.",
     "rates": "The score over client_lr and server_lr, the best over all other hyperparameters, of "
     "the algorithms with several values of both. The cross is the point reported; hatched points "
-    "diverged, or were stopped.",
+    "diverged, grey ones were stopped early.",
 }
 
 
