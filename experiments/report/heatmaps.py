@@ -16,10 +16,15 @@ from experiments.report.plots import style
 from experiments.report.rows import Row
 from experiments.report.summary import Criterion, curves, score
 
-_CROSS = {"marker": "x", "linestyle": "", "color": "#D55E00"}
-_DIVERGED = {"facecolor": "white", "edgecolor": "#999999", "hatch": "////", "linewidth": 0}
-_STOPPED = {"facecolor": "#DDDDDD", "edgecolor": "none"}
-_UNTRIED = {"facecolor": "white", "edgecolor": "#999999", "linewidth": 0.5}
+_CROSS: dict[str, Any] = {"marker": "x", "linestyle": "", "color": "#D55E00"}
+_DIVERGED: dict[str, Any] = {
+    "facecolor": "white",
+    "edgecolor": "#999999",
+    "hatch": "////",
+    "linewidth": 0,
+}
+_STOPPED: dict[str, Any] = {"facecolor": "#DDDDDD", "edgecolor": "none"}
+_UNTRIED: dict[str, Any] = {"facecolor": "white", "edgecolor": "#999999", "linewidth": 0.5}
 
 
 def score_table(
@@ -99,7 +104,9 @@ def maps(
     ticks = scale.ticks()
     bar.set_ticks(scale.colour(ticks), labels=[f"{value:g}" for value in ticks])
     bar.set_label(f"{words(criterion.measure)}, mean of the last {criterion.last_rounds} rounds")
-    marks = {f"reported point, best by {words(criterion.measure)}": Line2D([], [], **_CROSS)}
+    marks: dict[str, Any] = {
+        f"reported point, best by {words(criterion.measure)}": Line2D([], [], **_CROSS)
+    }
     every = np.concatenate([table.ravel() for table, _, _ in tables.values()])
     if np.isinf(every).any():
         marks["diverged"] = Patch(**_DIVERGED)
