@@ -24,7 +24,6 @@ from fcojax.arguments import (
 )
 from fcojax.engine.aggregator import MEAN, weighted_mean
 from fcojax.engine.hparams import is_schedule
-from fcojax.engine.participation.samplers import Held
 from fcojax.engine.plan import Plan
 from fcojax.engine.state import State, is_sweep
 from fcojax.problems.clients import ClientData
@@ -221,7 +220,7 @@ def _require_cohort(algorithm: Algorithm, plan: Plan, data: ClientData) -> None:
     if not algorithm.needs_everyone:
         return
     # Two exchanges with the same clients are the method on that cohort.
-    held = isinstance(plan.cohort, Held) and plan.cohort.rounds % 2 == 0
+    held = plan.cohort.rounds % 2 == 0
     if algorithm.needs_everyone == "or held" and held and not plan.cohort.loses_uploads:
         return
     advice = ", or held(sampler)" if algorithm.needs_everyone == "or held" else ""

@@ -55,6 +55,7 @@ class Sampler:
     Attributes:
       can_be_absent: whether a place may be absent in some round.
       loses_uploads: whether uploads may be lost.
+      rounds: the number of rounds for which a cohort is held.
 
     Example:
       >>> import dataclasses, jax.numpy as jnp
@@ -74,6 +75,7 @@ class Sampler:
     example: ClassVar[str] = "everyone()"
     can_be_absent = True
     loses_uploads = False
+    rounds = 1
 
     def draw(
         self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
