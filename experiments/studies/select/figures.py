@@ -20,6 +20,8 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
     """Draw path, coefficients and, if there are several, folds."""
     if select(rows, part="judged"):  # a study over sites, whose page is to fit on two sheets
         choice = _draw_path(rows, directory / "choice.png", height=1.5)
+        if not select(rows, part="estimate"):  # a separated outcome
+            return [choice]
         return [choice, _draw_effects(rows, directory / "effects.png")]
     drawn = [_draw_path(rows, directory / "path.png"), _draw_model(rows, directory)]
     if len({row["fold"] for row in select(rows, part="fold")}) > 1:

@@ -323,6 +323,8 @@ def by_sums(tmp_path, **more):
     return config, rows, summarise(config, rows)
 
 
+@pytest.mark.slow
+@pytest.mark.gate
 def test_a_study_from_sums_has_the_models_of_the_simulation_and_says_on_whom(tmp_path):
     config, rows, summary = by_sums(tmp_path)
     assert summary["data"].startswith("sites: 120 examples of 3 sites, logistic loss.")
