@@ -147,6 +147,11 @@ def regress(
     key = jax.random.key(0) if key is None else key
     moments = _Moments(sites, found.scaling, max_exchanges)
     null = moments.solved(moments.zeros(1), moments.shares(None), [moments.beyond], "start", 0)
+    if moments.penalty.scale_max is None:
+        raise ValueError(
+            "the penalty has no scale_max, so the first strength of its path is unknown; pass "
+            "another one, such as l1()."
+        )
     first = float(moments.penalty.scale_max(moments.params(null.gradient[0])))
     moments.absolute = tolerance * first
     if isinstance(by, Nonzeros):
@@ -229,7 +234,8 @@ class _Moments:
         self.sites, self.scaling, self.most = sites, scaling, max_exchanges
         assert federation.penalty is not None
         self.penalty: Penalty = federation.penalty
-        flat, self.params = ravel_pytree(federation.params)
+        flat, unravel = ravel_pytree(federation.params)
+        self.params: Any = unravel
         self.size, self.dtype, self.absolute = flat.size, flat.dtype, 0.0
         self.beyond = float(jnp.finfo(flat.dtype).max) ** 0.25
         self.weights = np.asarray(sites.server.data.weights, float)
