@@ -16,6 +16,7 @@ import pathlib
 import statistics
 import tempfile
 import time
+from typing import Any
 
 import jax
 from absl import app, flags, logging
@@ -37,7 +38,8 @@ def runner_of(path: str, label: str, num_rounds: int, quick: bool) -> tuple[Swee
     config = file.get_config()
     if quick:
         file.quick(config)
-    label = label or config.algorithms[0]
+    algorithms: Any = config.algorithms
+    label = label or algorithms[0]
     config.update(algorithms=(label,), num_rounds=num_rounds, criterion_rounds=config.eval_every)
     config.update(eval_all_until=0)
     experiment = file.experiment
