@@ -40,4 +40,4 @@ def quick(config):
     config.seeds, config.methods = (0,), ("fed_dual_avg",)
     config.servers, config.speeds = ("synchronous", "asynchronous"), ("one_slow",)
     config.client_lr, config.num_rounds = (4e-3,), 100
-    config.participations, config.bias_rounds = ("unequal",), 200
+    config.participations, config.bias_rounds = ("uniform", "unequal", "trace"), 200
