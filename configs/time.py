@@ -37,7 +37,7 @@ def get_config():
 
 def quick(config):
     """Shrink the study to well under a minute on a laptop."""
-    config.seeds, config.methods = (0,), ("fed_dual_avg",)
+    config.seeds, config.methods = (0,), ("fed_dual_avg", "scaffold")
     config.servers, config.speeds = ("synchronous", "asynchronous"), ("one_slow",)
     config.client_lr, config.num_rounds = (4e-3,), 100
     config.participations, config.bias_rounds = ("uniform", "unequal", "trace"), 200
