@@ -194,6 +194,7 @@ RUNS = (
         _VARIATION,
         "Total variation of the voxels in place of l1",
         reported=False,
+        cost="about an hour on two cores",
     ),
     Run("voxels", "voxels", heading="The surrogate, whose voxels are known", figure="frequencies"),
     Run("voxels_slice", "voxels", heading="Half a slice of one subject", data="haxby2001_subj1"),
