@@ -13,6 +13,7 @@ EXPERIMENT = Study(
     summarise=rows.summarise,
     claims=claims.claims,
     figures=figures.draw,
+    printed=("exchanges; thousands of floats",),
     x64=True,
     keys={
         Literal["own", "shared", "own_groups", "shared_groups"]: "problems",
