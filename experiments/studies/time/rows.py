@@ -58,7 +58,7 @@ def _times(config: Config) -> Iterator[Row]:
                 for server in config.servers:
                     curves = _curves(config, problem, algorithm, SPEEDS[speed], server, seed)
                     row = {"part": "time", "method": method, "speed": speed, "server": server}
-                    yield row | {"seed": seed} | _reached(config, *curves, best.objective)
+                    yield row | {"seed": seed} | _reached(config, *curves, float(best.objective))
 
 
 def _curves(config: Config, problem: Any, algorithm: Any, speed: Any, server: str, seed: int):

@@ -250,7 +250,7 @@ def weighted_cohort(*, cohort_size: Count, power: Real = 1.0) -> Sampler:
 
 
 @validated
-def coin_flips(probability: float | Sequence[float]) -> Sampler:
+def coin_flips(probability: float | Sequence[float] | np.ndarray) -> Sampler:
     """Independent participation: each client takes part with its probability (Poisson).
 
     With one probability the number of participants is drawn first and then that many distinct
