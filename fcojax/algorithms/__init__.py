@@ -23,6 +23,7 @@ from fcojax.algorithms.fed_manifold import fed_manifold
 from fcojax.algorithms.fed_mid import fed_mid, fed_mid_osp
 from fcojax.algorithms.fed_normal_map import fed_normal_map
 from fcojax.algorithms.fed_opt import fed_opt
+from fcojax.algorithms.fed_opt_composite import fed_dual_avg_opt, fed_mid_opt
 from fcojax.algorithms.fed_pd import fed_pd
 from fcojax.algorithms.fed_prox import fed_prox
 from fcojax.algorithms.fed_split import fed_split
@@ -62,6 +63,7 @@ __all__ = [
     "fed_da",
     "fed_dr",
     "fed_dual_avg",
+    "fed_dual_avg_opt",
     "fed_dual_avg_osp",
     "fed_dual_avg_tracking",
     "fed_dyn",
@@ -70,6 +72,7 @@ __all__ = [
     "fed_gd",
     "fed_manifold",
     "fed_mid",
+    "fed_mid_opt",
     "fed_mid_osp",
     "fed_mip",
     "fed_normal_map",

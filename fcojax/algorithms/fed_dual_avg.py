@@ -8,9 +8,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, Public, elapsed, takes
+from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, elapsed, takes
 from fcojax.algorithms.local import mean_gradient
-from fcojax.algorithms.optimiser import Choose, corrected, optimiser_state, server_optimised
 from fcojax.problems.losses import Loss
 from fcojax.transforms.mirrors.mirror import Mirror
 from fcojax.types import Array, NonNegative, Params, Positive
@@ -40,14 +39,7 @@ class DualSums(NamedTuple):
 
 
 @takes(FedDualAvgHparams, "mirror")
-def fed_dual_avg(
-    loss: Loss,
-    mirror: Mirror,
-    *,
-    client_prox: bool = True,
-    client_optimiser: Choose | None = None,
-    server_optimiser: Choose | None = None,
-) -> Algorithm:
+def fed_dual_avg(loss: Loss, mirror: Mirror, *, client_prox: bool = True) -> Algorithm:
     r"""Federated dual averaging, with :math:`P_t` the mirror step of ``mirror``.
 
     The server keeps :math:`(z_r, T_r)`, starting at :math:`(\nabla h(w_0), 0)`; a round is
@@ -72,12 +64,6 @@ def fed_dual_avg(
       mirror: the geometry, with its penalty.
       client_prox: whether clients map dual points to the primal with the penalty, or with
         :math:`\nabla h^*` only, as FedDualAvg-OSP does.
-      client_optimiser: an optax optimiser with rate 1 for local steps, or ``(hparams) ->
-        optimiser``; it starts anew in each round, and its step is multiplied by ``client_lr``.
-        Clients that scale their gradients differently have another limit.
-      server_optimiser: the same for the server's step, multiplied by ``server_lr``. It gets minus
-        the mean displacement plus the share of psi, which vanishes at a fixed point without it, so
-        the fixed points are those without it.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -100,11 +86,6 @@ def fed_dual_avg(
     def local_model(hparams, point):
         return model(hparams, point) if client_prox else mirror.from_dual(point.dual)
 
-    def subgradient(hparams, point):
-        """Return the subgradient of psi at the model of a dual point; zero before any step."""
-        excess = tree.sub(point.dual, mirror.to_dual(model(hparams, point)))
-        return tree.scale(1 / jnp.where(point.elapsed > 0, point.elapsed, jnp.inf), excess)
-
     def init(hparams, params):
         point = DualPoint(mirror.to_dual(params), jnp.zeros_like(jnp.asarray(hparams.client_lr)))
         return DualSums(*point, tree.zeros_like(point)), ()
@@ -113,26 +94,14 @@ def fed_dual_avg(
         return DualPoint(server.dual, server.elapsed)
 
     def client_update(hparams, message, client, local, key):
-        s, state = (), ()
-        if client_optimiser is not None:
-            s, w = subgradient(hparams, message), model(hparams, message)
-            state = optimiser_state("client", client_optimiser, hparams, w)
+        def step(moved, batch):
+            slope = gradient(local_model(hparams, tree.add(message, moved)), batch)
+            return DualPoint(
+                tree.add_scaled(moved.dual, -hparams.client_lr, slope),
+                moved.elapsed + hparams.client_lr,
+            )
 
-        def step(carry, batch):
-            moved, state = carry
-            w = local_model(hparams, tree.add(message, moved))
-            slope, spent = gradient(w, batch), hparams.client_lr
-            if client_optimiser is not None:
-                slope, pace, state = corrected(
-                    "client", client_optimiser, hparams, slope, s, w, state
-                )
-                spent = pace.astype(moved.elapsed.dtype) * spent
-            dual = tree.add_scaled(moved.dual, -hparams.client_lr, slope)
-            return DualPoint(dual, moved.elapsed + spent), state
-
-        end, _ = local.scan(step, (tree.zeros_like(message), state))
-        if client_optimiser is not None:
-            return ClientResult(client, Displacement(end.dual, Public(end.elapsed)), {})
+        end = local.scan(step, tree.zeros_like(message))
         return ClientResult(client, Displacement(end.dual, elapsed(local, hparams.client_lr)), {})
 
     def server_update(hparams, server, mean_upload, fraction, key):
@@ -141,14 +110,7 @@ def fed_dual_avg(
         sums, residue = tree.add_compensated(sums, server.residue, hparams.server_lr, increment)
         return DualSums(sums.dual, sums.elapsed, residue)
 
-    algorithm = Algorithm(init, broadcast, client_update, server_update, model)
-    if server_optimiser is None:
-        return algorithm
-    return server_optimised(
-        algorithm,
-        server_optimiser,
-        lambda hparams, before, mean_upload, after: subgradient(hparams, after),
-    )
+    return Algorithm(init, broadcast, client_update, server_update, model)
 
 
 @takes(FedDualAvgHparams, "mirror")

@@ -5,14 +5,10 @@ Yuan, Zaheer and Reddi, "Federated composite optimization", ICML 2021, Algorithm
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
-import optax
-
 from fcojax import tree
-from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, Public, elapsed, takes
+from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, elapsed, takes
 from fcojax.algorithms.linear_steps import linear_steps
 from fcojax.algorithms.local import mean_gradient
-from fcojax.algorithms.optimiser import Choose, corrected, optimiser_state, server_optimised
 from fcojax.problems.losses import Loss
 from fcojax.transforms.mirrors.mirror import Mirror
 from fcojax.types import NonNegative, Positive
@@ -28,13 +24,7 @@ class FedMidHparams(NamedTuple):
 
 @takes(FedMidHparams, "mirror")
 def fed_mid(
-    loss: Loss,
-    mirror: Mirror,
-    *,
-    client_prox: bool = True,
-    server_prox: bool = True,
-    client_optimiser: Choose | None = None,
-    server_optimiser: Choose | None = None,
+    loss: Loss, mirror: Mirror, *, client_prox: bool = True, server_prox: bool = True
 ) -> Algorithm:
     r"""Federated mirror descent, with :math:`P_t` the mirror step of ``mirror``.
 
@@ -58,10 +48,6 @@ def fed_mid(
       mirror: the geometry, with its penalty.
       client_prox: whether local steps apply the penalty, or only :math:`\nabla h^*`.
       server_prox: whether the server step applies it.
-      client_optimiser: an optax optimiser with rate 1, or ``(hparams) -> optimiser``, for local
-        steps without a prox; see ``fed_dual_avg``. The server then sends the subgradient of its
-        last prox too.
-      server_optimiser: the same for the server's step.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -75,11 +61,6 @@ def fed_mid(
       >>> round(float(w), 3)  # the mean of 2 and 4, soft thresholded at 0.5
       2.5
     """
-    if client_optimiser is not None and client_prox:
-        raise ValueError(
-            "client_optimiser is given with client_prox=True; a local prox would need the metric "
-            "of the optimiser, so pass client_prox=False, or use fed_dual_avg."
-        )
     gradient = mean_gradient(loss)
 
     def mirror_step(z, step, hparams, with_penalty):
@@ -94,26 +75,10 @@ def fed_mid(
         return server
 
     def client_update(hparams, message, client, local, key):
-        def stepped(w, slope):
-            z = tree.add_scaled(mirror.to_dual(w), -hparams.client_lr, slope)
+        def step(w, batch):
+            z = tree.add_scaled(mirror.to_dual(w), -hparams.client_lr, gradient(w, batch))
             return mirror_step(z, hparams.client_lr, hparams, client_prox)
 
-        def step(w, batch):
-            return stepped(w, gradient(w, batch))
-
-        if client_optimiser is not None:
-            chosen, (message, s) = client_optimiser, message
-            state = optimiser_state("client", chosen, hparams, message)
-
-            def optimised_step(carry, batch):
-                w, spent, state = carry
-                found = corrected("client", chosen, hparams, gradient(w, batch), s, w, state)
-                spent += found.pace.astype(spent.dtype) * hparams.client_lr
-                return stepped(w, found.slope), spent, found.state
-
-            start = message, jnp.zeros_like(jnp.asarray(hparams.client_lr)), state
-            end, spent, _ = local.scan(optimised_step, start)
-            return ClientResult(client, Displacement(tree.sub(end, message), Public(spent)), {})
         # Steps without a prox are linear if the mirror map is the identity.
         if not client_prox and mirror.from_dual(mirror.to_dual(message)) is message:
             moved = linear_steps(loss, local, step, message)
@@ -128,20 +93,8 @@ def fed_mid(
     def model(hparams, server):
         return server
 
-    def subgradient(hparams, before, mean_upload, after):
-        """Return the subgradient of psi at the model that the prox of this round found."""
-        if not server_prox:
-            return tree.zeros_like(after)
-        z = tree.add_scaled(mirror.to_dual(before), hparams.server_lr, mean_upload.params)
-        step = hparams.server_lr * mean_upload.elapsed.value
-        return tree.scale(1 / step, tree.sub(z, mirror.to_dual(after)))
-
-    algorithm = Algorithm(init, broadcast, client_update, server_update, model)
-    if client_optimiser is None and server_optimiser is None:
-        return algorithm
-    # A gradient step of rate 1 changes nothing, and keeps the subgradient for the clients.
-    chosen, sends = server_optimiser or optax.sgd(1.0), client_optimiser is not None
-    return server_optimised(algorithm, chosen, subgradient, sends_subgradient=sends)
+    functions = init, broadcast, client_update, server_update, model
+    return Algorithm(*functions)
 
 
 @takes(FedMidHparams, "mirror")

@@ -70,8 +70,8 @@ def fed_opt(
     client optimiser that draws noise is refused, because all clients would draw the same noise from
     its seed. One that needs the loss, such as a line search, is refused as well.
 
-    It takes no penalty. ``fed_mid`` and ``fed_dual_avg`` take one beside an optimiser, ``fed_da``
-    in an adaptive metric.
+    It takes no penalty. ``fed_dual_avg_opt`` and ``fed_mid_opt`` take one, and ``fed_da`` in an
+    adaptive metric.
 
     Steps and states have the widest dtype of the model, at least float32; only the model is rounded
     to its own dtypes.

@@ -11,7 +11,12 @@ import optax
 import pytest
 
 import fcojax
-from fcojax.algorithms import fed_dual_avg, fed_mid
+from fcojax.algorithms import (
+    fed_dual_avg,
+    fed_dual_avg_opt,
+    fed_mid_opt,
+    fed_mid_osp,
+)
 from fcojax.problems import population_loss
 from fcojax.reference import fista
 from fcojax.transforms import euclidean, group_l2, l1
@@ -25,8 +30,8 @@ OPTIMISERS = {
     "lamb": optax.lamb(1.0, b2=0.99, eps=1e-3),
 }
 METHODS = {
-    "fed_dual_avg": fed_dual_avg,
-    "fed_mid_osp": functools.partial(fed_mid, client_prox=False),
+    "fed_dual_avg": fed_dual_avg_opt,
+    "fed_mid_osp": functools.partial(fed_mid_opt, client_prox=False),
 }
 RATE, SCALE, STEPS, ROUNDS = 0.05, 0.2, 3, 6
 RNG = np.random.default_rng(0)
@@ -115,7 +120,7 @@ FAST = {("fed_dual_avg", "lamb", "server"), ("fed_mid_osp", "yogi", "client")}
 )
 def test_rounds_are_those_of_optax_by_hand(method, optimiser, side):
     chosen = OPTIMISERS[optimiser]
-    algorithm = METHODS[method](loss, euclidean(l1()), **{f"{side}_optimiser": chosen})
+    algorithm = METHODS[method](loss, euclidean(l1()), **{side: chosen})
     found = after(algorithm, ROUNDS)
     np.testing.assert_allclose(found, by_hand(method, side, chosen), atol=1e-10)
 
@@ -123,8 +128,10 @@ def test_rounds_are_those_of_optax_by_hand(method, optimiser, side):
 @pytest.mark.parametrize("side", ["server", "client"])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_gradient_step_is_the_method_itself(method, side):
-    algorithm = METHODS[method](loss, euclidean(l1()), **{f"{side}_optimiser": optax.sgd(1.0)})
-    plain = METHODS[method](loss, euclidean(l1()))
+    algorithm = METHODS[method](loss, euclidean(l1()), **{side: optax.sgd(1.0)})
+    plain = {"fed_dual_avg": fed_dual_avg, "fed_mid_osp": fed_mid_osp}[method]
+    plain = plain(loss, euclidean(l1()))
+    assert METHODS[method](loss, euclidean(l1())).client_update is plain.client_update
     np.testing.assert_array_equal(after(algorithm, ROUNDS), after(plain, ROUNDS))
 
 
@@ -144,9 +151,7 @@ def test_with_one_step_of_everyone_the_server_ends_at_the_minimiser(method, opti
     # With unbounded T a penalty that is curved along its manifold makes the rate sublinear.
     groups = [] if method == "fed_dual_avg" else [(GROUPS, 0.5)]
     for penalty, scale in [(l1(), SCALE), *groups]:
-        algorithm = METHODS[method](
-            loss, euclidean(penalty), server_optimiser=OPTIMISERS[optimiser]
-        )
+        algorithm = METHODS[method](loss, euclidean(penalty), server=OPTIMISERS[optimiser])
         found = after(algorithm, 4000, 1, rate, scale)
         exact = minimiser(penalty, population(), scale)
         np.testing.assert_allclose(found, exact, atol=1e-8)
@@ -157,7 +162,7 @@ def test_with_one_step_of_everyone_the_server_ends_at_the_minimiser(method, opti
 @pytest.mark.parametrize("method", METHODS)
 def test_lamb_ends_at_the_minimiser_if_its_rate_falls(method):
     """Its steps have the norm of the model times the rate."""
-    algorithm = METHODS[method](loss, euclidean(l1()), server_optimiser=OPTIMISERS["lamb"])
+    algorithm = METHODS[method](loss, euclidean(l1()), server=OPTIMISERS["lamb"])
     falling = fcojax.schedule(0.3 * 0.99 ** np.arange(1500))
     exact = minimiser(l1(), population(), SCALE)
     assert np.abs(after(algorithm, 1500, 1, 0.3) - exact).max() > 1e-3
@@ -168,7 +173,7 @@ def test_lamb_ends_at_the_minimiser_if_its_rate_falls(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_optimisers_of_clients_move_the_limit_of_unlike_clients_only(method):
     """Each client scales its gradients by its own squares: their mean is no mean gradient."""
-    algorithm = METHODS[method](loss, euclidean(l1()), client_optimiser=optax.adam(1.0, eps=0.1))
+    algorithm = METHODS[method](loss, euclidean(l1()), client=optax.adam(1.0, eps=0.1))
     alike, unlike = population((0, 0)), population()
     found = after(algorithm, 3000, 1, 0.1, data=alike)
     np.testing.assert_allclose(found, minimiser(l1(), alike, SCALE), atol=1e-8)
@@ -178,8 +183,8 @@ def test_optimisers_of_clients_move_the_limit_of_unlike_clients_only(method):
 
 def test_numbers_of_an_optimiser_are_swept():
     numbers = fcojax.extended(fed_dual_avg.Hparams, "Numbers", b1=0.9)
-    algorithm = fed_dual_avg(
-        loss, euclidean(l1()), server_optimiser=lambda h: optax.adam(1.0, b1=h.b1, eps=1e-3)
+    algorithm = fed_dual_avg_opt(
+        loss, euclidean(l1()), server=lambda h: optax.adam(1.0, b1=h.b1, eps=1e-3)
     )
     grid = fcojax.grid.product(numbers, client_lr=[RATE], server_lr=[0.3], b1=[0.5, 0.9])
     given = jnp.asarray(START), population(), jax.random.key(0)[None], fcojax.local_steps(STEPS)
@@ -188,5 +193,5 @@ def test_numbers_of_an_optimiser_are_swept():
 
 
 def test_a_local_prox_beside_an_optimiser_of_clients_is_refused():
-    with pytest.raises(ValueError, match="pass client_prox=False, or use fed_dual_avg"):
-        fed_mid(loss, euclidean(l1()), client_optimiser=optax.adam(1.0))
+    with pytest.raises(ValueError, match="pass client_prox=False, or use fed_dual_avg_opt"):
+        fed_mid_opt(loss, euclidean(l1()), client=optax.adam(1.0))
