@@ -139,4 +139,5 @@ def test_sizes_that_a_plan_names_are_kept():
     given = algorithm, algorithm.hparams_type(), jnp.zeros(16), data
     plan = fcojax.Plan(fcojax.local_steps(1), client_chunk_size=3, point_chunk_size=2)
     assert fcojax.devices.sized(*given, plan, num_points=5) == plan
-    assert fcojax.devices.sized(*given, plan.work, num_points=5)[4:] == (8, 5)
+    sized = fcojax.devices.sized(*given, plan.work, num_points=5)
+    assert (sized.client_chunk_size, sized.point_chunk_size) == (8, 5)
