@@ -92,6 +92,7 @@ class Settings(NamedTuple):
       search: ``grid`` runs all points to the end, ``halving`` fewer at each comparison.
       extend: whether a grid is widened while the best point lies at its edge.
       certificate: whether rows have the KKT violation.
+      by_client: whether rows have quantiles of the clients' losses.
       delta: delta of the privacy loss; ``None`` for a default by the number of clients.
       budget: an epsilon for all runs together; ``None`` for no limit.
       broadcast: compression of the server's messages; ``None`` for whole messages.
@@ -111,6 +112,7 @@ class Settings(NamedTuple):
     search: str
     extend: bool = False
     certificate: bool = False
+    by_client: bool = False
     delta: float | None = None
     budget: float | None = None
     broadcast: uploads.Compressor | None = None
@@ -198,6 +200,7 @@ def resolve(config: Config, sweep: Sweep) -> Settings:
         search=config.search,
         extend=config.extend,
         certificate=config.certificate,
+        by_client=config.by_client,
         delta=config.privacy_delta,
         budget=config.privacy_budget,
         broadcast=_broadcast(config),

@@ -4,15 +4,19 @@ from collections.abc import Callable, Iterator
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from experiments.report.summary import SUPPORT
 from experiments.study import Sweep
-from fcojax import kkt_violation
+from fcojax import StateObserver, kkt_violation, personal
+from fcojax.algorithms import Algorithm
 from fcojax.algorithms.fed_dual_avg import FedDualAvgHparams
-from fcojax.extend import VIOLATION
+from fcojax.extend import VIOLATION, on_disk
 from fcojax.problems import ClientData, Problem, population_loss
 from fcojax.reference import optimum
 from fcojax.transforms import Penalty
+
+_SAMPLED = 1000  # clients that stand for a larger population
 
 
 def observer(
@@ -41,6 +45,49 @@ def observer(
     return observe
 
 
+def sampled(data: ClientData) -> np.ndarray:
+    """Return the indices of at most 1,000 evenly spaced clients."""
+    places = np.linspace(0, data.num_clients - 1, min(data.num_clients, _SAMPLED))
+    return np.unique(places.round().astype(np.int64))
+
+
+def some_of(data: ClientData) -> ClientData:
+    """Return these clients, in memory."""
+    few = data.num_clients <= _SAMPLED and not on_disk(data)
+    return data if few else data.select(sampled(data))
+
+
+def with_clients(
+    observe: Callable, algorithm: Algorithm, problem: Problem, has_own: bool
+) -> StateObserver:
+    """Return the measures of an observer, and how the loss is distributed over the clients.
+
+    Args:
+      observe: the observer of the model.
+      algorithm: the algorithm of the run.
+      problem: its loss and clients; of many clients the context contains ``some_of`` them.
+      has_own: whether the clients of the run are those of the problem, so that their own models,
+        if the algorithm has any, are measured as well.
+    """
+    rows = sampled(problem.train)
+    measured = [("loss", algorithm._replace(client_model=None))]
+    if has_own and algorithm.client_model is not None:
+        measured.append(("own_loss", algorithm))
+
+    def every(hparams, state, context):
+        *context, clients = context
+        seen = observe(hparams, algorithm.model(hparams, state.server), tuple(context))
+        if len(measured) > 1:
+            own = jax.tree.map(lambda leaf: leaf[rows], state.clients)
+            state = state._replace(clients=own)
+        for name, one in measured:
+            by_client = personal.by_client(one, clients, problem.loss, name=name)
+            seen |= by_client.function(hparams, state, None)
+        return seen
+
+    return StateObserver(every)
+
+
 def solve_optima(
     problem: Problem, penalty: Penalty, scales: tuple[float, ...]
 ) -> Iterator[tuple[float, dict[str, float]]]:
@@ -56,7 +103,7 @@ def solve_optima(
         yield scale, measures | {"objective": float(found.objective)}
 
 
-def columns(problem: Problem, sweep: Sweep) -> list[str]:
+def columns(problem: Problem, sweep: Sweep, by_client: bool = False) -> list[str]:
     """Return the measures by which points can be ranked."""
     measures = jax.eval_shape(lambda key: problem.measures(problem.init(key)), jax.random.key(0))
     found = ["objective", "loss", *(name for name in measures if name != SUPPORT)]
@@ -64,4 +111,6 @@ def columns(problem: Problem, sweep: Sweep) -> list[str]:
         found.append("suboptimality")
     if problem.validation is not None:
         found.append("validation_loss")
+    if by_client:
+        found += ["loss_mean", *personal.spread("loss", np.zeros(1))]
     return list(dict.fromkeys(found))

@@ -103,7 +103,7 @@ def prepared(sweep: Sweep, config: ConfigDict) -> Prepared:
     for job in jobs:  # runs that cannot be accounted are refused before they start
         epsilon = epsilons_of(job, settings)
         _ = epsilon and epsilon(0, 1)
-    measure, known = settings.criterion.measure, columns(problem, sweep)
+    measure, known = settings.criterion.measure, columns(problem, sweep, settings.by_client)
     if measure not in known:
         raise UserError(
             f"criterion is {measure!r}, which is not a measure; {suggest(measure, known)}"

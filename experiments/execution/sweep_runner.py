@@ -18,7 +18,7 @@ import numpy as np
 from experiments.cli.console import Progress
 from experiments.config.settings import Settings
 from experiments.execution.accounts import epsilons_of
-from experiments.execution.evaluation import observer
+from experiments.execution.evaluation import observer, some_of, with_clients
 from experiments.execution.jobs import Job, hours_of
 from experiments.execution.search import extended_grid, rungs, survivors
 from experiments.process import distributed
@@ -35,8 +35,6 @@ from fcojax.types import PyTree
 
 # Each extension multiplies one end of the grid by the ratio of its last two values.
 _MAX_EXTENSIONS = 6
-# Clients on disk are evaluated on a sample of at most this many after each block.
-_SAMPLED = 1000
 # A wider grid must improve the score by this share, or the valley is flat: FedDualAvg-OSP depends
 # on the product of its rates alone but for the drift of clients, and on whole-brain scans ran from
 # (0.01, 10) to (1e-5, 14,000) for five per cent of the objective.
@@ -144,13 +142,18 @@ class SweepRunner:
             keys = jax.vmap(jax.random.fold_in, (0, None))(keys, zlib.crc32(job.label.encode()))
         train, validation = self.problem.train, self.validation
 
+        observe, clients = self.observe, ()
+        if self.settings.by_client:
+            observe = with_clients(observe, job.algorithm, self.problem, job.train is train)
+            clients = (some_of(train),)
+
         def context(data: ClientData) -> PyTree:
+            rows = self.evaluated
             if on_disk(train) and jax.process_count() == 1:
-                places = np.linspace(0, train.num_clients - 1, min(train.num_clients, _SAMPLED))
-                return train.select(np.unique(places.round().astype(np.int64))), validation
-            if self.evaluated is not train:
-                return self.evaluated, validation
-            return (data if job.train is train else train), validation
+                rows = some_of(train)
+            elif rows is train and job.train is train:
+                rows = data
+            return rows, validation, *clients
 
         return place(
             job.algorithm,
@@ -160,7 +163,7 @@ class SweepRunner:
             keys,
             job.plan,
             ends=self.settings.ends(self.settings.num_rounds),
-            observe=self.observe,
+            observe=observe,
             context=context,
         )
 

@@ -20,7 +20,7 @@ from fcojax.engine.hparams import num_points, take
 from fcojax.engine.placement.chunk_size import device_memory, sized
 from fcojax.engine.placement.mesh import client_mesh, decomposes_on_a_cpu, shard_clients, spread
 from fcojax.engine.plan import Plan, Program
-from fcojax.engine.state import State, on_mesh
+from fcojax.engine.state import Observe, State, on_mesh
 from fcojax.engine.stepper import advance_donating, look, start
 from fcojax.engine.stream import Stream, on_disk
 from fcojax.engine.sweep import repeated, runs_at_once
@@ -66,7 +66,7 @@ class Placed(NamedTuple):
     keys: Key
     num_seeds: int
     plan: Plan
-    observe: Callable[..., dict[str, jax.Array]]
+    observe: Observe
     context: PyTree
     longest: int
     size: int
@@ -104,7 +104,7 @@ def place(
     plan: Plan,
     *,
     ends: Sequence[int],
-    observe: Callable[..., dict[str, jax.Array]],
+    observe: Observe,
     context: Callable[[ClientData], PyTree] = lambda data: None,
 ) -> Placed:
     """Place a sweep on the devices, and choose how much of it runs side by side.
@@ -117,7 +117,8 @@ def place(
       keys: a vector of PRNG keys, one for each seed.
       plan: how rounds are run.
       ends: the rounds at which blocks end, up to the last round of the run.
-      observe: ``(hparams, model, context) -> dict`` of arrays, evaluated after each block.
+      observe: ``(hparams, model, context) -> dict`` of arrays, or a ``StateObserver``, evaluated
+        after each block.
       context: ``(data) -> context`` of ``observe``, from the placed clients.
 
     Example:
@@ -274,8 +275,11 @@ def _look(
         seen = look(placed.algorithm, grid, state, placed.observe, placed.context)
         return (state,), [jax.tree.map(lambda leaf: leaf[:, :, None], seen)]
     advanced, histories = _advance_all(placed, points, states, 0)
-    first, params = take(placed.grid, 0), _params(placed.init)
-    measures = jax.eval_shape(placed.observe, first, params, placed.context)
+    grid = take(placed.grid, _groups(placed, points)[0])
+    measures = jax.eval_shape(
+        lambda state: look(placed.algorithm, grid, state, placed.observe, placed.context),
+        advanced[0],
+    )
     return advanced, [{name: seen[name] for name in measures} for seen in histories]
 
 

@@ -117,6 +117,7 @@ SWEEP_KEYS: dict[str, tuple[str, tuple[str, ...]]] = {
     "clip_norm": ("positive", ()),
     "upload_norm": ("positive", ()),
     "dropout_probability": ("", ("1.5", "-0.1", "nan", "abc", "1")),
+    "by_client": ("truth", ()),
     "certificate": ("truth", ()),
     "extend": ("truth", ()),
     "search": ("name", ("halv", "GRID")),

@@ -210,6 +210,24 @@ def test_rows_have_the_kkt_violation_of_the_model(tmp_path):
 
 
 @pytest.mark.slow
+def test_rows_have_the_spread_of_the_loss_over_the_clients_and_of_their_own_models(tmp_path):
+    """In numpy, from the common model that the run saves."""
+    changes = {"client_lr": (0.01,), "prox_scale": (0.1,)}
+    toy = Toy(by_client=True, algorithms=("ditto",), **changes)
+    summary, rows, _ = toy.run(tmp_path)
+    with np.load(tmp_path / "models" / "ditto.npz") as arrays:
+        kernel, bias = arrays["kernel"].astype(float), arrays["bias"].astype(float)
+    x, y = (np.asarray(toy.problem.train.examples[name], float) for name in ("x", "y"))
+    losses = ((x @ kernel.ravel() + bias - y) ** 2).reshape(4, 8).mean(axis=1)
+    last = summary["last"]
+    expected = {"loss_mean": losses.mean(), "loss_worst": losses.max()}
+    expected |= {f"loss_p{share}": np.percentile(losses, share) for share in (10, 50, 90)}
+    assert {name: last[name] for name in expected} == pytest.approx(expected, rel=1e-4)
+    assert last["own_loss_mean"] < last["loss_mean"] and last["own_loss_gain"] > 0.5
+    assert {f"own_{name}" for name in expected} <= rows[0].keys()
+
+
+@pytest.mark.slow
 def test_halving_finds_the_best_point_and_does_not_change_its_curve(tmp_path):
     whole, every_row = swept(tmp_path / "grid", "grid")
     found, some_rows = swept(tmp_path / "halving", "halving")

@@ -27,7 +27,7 @@ def experiment(readers: Mapping[str, Callable]) -> Study:
             Literal["lasso", "digits", "heart", "regions"]: "tasks",
             Literal[*rows.METHODS]: "methods",
             str: "data_dir",
-            Count: "num_rounds num_steps *.num_clients lasso.dim lasso.num_*",
+            Count: "num_rounds num_steps digits.num_clients lasso.dim lasso.num_*",
             CountOrZero: "seeds",
             Positive: "prox_step strengths few_strengths pulls fusions digits.concentration",
             Share: "shares",
