@@ -97,6 +97,8 @@ _CAPTIONS = {
     "rates": "The score over client_lr and server_lr, the best over all other hyperparameters, of "
     "the algorithms with several values of both. The cross is the point reported; hatched points "
     "diverged, grey ones were stopped early.",
+    "clients": "The clients' training losses in the last round at the best points, mean over the "
+    "seeds: all clients count equally, and the worst tenth is a mean.",
 }
 
 
@@ -140,6 +142,8 @@ def _draw_sweep(
     criterion = Criterion(**next(iter(entries.values()))["criterion"])
     rates = heatmaps.maps(directory / "rates.png", by_name, best, criterion)
     drawn += [rates] if rates else []
+    if spreads := tables.by_client(summary):
+        drawn.append(plots.over_clients(directory / "clients.png", spreads, sweep.title))
     return drawn, charts.charts(panels, at_bests, swept, optimum)
 
 
@@ -148,6 +152,7 @@ def _tables(experiment: Sweep | Study, summary: Summary) -> list[page.Table]:
     points = tables.best_points(summary, [panel.measure for panel in panels])
     return [
         page.Table("Best points", points, tables.remarks_on_points(summary)),
+        page.Table("What each client gets", tables.by_client(summary)),
         page.Table("What the source says", tables.claims(summary, source=True)),
         page.Table("What we expect", tables.claims(summary, source=False)),
         *(

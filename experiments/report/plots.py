@@ -195,6 +195,25 @@ def over_rounds(
     return axes.finish(figure, path, title, num_columns=2, spare=spare)
 
 
+def over_clients(path: pathlib.Path, spreads: Sequence[Row], title: str) -> pathlib.Path:
+    """Draw the spread of the loss over the clients, a line for each model.
+
+    Args:
+      path: the PNG; a PDF is written beside it.
+      spreads: the rows of ``tables.by_client``.
+      title: the heading.
+    """
+    figure, (axis,) = axes.panels(1, height=0.8 + 0.3 * len(spreads))
+    places = -np.arange(len(spreads))
+    low, high = (column(spreads, f"{share}th percentile") for share in (10, 90))
+    axis.hlines(places, low, high, color="#999999", label="80 per cent of the clients")
+    axis.plot(column(spreads, "median"), places, "o", color="#0072B2", label="median")
+    axis.plot(column(spreads, "worst tenth"), places, "x", color="#D55E00", label="worst tenth")
+    axis.set_yticks(places, [f"{row['algorithm']}, {row['model']} model" for row in spreads])
+    axes.describe(axis, "loss of a client", "")
+    return axes.finish(figure, path, title)
+
+
 def conditions(
     best_rows: Mapping[str, list[Row]],
     fields: Mapping[str, Sequence[str]],

@@ -40,6 +40,33 @@ def best_points(summary: dict, measures: Container[str] = ()) -> list[dict[str, 
     ]
 
 
+_SPREAD = {
+    "mean": "mean",
+    "p10": "10th percentile",
+    "p50": "median",
+    "p90": "90th percentile",
+    "worst": "worst tenth",
+}
+
+
+def by_client(summary: dict) -> list[dict[str, Any]]:
+    """Return how the loss at each best point is distributed over the clients, one row a model.
+
+    Example:
+      >>> last = {f"loss_{name}": 0.5 for name in ("mean", "p10", "p50", "p90", "worst")}
+      >>> by_client({"algorithms": {"fed_avg": {"last": last}}})[0]["worst tenth"]
+      0.5
+    """
+    return [
+        {"algorithm": style(name)[0], "model": model}
+        | {word: entry["last"][f"{column}_{end}"] for end, word in _SPREAD.items()}
+        | {"clients that gain": entry["last"].get(f"{column}_gain")}
+        for name, entry in summary.get("algorithms", {}).items()
+        for column, model in (("loss", "common"), ("own_loss", "own"))
+        if f"{column}_worst" in entry["last"]  # and no seed diverged
+    ]
+
+
 def claims(summary: dict, source: bool) -> list[dict[str, Any]]:
     """Return the statements of the sources, or ours, one row each, with a column for each case."""
     return lines(statements(by_case(summary.get("claims", []), source)))
