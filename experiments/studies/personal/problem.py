@@ -11,7 +11,7 @@ import numpy as np
 import fcojax
 from experiments.study import Config
 from fcojax.datasets.reading import optional
-from fcojax.problems import WholeBatchLoss, feature_skew, partition, softmax
+from fcojax.problems import feature_skew, partition, softmax
 from fcojax.problems.least_squares import half_squared_error
 from fcojax.transforms import Penalty, l1, named, on_subtree
 
@@ -126,19 +126,6 @@ def _split(clients: list[Client], shares: tuple[float, ...], seed: int) -> list[
         for part, chosen in zip(parts, np.split(order, ends), strict=True):
             part.append({name: values[chosen] for name, values in rows.items()})
     return parts
-
-
-def values(task: Task, models: Any, clients: list[Client]) -> np.ndarray:
-    """Return the mean loss of each client's rows at its own model."""
-
-    def mean(model, rows):
-        rows = jax.tree.map(jnp.asarray, rows)
-        if isinstance(task.loss, WholeBatchLoss):
-            return jnp.mean(task.loss(model, rows, jnp.ones(len(rows["x"]))))
-        return jnp.mean(task.loss(model, rows))
-
-    each = [jax.tree.map(lambda leaf, m=m: leaf[m], models) for m in range(len(clients))]
-    return np.array([float(mean(w, rows)) for w, rows in zip(each, clients, strict=True)])
 
 
 def accuracies(models: Any, clients: list[Client]) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 
 import fcojax
 from experiments.report.rows import Row, Summary, select
-from experiments.studies.personal.problem import TASKS, Task, accuracies, values
+from experiments.studies.personal.problem import TASKS, Client, Task, accuracies
 from experiments.study import Config
 from fcojax import algorithms, personal, tree
 from fcojax.problems import WholeBatchLoss
@@ -42,16 +42,20 @@ def _local(task: Task, config: Config):
 
 def _partial(task: Task, config: Config):
     """Return SCAFFOLD on the common part, beside own parts; an l1 norm on each."""
-    plain = task.loss
-
-    def whole(parts, *rest):
-        return plain(tree.add(parts["common"], parts["own"]), *rest)
 
     def base(loss):
         return algorithms.scaffold(loss, task.penalty, prox="feedback")
 
-    loss = WholeBatchLoss(whole) if isinstance(plain, WholeBatchLoss) else whole
-    return algorithms.partial_sharing(base, loss, named("own"), penalty=task.penalty)
+    return algorithms.partial_sharing(base, _of_sum(task.loss), named("own"), penalty=task.penalty)
+
+
+def _of_sum(plain: Any) -> Any:
+    """Return the loss of the sum of a common and an own part."""
+
+    def whole(parts, *rest):
+        return plain(tree.add(parts["common"], parts["own"]), *rest)
+
+    return WholeBatchLoss(whole) if isinstance(plain, WholeBatchLoss) else whole
 
 
 def _shared(task: Task, config: Config):
@@ -110,12 +114,20 @@ def _row(config: Config, name: str, seed: int, task: Task, method: str) -> Row:
         num_rounds=config.num_rounds,
         eval_every=config.num_rounds,
     )
+    loss = _of_sum(task.loss) if chosen.is_split else task.loss
+
+    def losses(rows: list[Client]) -> np.ndarray:
+        """Return the mean loss of each client's rows at its own model, axes [points, clients]."""
+        rows = fcojax.from_clients(rows)
+        observe = personal.by_client(algorithm, rows, loss, vectors=True)
+        return fcojax.look(algorithm, grid, state, observe)["loss_by_client"][:, 0]
+
     models = _models(algorithm, grid, state, data.num_clients)
     if chosen.is_split:
         models = tree.add(models["common"], models["own"])
     points = [jax.tree.map(lambda leaf, i=i: leaf[i, 0], models) for i in range(len(grid[0]))]
-    losses = [values(task, point, task.validation).mean() for point in points]
-    best = int(np.argmin(np.where(np.isfinite(losses), losses, np.inf)))
+    scores = losses(task.validation).mean(axis=1)
+    best = int(np.argmin(np.where(np.isfinite(scores), scores, np.inf)))
     model = points[best]
     found = {
         "part": f"{name}: {method}",
@@ -125,9 +137,9 @@ def _row(config: Config, name: str, seed: int, task: Task, method: str) -> Row:
         "points": len(points),
         "penalty_scale": float(np.asarray(grid.penalty_scale)[best] / first),
         "second": float(np.asarray(getattr(grid, chosen.second))[best]) if chosen.second else None,
-        "validation": float(losses[best]),
+        "validation": float(scores[best]),
         "sizes": [len(rows["x"]) for rows in task.train],
-        "loss": values(task, model, task.test).tolist(),
+        "loss": losses(task.test)[best].tolist(),
     }
     if isinstance(task.start, dict):
         found["accuracy"] = accuracies(model, task.test).tolist()
