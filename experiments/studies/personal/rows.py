@@ -118,9 +118,9 @@ def _row(config: Config, name: str, seed: int, task: Task, method: str) -> Row:
 
     def losses(rows: list[Client]) -> np.ndarray:
         """Return the mean loss of each client's rows at its own model, axes [points, clients]."""
-        rows = fcojax.from_clients(rows)
-        observe = personal.by_client(algorithm, rows, loss, vectors=True)
-        return fcojax.look(algorithm, grid, state, observe)["loss_by_client"][:, 0]
+        held_out = fcojax.from_clients(rows)
+        observe = personal.by_client(algorithm, held_out, loss, vectors=True)
+        return np.asarray(fcojax.look(algorithm, grid, state, observe)["loss_by_client"])[:, 0]
 
     models = _models(algorithm, grid, state, data.num_clients)
     if chosen.is_split:
