@@ -77,6 +77,7 @@ def get_config():
     config.sites = ""  # names of the SuperNodes' sites, as in Antwerp,Bern,Cork
     config.timeout = 600.0  # seconds to wait for SuperNodes, and for an answer
     config.insecure = True  # whether messages to the SuperLink are not encrypted
+    config.root_certificates = ""  # a file such as ca.crt, as SuperNodes have it; encrypts
     config.codec = config_dict.placeholder(str)  # compression of uploads, as in top_k:0.1,ef21
     config.seed = 0  # seed of the draws of folds
 

@@ -49,7 +49,7 @@ EXPERIMENT = Study(
         Positive: "concentration tolerance timeout",
         Share: "l1_fraction group_fraction least",
         str: "groups data_dir features target client names missing categories units drop time "
-        "event superlink sites",
+        "event superlink sites root_certificates",
         str | None: "codec",
         Any: "positive_above",  # infinity if there is none
     },

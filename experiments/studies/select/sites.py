@@ -174,8 +174,7 @@ def over_flower(config: Config) -> Iterator[dict]:
         address = config.superlink
         if here:
             address = stack.enter_context(_local(folder, environment, files))
-        link = _LINK.format(address, "true" if config.insecure else "false")
-        (folder / "home" / "config.toml").write_text(link, "utf-8")
+        (folder / "home" / "config.toml").write_text(link_to(address, config), "utf-8")
         run = stack.enter_context(
             _process(folder, environment, "flwr", "run", folder / "app", "study", "--stream")
         )
@@ -185,6 +184,21 @@ def over_flower(config: Config) -> Iterator[dict]:
             time.sleep(0.2)
         for line in (folder / DONE).read_text("utf-8").splitlines():
             yield json.loads(line)
+
+
+def link_to(address: str, config: Config) -> str:
+    """Return Flower's configuration of the SuperLink at an address."""
+    given = getattr(config, "root_certificates", "")  # a file of a study may be older
+    if config.superlink == "here" or not given:
+        plain = config.superlink == "here" or config.insecure
+        return _LINK.format(address, "true" if plain else "false")
+    authority = pathlib.Path(given).expanduser().resolve()
+    if not authority.is_file():
+        raise ValueError(
+            f"root_certificates: {authority} is no file; name that of the authority which signed "
+            "the SuperLink's certificate, as in ca.crt."
+        )
+    return _LINK.format(address, "false") + f"root-certificates = {json.dumps(str(authority))}\n"
 
 
 def _written(folder: pathlib.Path, values: dict[str, Any]) -> dict[str, str]:
@@ -251,12 +265,13 @@ def _local(folder: pathlib.Path, environment: dict[str, str], files: list[pathli
 
 
 def _last_error(folder: pathlib.Path) -> str:
-    """Return the last line of Flower's logs that names an error."""
-    lines = [
-        line.strip()
-        for log in sorted(folder.glob("*.log"))
-        for line in log.read_text("utf-8", "replace").splitlines()
-    ]
+    """Return the last line of Flower's logs that names an error, or what a frame around it says."""
+    texts = [log.read_text("utf-8", "replace") for log in sorted(folder.glob("*.log"))]
+    for text in reversed(texts):
+        if "╭─ Error" in text:
+            framed = text.rpartition("╭─ Error")[2].partition("╰")[0].splitlines()[1:]
+            return " ".join(" ".join(framed).replace("│", " ").split())[:300]
+    lines = [line.strip() for text in texts for line in text.splitlines()]
     errors = [line for line in lines if "Error" in line or "ERROR" in line]
     return (errors or lines or ["it wrote nothing"])[-1][:300]
 
