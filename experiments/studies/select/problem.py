@@ -441,4 +441,5 @@ def _synthetic(config: Config) -> Table:
         y, event = rng.exponential(1000 * np.exp(-z)), (rng.random(z.size) < 0.5).astype(float)
     else:
         y = z + rng.standard_normal(z.size)
-    return Table(x, y, site, names, event)
+    # A unit is about a deviation, so that effects per unit are of the size that they will have.
+    return Table(x * np.asarray(table.per(names)), y, site, names, event)
