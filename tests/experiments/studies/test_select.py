@@ -1,6 +1,7 @@
 """A selection from a file: targets, sites and scaling; and a quick run with its figures."""
 
 import re
+import tomllib
 import types
 
 import jax
@@ -17,6 +18,7 @@ from experiments.studies.select.problem import (
     LOSSES,
     Scaling,
     _assign_sites,
+    loaded,
     penalty,
     task,
 )
@@ -29,6 +31,7 @@ from experiments.studies.select.rows import (
     study,
     summarise,
 )
+from experiments.studies.select.sites import _last_error, link_to
 from experiments.study import check
 from fcojax import problems
 from fcojax.__main__ import configs
@@ -300,6 +303,30 @@ def test_a_table_is_drawn_with_the_columns_of_the_study_to_come():
     assert len(np.unique(np.asarray(found.problem.train.examples["x"])[:, 1:], axis=0)) == 3
     with pytest.raises(ValueError, match="missing applies to a file, and there is none"):
         task(config_of(data_dir="", positive_above=np.inf, missing="-999"))
+    years = loaded(config_of(data_dir="", positive_above=np.inf, units="age=10", **made))
+    one = loaded(config_of(data_dir="", positive_above=np.inf, **made))
+    np.testing.assert_allclose(years.x, one.x * [10, 1, 1])
+    np.testing.assert_array_equal(years.y, one.y)
+
+
+def test_a_superlink_is_reached_with_the_certificate_of_its_authority(tmp_path):
+    config = config_file.load(str(configs()["select"])).get_config()
+    config.superlink = "127.0.0.1:8000"
+    assert "insecure = true" in link_to(config.superlink, config)
+    config.root_certificates = str(tmp_path / "ca.crt")
+    with pytest.raises(ValueError, match="ca.crt is no file; name that of the authority"):
+        link_to(config.superlink, config)
+    (tmp_path / "ca.crt").write_text("")
+    link = tomllib.loads(link_to(config.superlink, config))["superlink"]["study"]
+    assert link["insecure"] is False and link["root-certificates"] == config.root_certificates
+
+
+def test_the_end_of_a_run_is_told_in_words_of_flower_without_its_frame(tmp_path):
+    (tmp_path / "0 flower-superlink.log").write_text("INFO start\nERROR a port\n")
+    assert _last_error(tmp_path) == "ERROR a port"
+    frame = "Using study\n╭─ Error ───╮\n│ Connection to it   │\n│ is unavailable. │\n╰───────╯\n"
+    (tmp_path / "1 flwr.log").write_text(frame, "utf-8")
+    assert _last_error(tmp_path) == "Connection to it is unavailable."
 
 
 def by_sums(tmp_path, **more):
