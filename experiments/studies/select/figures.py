@@ -146,10 +146,9 @@ def _draw_effects(rows: list[Row], path: Path) -> Path:
     is_ratio = found[0]["what"] != "difference"
     left.axvline(1 if is_ratio else 0, color="0.5", linewidth=0.7)
     axes.describe(left, found[0]["what"], "", log="x" if is_ratio else "")
-    if is_ratio:
-        low, high = left.get_xlim()
-        subs = (1.0, 2.0, 5.0) if high / low < 100 else (1.0,)
-        left.xaxis.set_major_locator(ticker.LogLocator(subs=subs))
+    low, high = left.get_xlim()
+    if is_ratio and high / low < 100:  # over more decades they would cover one another
+        left.xaxis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
         left.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
         left.xaxis.set_minor_formatter(ticker.NullFormatter())
     for axis in rest:
