@@ -34,7 +34,7 @@ def client_app(file: str) -> Any:
 
 def server_app(file: str) -> Any:
     """Return the ServerApp, which writes the rows of the study for the launcher."""
-    from flwr.serverapp import ServerApp
+    from flwr.serverapp import ServerApp  # pyright: ignore[reportMissingImports]
 
     _set_up()
     config, names = study_of(file)
