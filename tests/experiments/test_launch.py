@@ -20,7 +20,11 @@ SBATCH = """#!/bin/sh
 cp "$1" submitted.sh
 export SLURM_ARRAY_JOB_ID=7
 for task in 0 1; do
-  SLURM_JOB_ID=$((7 + task)) SLURM_ARRAY_TASK_ID=$task sh "$1" > /dev/null 2>&1 &
+  # Slurm starts tasks after sbatch has ended and submitit has written what they run.
+  (
+    until [ -e runs.jobs/7_${task}_submitted.pkl ]; do sleep 0.1; done
+    SLURM_JOB_ID=$((7 + task)) SLURM_ARRAY_TASK_ID=$task sh "$1"
+  ) > /dev/null 2>&1 &
 done
 echo Submitted batch job 7
 """
