@@ -15,7 +15,7 @@ Proximal gradient descent, mirror descent and dual averaging on all data pooled,
 
 FedMiD and FedDualAvg with Adam or LAMB on the server, which the paper's code can have:
 --config.algorithms=fed_mid_adam,fed_mid_lamb,fed_dual_avg_adam,fed_dual_avg_lamb, with server rates
-from 0.003 to 0.1.
+from 0.001 to 1.
 
 The strength is fixed at 0.5. The paper chooses it such that the pooled solver recovers the pattern,
 which holds from 0.05 to 1 (F1 1). --config.strength=pattern takes the candidate with the best F1 of

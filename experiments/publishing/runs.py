@@ -89,8 +89,7 @@ _PATTERN = (
 _POOLED = ("--config.algorithms=prox_gd,mirror_descent,dual_averaging", "--config.server_lr=1.0")
 _OPTIMISED = (
     "--config.algorithms=fed_dual_avg_adam,fed_dual_avg_lamb,fed_mid_adam,fed_mid_lamb",
-    "--config.client_lr=0.001,0.003,0.01",
-    "--config.server_lr=0.003,0.01,0.03,0.1",
+    "--config.server_lr=0.001,0.003,0.01,0.03,0.1,0.3,1.0",
     "--config.extend=True",
 )
 _SLICE = Run(
