@@ -92,9 +92,10 @@ def test_seconds_are_those_of_an_event_loop(name):
         assert np.allclose(found, event_loop(cohorts, num_steps, step, down, up, sent), rtol=1e-12)
         limit = float(rng.uniform(1, 10))
         late = clock.deadline(sampler, np.zeros((1, NUM_CLIENTS)), limit)
-        found = clock.seconds(laws, fcojax.Plan(work, late), DATA, key, history)
         expected = event_loop(cohorts, num_steps, step, down, up, sent, limit)
-        assert np.allclose(found, expected, rtol=1e-12)
+        for cohort in (late, fcojax.dropout(late, 0.5)):
+            found = clock.seconds(laws, fcojax.Plan(work, cohort), DATA, key, history)
+            assert np.allclose(found, expected, rtol=1e-12)
 
 
 @pytest.mark.slow
@@ -124,6 +125,8 @@ def test_a_deadline_drops_the_late_and_truncation_lets_them_do_less():
     hparams, start = FED_AVG.hparams_type(client_lr=0.1), jnp.array(0.0)
     w, history = fcojax.run(FED_AVG, hparams, start, DATA, key, plan, num_rounds=1)
     assert history["lost"].tolist() == [late.sum()]
+    with pytest.raises(ValueError, match="reshape"):  # not the trace of two rounds of three clients
+        sampler.draw(key, jnp.int32(0), NUM_CLIENTS // 2)
     places = np.arange(NUM_CLIENTS)
     assert np.array_equal(sampler.inclusion(places, NUM_CLIENTS), ~late)
     means = np.array([np.mean(rows) for rows in np.split(np.arange(29.0), np.cumsum(SIZES)[:-1])])

@@ -135,9 +135,10 @@ def seconds(
     extend.require_one_device(data)
     ends = np.asarray(history["round"])
     rounds = np.arange(first, ends[-1])
-    limit = np.inf
-    if isinstance(plan.cohort, Deadline):
-        limit, plan = plan.cohort.limit, plan._replace(cohort=plan.cohort.sampler)
+    limit, sampler = np.inf, plan.cohort
+    while isinstance(sampler, DerivedSampler):  # a deadline may lie inside a dropout
+        limit = min(limit, getattr(sampler, "limit", np.inf))
+        sampler = sampler.sampler
     drawn = _members(plan, data, key, jnp.asarray(rounds, jnp.int32))
     members, present, num_steps = map(np.asarray, drawn)
     step, down, up = clock.tables(data.num_clients)
@@ -152,23 +153,28 @@ def seconds(
 
 @dataclasses.dataclass(frozen=True)
 class Deadline(DerivedSampler):
-    """See ``deadline``; ``on_time`` has one byte for each client in each round of the trace."""
+    """See ``deadline``; ``on_time`` has for each round of the trace one byte for each client."""
 
     limit: float
-    on_time: bytes
+    on_time: tuple[bytes, ...]
     loses_uploads = True  # pyright: ignore[reportAssignmentType]
+
+    def table(self, num_clients: int) -> np.ndarray:
+        """Return whether clients are on time, [rounds of the trace, clients]."""
+        flat = np.frombuffer(b"".join(self.on_time), bool)
+        return flat.reshape(len(self.on_time), num_clients)
 
     def draw(
         self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
     ) -> Draw:
         drawn = self.sampler.draw(key, round_index, num_clients, sizes)
-        table = jnp.asarray(np.frombuffer(self.on_time, bool).reshape(-1, num_clients))
+        table = jnp.asarray(self.table(num_clients))
         in_time = table[round_index % table.shape[0], drawn.indices]
         both = in_time if drawn.arrives is None else in_time & drawn.arrives
         return drawn._replace(arrives=both)
 
     def inclusion(self, clients: Array, num_clients: int, sizes: Array | None = None) -> Any:
-        share = np.frombuffer(self.on_time, bool).reshape(-1, num_clients).mean(axis=0)
+        share = self.table(num_clients).mean(axis=0)
         return jnp.asarray(share)[clients] * super().inclusion(clients, num_clients, sizes)
 
 
@@ -190,7 +196,8 @@ def deadline(sampler: Sampler, client_seconds: Any, limit: Positive) -> Sampler:
       >>> sampler.draw(jax.random.key(0), jnp.int32(0), 2).arrives.tolist()
       [True, False]
     """
-    return Deadline(sampler, float(limit), (np.asarray(client_seconds) <= limit).tobytes())
+    on_time = np.atleast_2d(client_seconds) <= limit
+    return Deadline(sampler, float(limit), tuple(row.tobytes() for row in on_time))
 
 
 def truncated(step: Any, limit: float, num_steps: int, link: Any = 0.0) -> list[int]:
