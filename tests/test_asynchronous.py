@@ -143,6 +143,27 @@ def test_late_duals_add_up_and_time_grows_with_what_has_arrived():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("power", [0.0, 0.5])
+def test_the_limit_weighs_clients_by_arrivals_and_by_age(power):
+    """Curvatures of one: the mean of the centres, by share of arrivals times mean weight.
+
+    Known shares of arrivals correct the first; slow clients keep the lower weights of old uploads.
+    """
+    order = clock.arrivals(np.array([1.0, 1.1, 4.3, 4.7]), buffer=1, num_rounds=20_000)
+    sums, counts, started = np.zeros(4), np.zeros(4), np.zeros(4)
+    for version, m in enumerate(np.frombuffer(order.sampler.members, np.int32)):
+        sums[m] += (1 + version - started[m]) ** -power
+        counts[m], started[m] = counts[m] + 1, version + 1
+    late = clock.asynchronous(FED_AVG, order.staleness, power)
+    hparams = FED_AVG.hparams_type(client_lr=fcojax.schedule(4 / (40 + np.arange(20_000))))
+    for correct, weights in ((None, sums), ("known", sums / counts)):
+        plan = fcojax.Plan(fcojax.local_steps(1), order.sampler, correct=correct)
+        data, options = quadratics(np.ones(4)), {"num_rounds": 20_000, "eval_every": 20_000}
+        w, _ = fcojax.run(late, hparams, jnp.array(1.0), data, KEY, plan, **options)
+        assert float(w) == pytest.approx(np.average(CENTRES, weights=weights), abs=0.002)
+
+
+@pytest.mark.slow
 def test_an_exact_method_stays_exact_with_late_clients():
     order = clock.arrivals(np.array([1.0, 1.5, 2.5, 4.0]), buffer=2, num_rounds=2000)
     algorithm = ALGORITHMS["scaffold"]

@@ -106,13 +106,14 @@ def asynchronous(
 
     The server keeps its last ``max_staleness`` messages. A later upload counts as zero, and its
     client keeps its state and starts again. Fast clients arrive more often, as with every unequal
-    participation: ``Plan(correct="known")`` corrects for it.
+    participation: ``Plan(correct="known")`` corrects for it. With ``power`` above zero they still
+    count more, because the uploads of slow clients are older.
 
     Args:
       algorithm: any that does not need everyone. If its clients keep states, ``power`` has to be
         zero: their sum on the server would not be that of weighted uploads.
       max_staleness: the largest :math:`\tau` that counts, such as ``Arrivals.staleness``.
-      power: a; 0 for equal weights.
+      power: a; 0 for equal weights, without which the limit favours fast clients.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
