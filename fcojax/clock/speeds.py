@@ -184,6 +184,8 @@ def deadline(sampler: Sampler, client_seconds: Any, limit: Positive) -> Sampler:
 
     They are counted in ``history["lost"]``, and the late client keeps its state. Clients that are
     always late never count, which no ``Plan(correct)`` can mend; ``truncated`` lets them do less.
+    ``correct="known"`` takes who is drawn and who is late as independent; where both repeat, as
+    with ``cyclic`` or ``from_trace`` and a trace of seconds, pass ``"estimated"``.
 
     Args:
       sampler: draws the cohorts.

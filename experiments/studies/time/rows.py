@@ -78,8 +78,8 @@ def _curves(config: Config, problem: Any, algorithm: Any, speed: Any, server: st
         more = num_clients // config.buffer
         num_rounds, every = num_rounds * more, every * more
         order = clock.arrivals(times, buffer=config.buffer, num_rounds=num_rounds)
-        server_key = jax.tree.leaves(algorithm.init(algorithm.hparams_type(), problem.init(key))[1])
-        power = 0.0 if server_key else 0.5  # exact methods keep states
+        states = algorithm.init(algorithm.hparams_type(), problem.init(key))[1]
+        power = 0.0 if jax.tree.leaves(states) else 0.5  # exact methods keep states
         algorithm = clock.asynchronous(algorithm, order.staleness, power)
         plan, seconds = plan._replace(cohort=order.sampler), order.seconds[every - 1 :: every]
 
