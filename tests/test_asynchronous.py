@@ -66,7 +66,10 @@ def test_a_constant_delay_on_a_quadratic_has_its_closed_form():
     """Three equal clients take turns: e' = e - s h e(two steps ago), a companion matrix."""
     curvature, centre, rate = 2.0, 3.0, 0.1
     order = clock.arrivals(np.ones(3), buffer=1, num_rounds=12)
-    data, late = quadratics([curvature] * 3, [centre] * 3), clock.asynchronous(FED_AVG, 2, 0.0)
+    data, late = (
+        quadratics(np.full(3, curvature), np.full(3, centre)),
+        clock.asynchronous(FED_AVG, 2, 0.0),
+    )
     w, history = ran(late, order.sampler, 12, data=data, work=fcojax.local_steps(1), eval_every=1)
     assert history["staleness"].tolist() == [0, 1] + [2] * 10
     companion = np.array([[1, 0, -rate * curvature], [1, 0, 0], [0, 1, 0]])
@@ -151,15 +154,17 @@ def test_the_limit_weighs_clients_by_arrivals_and_by_age(power):
     """
     order = clock.arrivals(np.array([1.0, 1.1, 4.3, 4.7]), buffer=1, num_rounds=20_000)
     sums, counts, started = np.zeros(4), np.zeros(4), np.zeros(4)
-    for version, m in enumerate(np.frombuffer(order.sampler.members, np.int32)):
+    draws = jax.vmap(lambda version: order.sampler.draw(KEY, version, 4))(jnp.arange(20_000))
+    for version, m in enumerate(np.asarray(draws.indices)[:, 0]):
         sums[m] += (1 + version - started[m]) ** -power
         counts[m], started[m] = counts[m] + 1, version + 1
     late = clock.asynchronous(FED_AVG, order.staleness, power)
     hparams = FED_AVG.hparams_type(client_lr=fcojax.schedule(4 / (40 + np.arange(20_000))))
-    for correct, weights in ((None, sums), ("known", sums / counts)):
-        plan = fcojax.Plan(fcojax.local_steps(1), order.sampler, correct=correct)
-        data, options = quadratics(np.ones(4)), {"num_rounds": 20_000, "eval_every": 20_000}
-        w, _ = fcojax.run(late, hparams, jnp.array(1.0), data, KEY, plan, **options)
+    plain = fcojax.Plan(fcojax.local_steps(1), order.sampler)
+    known = plain._replace(correct="known")
+    for plan, weights in ((plain, sums), (known, sums / counts)):
+        data, start = quadratics(np.ones(4)), jnp.array(1.0)
+        w, _ = fcojax.run(late, hparams, start, data, KEY, plan, num_rounds=20_000)
         assert float(w) == pytest.approx(np.average(CENTRES, weights=weights), abs=0.002)
 
 

@@ -127,7 +127,7 @@ def test_a_deadline_drops_the_late_and_truncation_lets_them_do_less():
     assert history["lost"].tolist() == [late.sum()]
     with pytest.raises(ValueError, match="reshape"):  # not the trace of two rounds of three clients
         sampler.draw(key, jnp.int32(0), NUM_CLIENTS // 2)
-    places = np.arange(NUM_CLIENTS)
+    places = jnp.arange(NUM_CLIENTS)
     assert np.array_equal(sampler.inclusion(places, NUM_CLIENTS), ~late)
     means = np.array([np.mean(rows) for rows in np.split(np.arange(29.0), np.cumsum(SIZES)[:-1])])
     assert float(w) == pytest.approx((1 - 0.9**5) * means[~late].mean())

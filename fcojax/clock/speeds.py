@@ -135,10 +135,9 @@ def seconds(
     extend.require_one_device(data)
     ends = np.asarray(history["round"])
     rounds = np.arange(first, ends[-1])
-    limit, sampler = np.inf, plan.cohort
-    while isinstance(sampler, DerivedSampler):  # a deadline may lie inside a dropout
-        limit = min(limit, getattr(sampler, "limit", np.inf))
-        sampler = sampler.sampler
+    # Without deadlines, so that draws are compiled once for all of them.
+    cohort, limit = _without_deadlines(plan.cohort)
+    plan = plan._replace(cohort=cohort)
     drawn = _members(plan, data, key, jnp.asarray(rounds, jnp.int32))
     members, present, num_steps = map(np.asarray, drawn)
     step, down, up = clock.tables(data.num_clients)
@@ -176,6 +175,16 @@ class Deadline(DerivedSampler):
     def inclusion(self, clients: Array, num_clients: int, sizes: Array | None = None) -> Any:
         share = self.table(num_clients).mean(axis=0)
         return jnp.asarray(share)[clients] * super().inclusion(clients, num_clients, sizes)
+
+
+def _without_deadlines(sampler: Sampler) -> tuple[Sampler, float]:
+    """Return the sampler that draws the same clients, and the earliest of its deadlines."""
+    if not isinstance(sampler, DerivedSampler):
+        return sampler, np.inf
+    inner, limit = _without_deadlines(sampler.sampler)
+    if isinstance(sampler, Deadline):
+        return inner, min(limit, sampler.limit)
+    return dataclasses.replace(sampler, sampler=inner), limit
 
 
 @validated
