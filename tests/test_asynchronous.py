@@ -139,7 +139,7 @@ def test_late_duals_add_up_and_time_grows_with_what_has_arrived():
             primal = np.sign(dual) * max(abs(dual) - 0.3 * elapsed, 0)
             steps.append(-0.1 * CURVATURES[m] * (primal - CENTRES[m]))
             started[m] = version + 1
-        duals.append(duals[-1] + np.mean(steps))
+        duals.append(duals[-1] + float(np.mean(steps)))
         state, _ = fcojax.advance(late, hparams, state, data, plan, num_rounds=1)
     assert float(state.server.server.dual) == pytest.approx(duals[-1], abs=1e-13)
     assert float(state.server.server.elapsed) == pytest.approx(0.9)
