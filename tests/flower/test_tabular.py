@@ -245,6 +245,46 @@ def test_a_held_out_site_is_judged_as_by_hand():
         assert share == pytest.approx(wanted)
 
 
+def judged(loss, x, y, kernel):
+    federation = flower.tabular(loss, PENALTY, 1)
+    rows = {"Bern": {"x": x[:, None], "present": np.ones((len(x), 1)), "y": y}}
+    sites = flower.Sums(federation, flower.in_process(federation, rows))
+    model = {"kernel": np.array([kernel]), "bias": np.array(0.0)}
+    found = flower.judged(sites, flower.statistics(sites), [model])
+    return found["slope"][0], found["concordance"][0]
+
+
+@pytest.mark.slow
+@pytest.mark.gate
+def test_a_slope_is_that_of_scikit_learn_or_none():
+    x = np.random.default_rng(0).normal(size=80)
+    y = np.random.default_rng(1).poisson(np.exp(4 + x)).astype(float)  # counts far from 1
+    z = 0.5 * (x - x.mean()) / x.std()
+    wanted = linear_model.PoissonRegressor(alpha=0, tol=1e-10).fit(z[:, None], y).coef_[0]
+    assert judged("poisson", x, y, 0.5)[0] == pytest.approx(wanted, rel=1e-5)
+    assert np.isnan(judged("logistic", x, 0 * y, 0.5)).all()  # one class: no pair, no slope
+    slope, share = judged("logistic", x, (x > 0).astype(float), 0.5)
+    assert np.isnan(slope) and share == 1  # separated
+    slope, share = judged("logistic", x, (y > 50).astype(float), 0.0)
+    assert np.isnan(slope) and share == 0.5  # the same for all rows
+
+
+def test_integers_and_constants_have_the_statistics_of_numpy():
+    x, y = np.arange(12).reshape(6, 2) % 5, np.linspace(0.1, 0.9, 6)
+    rows = {"Bern": {"x": x, "present": np.ones((6, 2)), "y": y}}
+    federation = flower.tabular("linear", PENALTY, 2)
+    with jax.numpy_dtype_promotion("standard"):
+        found = flower.statistics(flower.Sums(federation, flower.in_process(federation, rows)))
+    assert found.outcome["y"] == pytest.approx((y.mean(), y.std()))
+    np.testing.assert_allclose(found.deviation, x.std(axis=0))
+    with jax.enable_x64(False):
+        rows["Bern"] |= {"x": np.full((1000, 2), 0.1), "present": np.ones((1000, 2))}
+        rows["Bern"]["y"] = np.zeros(1000)
+        federation = flower.tabular("linear", PENALTY, 2)
+        found = flower.statistics(flower.Sums(federation, flower.in_process(federation, rows)))
+        assert found.mean.dtype == np.float32 and not found.deviation.any()
+
+
 @pytest.mark.slow
 @pytest.mark.gate
 def test_no_row_is_on_the_wire_and_its_length_does_not_depend_on_the_number_of_rows():

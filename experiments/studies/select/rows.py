@@ -479,7 +479,7 @@ def shown(estimates: list[Row]) -> list[Row]:
 
 def _discrimination(rows: list[Row]) -> str:
     """Return how well models without a site order its rows, if the study is over sites."""
-    judged = select(rows, part="judged")
+    judged = [row for row in select(rows, part="judged") if row["pairs"]]
     if not judged:
         return ""
     shares = column(judged, "concordance")
