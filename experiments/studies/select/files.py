@@ -179,6 +179,12 @@ class Description(NamedTuple):
             )
         ]
 
+    def counted(self, names: Sequence[str]) -> np.ndarray:
+        """Return which features count the missing values: of a column of words only the first."""
+        levels = self.levels().items()
+        later = {f"{column}: {level}" for column, words in levels for level in words[2:]}
+        return np.array([name not in later for name in names])
+
 
 class Table(NamedTuple):
     """The content of a file.

@@ -81,14 +81,16 @@ def by_sums(
     of = flower.statistics(sites)
     if empty := [name for name, n in zip(names, of.missing.T, strict=True) if (n == of.rows).all()]:
         raise ValueError(f"{empty[0]} has no value at any site; leave it out of the features.")
+    of_columns = of.missing[:, Description.of(config).counted(names)]  # [sites, columns]
     yield {
         "part": "data",
         "file": config.data_dir or ("elsewhere" if config.superlink else "drawn"),
         "loss": config.loss,
         "features": len(names),
         "unlabelled": int(round(of.left_out.sum())),
-        "filled": int(of.missing.sum()),
-        "filled_features": int(np.count_nonzero(of.missing.sum(axis=0))),
+        "filled": int(of_columns.sum()),
+        "filled_columns": int(np.count_nonzero(of_columns.sum(axis=0))),
+        "columns": of_columns.shape[1],
         "outcome": of.outcome,
     }
     for place, site in enumerate(sites.sites):
@@ -98,7 +100,7 @@ def by_sums(
             "examples": site.num_examples,
             "events": float(of.events[place]),
             "left_out": int(round(of.left_out[place])),
-            "missing": int(of.missing[place].sum()),
+            "missing": int(of_columns[place].sum()),
             "sha256": site.data,
         }
     for place, name in enumerate(names):
@@ -207,6 +209,7 @@ def _privacy(sites: int, features: int) -> Iterator[Row]:
 def _by_rounds(config: Config) -> Iterator[Row]:
     """Yield the rows of a simulation; it is one program and takes nearly all of the time."""
     problem, names, scaling, filled, unlabelled = task(config)
+    filled = filled[Description.of(config).counted(names)]
     yield {
         "part": "data",
         "file": config.data_dir or "drawn",
@@ -214,7 +217,8 @@ def _by_rounds(config: Config) -> Iterator[Row]:
         "features": len(names),
         "unlabelled": unlabelled,
         "filled": int(filled.sum()),
-        "filled_features": int(np.count_nonzero(filled)),
+        "filled_columns": int(np.count_nonzero(filled)),
+        "columns": filled.size,
     }
     sites = ids_of(problem.train).tolist()
     for name, size in zip(sites, np.asarray(problem.train.sizes).tolist(), strict=True):
@@ -522,8 +526,8 @@ def _describe_data(config: Config, rows: list[Row]) -> str:
     [facts] = select(rows, part="data")
     if facts["filled"]:
         text += (
-            f" {facts['filled']:,} missing values, of {facts['filled_features']} of "
-            f"{facts['features']:,} features, are the feature's mean."
+            f" {facts['filled']:,} missing values, of {facts['filled_columns']} of "
+            f"{facts['columns']:,} columns, are the feature's mean."
         )
     if facts["unlabelled"]:
         text += f" {facts['unlabelled']:,} rows without a target were left out."

@@ -114,12 +114,12 @@ def test_missing_values_are_counted(tmp_path):
     assert scaling.mean.tolist() == [1.5, 2.5]  # over the values present, in rows with a target
     assert int(problem.train.sizes.sum()) == 4
     rows = [
-        {"part": "data", "filled": 2, "filled_features": 1, "features": 2, "unlabelled": 1},
+        {"part": "data", "filled": 2, "filled_columns": 1, "columns": 2, "unlabelled": 1},
         {"part": "site", "examples": 4},
     ]
     words = _describe_data(config, rows)
     assert words.endswith(
-        "logistic loss. 2 missing values, of 1 of 2 features, are the feature's mean. 1 rows "
+        "logistic loss. 2 missing values, of 1 of 2 columns, are the feature's mean. 1 rows "
         "without a target were left out."
     )
 
@@ -335,7 +335,7 @@ def by_sums(tmp_path, **more):
     folder.mkdir(exist_ok=True)
     for place, name in enumerate(("Antwerp", "Bern", "Cork")):
         age, dose = 60 + 10 * rng.standard_normal(40), rng.standard_normal(40)
-        ward = rng.choice(["surgery", "icu"], 40)
+        ward = rng.choice(["surgery", "icu", "medicine", ""], 40, p=[0.3, 0.3, 0.3, 0.1])
         died = rng.random(40) < 1 / (1 + np.exp(-(age - 60 + place) / 10))
         cells = zip(age, np.where(dose > 1.5, np.nan, dose), ward, died, strict=True)
         lines = [f"{a:.3f},{'' if b != b else f'{b:.3f}'},{c},{d:d}" for a, b, c, d in cells]
@@ -343,7 +343,7 @@ def by_sums(tmp_path, **more):
         (folder / f"{name}.csv").write_text("\n".join(["age,dose,ward,died", *lines]))
     config = config_file.load(str(configs()["select"])).get_config()
     given = {"data_dir": str(folder), "client": "", "target": "died", "method": "sums"}
-    given |= {"categories": "ward=surgery|icu", "units": "age=10", "num_strengths": 4}
+    given |= {"categories": "ward=surgery|icu|medicine", "units": "age=10", "num_strengths": 4}
     config.update(given | {"tolerance": 1e-9} | more)
     check(EXPERIMENT, config)
     rows = [plain(row) for row in study(config)]
@@ -365,8 +365,14 @@ def test_a_study_from_sums_has_the_models_of_the_simulation_and_says_on_whom(tmp
     assert np.log(age["odds ratio"]) * deviation / 10 == pytest.approx(
         (coefficient["low"] + coefficient["high"]) / 2
     )
-    [missing] = summary["missing values, which become the mean"]
-    assert missing["name"] == "dose" and missing["Antwerp"] > 0
+    dose, icu, medicine = summary["missing values, which become the mean"]
+    assert dose["name"] == "dose" and icu["Antwerp"] == medicine["Antwerp"] > 0
+    empty = {}  # a missing word is one value, though each level has it
+    for file in (tmp_path / "sites").glob("*.csv"):
+        cells = [line.split(",") for line in file.read_text().splitlines()]
+        empty[file.stem] = sum(row[:3].count("") for row in cells if row[3])
+    assert {row["site"]: row["missing"] for row in summary["sites"]} == empty
+    assert f"{sum(empty.values())} missing values, of 2 of 3 columns" in summary["data"]
     assert len({row["sha256"] for row in summary["sites"]}) == 3
     drawn = EXPERIMENT.figures(config, rows, summary, tmp_path)
     assert [path.stem for path in drawn] == ["choice", "effects"]

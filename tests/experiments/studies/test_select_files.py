@@ -242,8 +242,11 @@ def test_words_are_levels_beside_a_reference_and_the_error_without_them_says_whi
     said = re.search("--config.categories=(.*?)'", str(raised.value))[1]
     assert said == "ward=icu|medicine|surgery"  # and what it says is right
     assert read(of_wards(tmp_path / "a.csv", categories=said)).x.shape == (4, 3)
-    table = read(of_wards(tmp_path / "a.csv", categories="ward=surgery|icu|medicine"))
+    config = of_wards(tmp_path / "a.csv", categories="ward=surgery|icu|medicine")
+    table = read(config)
     assert table.names == ["age", "ward: icu", "ward: medicine"]
+    counted = files.Description.of(config).counted(table.names)
+    assert counted.tolist() == [True, True, False]  # a missing word is one value
     np.testing.assert_array_equal(table.x[:, 1:], [[1, 0], [0, 0], [np.nan] * 2, [0, 1]])
     for text, sentence in (
         ("ward=icu|surgery", "line 5: ward is 'medicine', which is not a level; add it to"),
