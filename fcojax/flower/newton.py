@@ -24,6 +24,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from fcojax.extend import Outcome, symmetric_eigh, validated, violation_at
+from fcojax.flower.solves import folds_of_sites, penalty_of
 from fcojax.flower.sums import Sums
 from fcojax.selection import (
     Criterion,
@@ -35,13 +36,11 @@ from fcojax.selection import (
     Split,
     Start,
     by_client,
-    draw_folds,
     grid_of,
     of_target,
     search_on_host,
     selection_of,
 )
-from fcojax.transforms import Penalty
 from fcojax.types import Array, Count, Fraction, Key, NonNegative, Params
 
 _MOST_NUMBERS = 2_000_000  # of the Hessians in one exchange: 16 MB
@@ -232,8 +231,7 @@ class _Moments:
     def __init__(self, sites: Sums, scaling: dict[str, np.ndarray], max_exchanges: int):
         federation = sites.server.federation
         self.sites, self.scaling, self.most = sites, scaling, max_exchanges
-        assert federation.penalty is not None
-        self.penalty: Penalty = federation.penalty
+        self.penalty = penalty_of(federation)
         flat, unravel = ravel_pytree(federation.params)
         self.params: Any = unravel
         self.size, self.dtype, self.absolute = flat.size, flat.dtype, 0.0
@@ -323,12 +321,7 @@ class _Moments:
         """Solve all strengths on all data and without each fold, and choose one."""
         kept, held = np.ones((1, len(self.sizes))), np.zeros((0, len(self.sizes)))
         if not isinstance(by, Criterion):
-            folds = draw_folds(by, self.sites.server.data, key, 1)
-            if folds.train.rows is not None:
-                raise ValueError(
-                    "the folds divide the rows of sites, and no message asks for a part of them; "
-                    "pass by_client(), hold_out(share, clients=True) or a criterion."
-                )
+            folds = folds_of_sites(by, self.sites.server.data, key)
             parts = (np.asarray(part.clients) > 0 for part in (folds.train, folds.held))
             train, held = (part.astype(float) for part in parts)
             kept = np.concatenate([kept, train])

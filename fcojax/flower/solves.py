@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax import tree
+from fcojax import ClientData, tree
 from fcojax.extend import Outcome, has_failed, violation_at
 from fcojax.flower.answers import Judge
 from fcojax.flower.federation import Federation
@@ -20,9 +20,12 @@ from fcojax.flower.site import SOLVE
 from fcojax.selection import (
     Entry,
     Fits,
+    Folds,
     Ledger,
     Solver,
+    Split,
     Start,
+    draw_folds,
 )
 from fcojax.transforms import Penalty
 from fcojax.types import Array, Key, Params
@@ -168,6 +171,17 @@ class Solves:
 def _silent(sites: list[str], what: str) -> str:
     which = f"site {sites[0]} has" if len(sites) == 1 else f"sites {', '.join(sites)} have"
     return f"{which} not {what}; start it again, or wait longer for answers."
+
+
+def folds_of_sites(by: Split, data: ClientData, key: Key) -> Folds:
+    """Return the folds; raise ``ValueError`` if they divide the rows of a site."""
+    folds = draw_folds(by, data, key, 1)
+    if folds.train.rows is not None:
+        raise ValueError(
+            "the folds divide the rows of sites, and no message asks for a part of them; pass "
+            "by_client(), hold_out(share, clients=True) or a criterion."
+        )
+    return folds
 
 
 def penalty_of(federation: Federation) -> Penalty:

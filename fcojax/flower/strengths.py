@@ -11,7 +11,7 @@ from fcojax import tree
 from fcojax.extend import require_unlimited, validated
 from fcojax.flower.federation import Federation
 from fcojax.flower.loop import Report, Transport, drawn_name, met
-from fcojax.flower.solves import Solves, penalty_of
+from fcojax.flower.solves import Solves, folds_of_sites, penalty_of
 from fcojax.selection import (
     ON_HOST,
     Criterion,
@@ -21,7 +21,6 @@ from fcojax.selection import (
     SolvedPath,
     Split,
     by_client,
-    draw_folds,
     grid_of,
     key_of_fold,
     of_target,
@@ -173,12 +172,7 @@ def select(
         scores = by.scores(losses, nonzero, float(sizes.sum()), size)[None]
         name, outcome = by.name, None
     else:
-        folds = draw_folds(by, solves.server.data, key, 1)
-        if folds.train.rows is not None:
-            raise ValueError(
-                "the folds divide the rows of sites, and no message asks for a part of them; pass "
-                "by_client(), hold_out(share, clients=True) or a criterion."
-            )
+        folds = folds_of_sites(by, solves.server.data, key)
         rows, outcomes = [], []
         plan, parts = federation.plan, zip(folds.train.clients, folds.held.clients, strict=True)
         for index, (train, held) in enumerate(parts):
