@@ -123,7 +123,8 @@ def regress(
       one_standard_error: as for ``fcojax.select``.
       strengths: their number, or the strengths.
       least: the last strength as a share of the first.
-      tolerance: largest violation of the optimality conditions, in units of the first strength.
+      tolerance: largest violation of the optimality conditions, in units of the first strength;
+        single precision does not reach the default, so pass 1e-5 there.
       max_exchanges: the largest number of exchanges for strengths that are solved side by side.
       key: PRNG key of random folds; ``None`` for ``jax.random.key(0)``.
 
@@ -169,7 +170,9 @@ def regress(
         np.full(len(without), strength),
         "left out",
     )
-    collinear = _collinear(null.hessian[0])
+    # The server adds in double precision what the sites may have summed in single.
+    singular = max(_SINGULAR, 100 * float(jnp.finfo(moments.dtype).eps))
+    collinear = _collinear(null.hessian[0], singular)
     shift = start.size - np.size(selection.model["kernel"])  # the bias is in front
     masks = np.ones((2, start.size), bool)
     masks[0] = start != 0
@@ -484,7 +487,7 @@ def _steps(penalty, unravel, models, gradients, hessians, strengths) -> Array:
     return jax.vmap(one)(models, gradients, hessians, strengths)
 
 
-def _collinear(hessian: np.ndarray) -> list[tuple[int, tuple[int, ...]]]:
+def _collinear(hessian: np.ndarray, singular: float) -> list[tuple[int, tuple[int, ...]]]:
     """Return the parameters that earlier ones determine, with these."""
     diagonal = np.diagonal(hessian)
     units = np.sqrt(np.where(diagonal > 0, diagonal, 1))
@@ -493,7 +496,7 @@ def _collinear(hessian: np.ndarray) -> list[tuple[int, tuple[int, ...]]]:
         share = np.zeros(0)
         if kept:
             share = np.linalg.solve(scaled[np.ix_(kept, kept)], scaled[kept, index])
-        if scaled[index, index] - share @ scaled[kept, index] > _SINGULAR:
+        if scaled[index, index] - share @ scaled[kept, index] > singular:
             kept.append(index)
         else:
             others = [at for at, one in zip(kept, share, strict=True) if abs(one) > 1e-4]

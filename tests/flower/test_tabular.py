@@ -318,6 +318,23 @@ def test_columns_that_others_determine_are_named():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_sum_of_columns_is_named_in_single_precision_too(seed):
+    rng = np.random.default_rng(seed)
+    with jax.enable_x64(False):
+        rows = {}
+        for name in NAMES:
+            x = rng.normal(size=(40, 2))
+            x = np.c_[x, 3 * x[:, 0] + x[:, 1]]
+            rows[name] = {"x": x, "present": np.ones_like(x), "y": x[:, 0] + rng.normal(size=40)}
+        federation = flower.tabular("linear", PENALTY, 3)
+        sites = flower.Sums(federation, flower.in_process(federation, rows))
+        found = flower.regress(sites, flower.statistics(sites), strengths=2, tolerance=1e-4)
+        assert found.collinear == ((2, (0, 1)),)
+        assert np.max(found.error["kernel"]) < 1
+
+
+@pytest.mark.slow
 def test_a_separated_outcome_has_a_penalised_model_and_no_estimates():
     rows = {}
     for name, of in tables("logistic").items():
