@@ -31,11 +31,12 @@ EXPERIMENT = Study(
     notes="Features are scaled by means and variances computed from the sites' sums, in one "
     "exchange that is not in the ledger. The scaling uses all sites, also held-out ones. Sparse "
     "features are divided by their root mean squares only, so that zeros stay zero. For a row of "
-    "the file, the prediction is the bias plus the sum of coefficients times scaled features: "
-    "(value - mean) over deviation or root mean square, from the table of the scaling. Features "
-    "that no strength selects are not shown. Intervals, from and to, refer to the debiased model, "
-    "not to the chosen one, which the penalty shrinks; with method sums to the model without the "
-    "penalty, and the ledger has the exchange of the scaling.",
+    "the file, the prediction is the sum of coefficients times scaled features, (value - mean) "
+    "over deviation or root mean square, plus the intercept, called bias, which Cox regression "
+    "does not have. Features that no strength selects are not shown. Intervals, from and to, do "
+    "not refer to the chosen model, which the penalty shrinks: with method sums they are those of "
+    "the model without the penalty, and the ledger has the exchange of the scaling; with method "
+    "rounds those of a model from which Newton steps have removed that shrinkage.",
     printed=("chosen", "coefficients of the scaled features"),
     x64=True,
     keys={
