@@ -1,6 +1,5 @@
 """Both kinds of experiment: checked before anything is written, and then run in a workdir."""
 
-import itertools
 import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -131,28 +130,26 @@ def run_sweep(
     store.writes = distributed.is_first()
     for unknown in set(store.rows) - {job.label for job in jobs}:
         store.replace(unknown, [])
-    runner = SweepRunner(
-        settings,
-        problem,
-        penalty,
-        workdir.path,
-        store,
-        progress=progress,
-        watch=watch,
-        checkpoint_every=checkpoint_every,
-    )
-    runner.prepare(jobs[0])
+    optima: dict[float, dict[str, float]] = {}
     # A sample of the clients does not give the optimum of all.
     if given.sweep.solve_optimum and not on_disk(problem.train):
         optima = distributed.broadcast_from_first(
             lambda: dict(solve_optima(problem, penalty, settings.penalty_scales))
         )
         summary["optimum"] = {f"{scale:g}": measures for scale, measures in optima.items()}
-        runner.optima = {scale: measures["objective"] for scale, measures in optima.items()}
+    runner = SweepRunner(
+        settings,
+        problem,
+        penalty,
+        workdir.path,
+        store,
+        {scale: measures["objective"] for scale, measures in optima.items()},
+        progress,
+        watch,
+        checkpoint_every,
+    )
     progress.labels = [job.label for job in jobs]
-    for job, following in itertools.zip_longest(jobs, jobs[1:]):
-        if following is not None:
-            runner.prepare(following)
+    for job in jobs:
         summary["algorithms"][job.label] = runner.run(job)
         progress.result(job.label, summary["algorithms"][job.label])
         if distributed.is_first():

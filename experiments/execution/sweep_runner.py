@@ -3,7 +3,6 @@
 A grid runs in parts that fit into memory; each part runs up to the next rung of the search.
 """
 
-import concurrent.futures
 import dataclasses
 import math
 import pathlib
@@ -27,7 +26,7 @@ from experiments.report.rows import Row, hparams_of, points_of
 from experiments.report.summary import summarise
 from experiments.storage.checkpoints import Checkpoint, newest, parts_of, save, state_of
 from experiments.storage.row_store import Recorder, RowStore
-from fcojax import State, read_model, tree
+from fcojax import State, read_model
 from fcojax.extend import Block, Placed, num_points, on_disk, place, sweep_blocks, take, take_points
 from fcojax.problems import ClientData, Problem, condensed
 from fcojax.transforms import Penalty
@@ -39,8 +38,6 @@ _MAX_EXTENSIONS = 6
 # on the product of its rates alone but for the drift of clients, and on whole-brain scans ran from
 # (0.01, 10) to (1e-5, 14,000) for five per cent of the objective.
 _WORTHWHILE = 0.01
-# Larger states of the next job stay off the devices while another job runs.
-_MOST_BYTES_AHEAD = 1 << 26
 
 
 @dataclasses.dataclass
@@ -82,27 +79,6 @@ class SweepRunner:
         train, validation = self.problem.train, self.problem.validation
         self.evaluated = condensed(self.problem.loss, train)
         self.validation = validation and condensed(self.problem.loss, validation)
-        self._pool = concurrent.futures.ThreadPoolExecutor(1)
-        self._ahead: dict[str, concurrent.futures.Future[Placed]] = {}
-
-    def prepare(self, job: Job) -> None:
-        """Compile the program of a job in another thread, while something else runs.
-
-        Compilation takes one core. A job that has checkpoints, or runs in several processes, which
-        would have to agree on the order of their programs, is compiled when it runs.
-        """
-        if jax.process_count() == 1 and not (self.workdir / "checkpoints" / job.label).exists():
-            self._ahead[job.label] = self._pool.submit(self._compile, job)
-
-    def _compile(self, job: Job) -> Placed:
-        placed = self.place(job)
-        points = np.arange(min(placed.size, num_points(job.grid)))
-        # Programs of two threads that wait for other devices may wait for each other.
-        alone = placed.data.num_shards == 1 and not on_disk(placed.train)
-        if alone and tree.num_bytes(placed.shapes(points)) <= _MOST_BYTES_AHEAD:
-            # The first block evaluates the start point by the program of all blocks.
-            next(sweep_blocks(placed, points, self.settings.ends(self.settings.num_rounds)))
-        return placed
 
     def run(self, job: Job) -> dict[str, Any]:
         """Run or resume a job; return its part of the summary.
@@ -128,11 +104,6 @@ class SweepRunner:
                 else f"{job.label} is still best at an edge after {_MAX_EXTENSIONS} extensions."
             )
         return found
-
-    def placed(self, job: Job) -> Placed:
-        """Return a job on the devices, which it may have been while another one ran."""
-        ahead = self._ahead.pop(job.label, None)
-        return self.place(job) if ahead is None else ahead.result()
 
     def place(self, job: Job) -> Placed:
         """Place a job on the devices, in parts that fit into their memory."""
@@ -177,7 +148,7 @@ class _JobRun:
         self.progress, self.watch = runner.progress, runner.watch
         runs = num_points(job.grid) * len(self.settings.seeds)
         self.progress.share(job.label, 0.0, f"compiling for {runs} points and seeds")
-        self.placed = runner.placed(job)
+        self.placed = runner.place(job)
         # For each point of the grid the values that identify it in rows.
         self.names = [tuple(point.values()) for point in points_of(job.grid)]
         # The time of the last checkpoint, the seconds that it took, and whether it is the last one.

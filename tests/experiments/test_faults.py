@@ -53,10 +53,6 @@ def same(found, whole):
     assert found[0] == whole[1] and found[1] == whole[2]
 
 
-def test_a_job_that_another_thread_compiled_is_the_same(toy, whole, tmp_path):
-    same(toy.run(tmp_path / "run", ahead=True), whole)
-
-
 @pytest.mark.slow
 def test_the_last_three_checkpoints_are_kept_and_a_second_run_changes_nothing(toy, whole, copy):
     assert sorted(saved(copy)) == [10, 15, 20] and whole[3] == []

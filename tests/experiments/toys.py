@@ -45,11 +45,8 @@ class Toy:
         )
         (self.job,) = build(sweep, config, self.settings, self.problem, self.penalty)
 
-    def run(self, workdir, size=None, share=lambda label, done, what="": None, ahead=False):
-        """Run or resume; return the summary without its seconds, the rows, and the messages.
-
-        With ``ahead`` the job is compiled by another thread first.
-        """
+    def run(self, workdir, size=None, share=lambda label, done, what="": None):
+        """Run or resume; return the summary without its seconds, the rows, and the messages."""
         workdir.mkdir(exist_ok=True)
         said = []
         progress = Progress(said.append)
@@ -65,8 +62,6 @@ class Toy:
             checkpoint_every=0.0,
         )
         runner.observe = self.observe
-        if ahead:
-            runner.prepare(job)
         summary = runner.run(job)
         del summary["seconds"]
         return summary, tidy.load(workdir / "rows.jsonl"), said
