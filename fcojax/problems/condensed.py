@@ -30,7 +30,7 @@ def condensed(loss: Loss, data: ClientData) -> ClientData:
 
     That is for squared errors of linear models: those of ``least_squares``, ``linear``, ``lasso``
     and ``low_rank``. Other populations are returned unchanged, and so are populations with few
-    rows, more than 4,096 features, devices of their own or a place on disk.
+    rows, more than 4,096 features, features of 16 bits, devices of their own or a place on disk.
 
     Args:
       loss: the loss of the problem.
@@ -53,6 +53,8 @@ def condensed(loss: Loss, data: ClientData) -> ClientData:
         return data
     x, y = data.examples["x"], data.examples["y"]
     if isinstance(x, SparseRows) or not jnp.issubdtype(x.dtype, jnp.floating) or y.ndim > 1:
+        return data
+    if x.dtype.itemsize < 4:  # few rows in 16 bits are too coarse: a loss of 0.0013 became 0
         return data
     dim = int(np.prod(x.shape[1:]))
     if dim > _MOST_FEATURES or len(y) < _WORTHWHILE * (dim + 2):

@@ -48,5 +48,7 @@ def test_others_are_unchanged():
     loss = fcojax.problems.linear(data).loss
     wide = rows(dim=60)
     assert condensed(loss, wide) is wide  # as many rows as features
+    coarse = fcojax.from_rows({**data.examples, "x": data.examples["x"].astype("bfloat16")}, SIZES)
+    assert condensed(loss, coarse) is coarse
     constant = fcojax.from_rows({**data.examples, "y": np.ones(sum(SIZES))}, SIZES)
     assert condensed(loss, constant) is constant  # singular: the bias fits all rows
