@@ -1,10 +1,12 @@
 """The jobs of a sweep: each has an algorithm and its grid; all are checked before any runs."""
 
 import functools
+import zlib
 from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -71,15 +73,23 @@ def build(
     return jobs
 
 
+def keys_of(job: Job, settings: Settings) -> jax.Array:
+    """Return the key of each seed."""
+    keys = jax.vmap(jax.random.key)(jnp.asarray(settings.seeds))
+    # The difference of two releases with equal noise would have no noise.
+    if job.plan.aggregator.noisy:
+        keys = jax.vmap(jax.random.fold_in, (0, None))(keys, zlib.crc32(job.label.encode()))
+    return keys
+
+
 def hours_of(job: Job, settings: Settings) -> Callable[..., np.ndarray] | None:
-    """Return ``(seed, first, block) -> hours`` of a block of rounds; ``None`` without a clock."""
+    """Return ``(place of a seed, first, block) -> hours`` of a block; ``None`` without a clock."""
     if settings.clock is None:
         return None
-    laws = settings.clock(job.train)
+    laws, keys = settings.clock(job.train), keys_of(job, settings)
 
-    def hours(seed: int, first: int, block: dict[str, np.ndarray]) -> np.ndarray:
-        key = jax.random.key(seed)
-        return clock.seconds(laws, job.plan, job.train, key, block, first)[..., 0] / 3600
+    def hours(place: int, first: int, block: dict[str, np.ndarray]) -> np.ndarray:
+        return clock.seconds(laws, job.plan, job.train, keys[place], block, first)[..., 0] / 3600
 
     return hours
 

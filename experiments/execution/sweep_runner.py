@@ -7,18 +7,16 @@ import dataclasses
 import math
 import pathlib
 import time
-import zlib
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from experiments.cli.console import Progress
 from experiments.config.settings import Settings
 from experiments.execution.accounts import epsilons_of
 from experiments.execution.evaluation import observer, some_of, with_clients
-from experiments.execution.jobs import Job, hours_of
+from experiments.execution.jobs import Job, hours_of, keys_of
 from experiments.execution.search import extended_grid, rungs, survivors
 from experiments.process import distributed
 from experiments.process.signals import Watch
@@ -107,10 +105,6 @@ class SweepRunner:
 
     def place(self, job: Job) -> Placed:
         """Place a job on the devices, in parts that fit into their memory."""
-        keys = jax.vmap(jax.random.key)(jnp.asarray(self.settings.seeds))
-        # The difference of two releases with equal noise would have no noise.
-        if job.plan.aggregator.noisy:
-            keys = jax.vmap(jax.random.fold_in, (0, None))(keys, zlib.crc32(job.label.encode()))
         train, validation = self.problem.train, self.validation
 
         observe, clients = self.observe, ()
@@ -131,7 +125,7 @@ class SweepRunner:
             self.settings.scheduled(job.grid),
             self.problem.init,
             job.train,
-            keys,
+            keys_of(job, self.settings),
             job.plan,
             ends=self.settings.ends(self.settings.num_rounds),
             observe=observe,

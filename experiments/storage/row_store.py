@@ -173,7 +173,7 @@ class Recorder:
         """Read the rows so far; remove duplicates; ``epsilon`` is of a point after some rounds.
 
         Rows of other points are kept, because a widened grid starts again from its first points.
-        ``hours`` is the time of a block of rounds, of all points for one seed.
+        ``hours`` is the time of a block of rounds, of all points for the seed at a place.
         """
         self.label, self.seeds, self.store, self.epsilon = label, seeds, store, epsilon
         self.hours = hours
@@ -216,10 +216,10 @@ class Recorder:
         if self.hours is not None and alive and rounds:
             curves = [self.curves[alive[0][1], place].rows for place in range(len(self.seeds))]
             names = ("participants", "bytes_down", "bytes_up")
-            for place, seed in enumerate(self.seeds):
+            for place in range(len(self.seeds)):
                 block = {name: seen[name][:, place, None] for name in names} | {"round": [rounds]}
                 first = curves[place][-1]["round"] if curves[place] else 0
-                hours[place] = self.hours(seed, first, block)
+                hours[place] = self.hours(place, first, block)
         for (place, point), seed in itertools.product(alive, range(len(self.seeds))):
             curve, optimum = self.curves[point, seed], self.optimum[point]
             last = curve.rows[-1] if curve.rows else None

@@ -7,7 +7,7 @@ from configs import lasso
 from experiments.config import config_file
 from experiments.config.algorithms import library
 from experiments.config.settings import participation, resolve, set_precision
-from experiments.execution.jobs import build
+from experiments.execution.jobs import build, keys_of
 from fcojax import clock, uploads
 from fcojax.extend import Uploads, is_schedule
 from fcojax.uploads.text import _COMPRESSORS, _FEEDBACK
@@ -98,8 +98,9 @@ def test_a_clock_is_a_law_of_speed_and_seconds_a_byte():
 
 
 @pytest.mark.slow
-def test_hours_in_rows_are_those_of_the_clock_also_after_a_kill(tmp_path):
-    toy = Toy(clock="log_normal:36,1,1e-3", seeds=(0, 1), eval_all_until=1)
+@pytest.mark.parametrize("noise", [{}, {"clip_norm": 1.0, "noise_multiplier": 0.1}])
+def test_hours_in_rows_are_those_of_the_clock_also_after_a_kill(tmp_path, noise):
+    toy = Toy(clock="log_normal:36,1,1e-3", seeds=(0, 1), eval_all_until=1, **noise)
     _, rows, _ = toy.run(tmp_path / "whole")
     with pytest.raises(Killed):
         toy.run(tmp_path / "killed", share=killed_after(2))
@@ -114,7 +115,7 @@ def test_hours_in_rows_are_those_of_the_clock_also_after_a_kill(tmp_path):
             "bytes_down": np.full(len(curve), model),
             "bytes_up": np.full(len(curve), model),
         }
-        key = jax.random.key(seed)
+        key = keys_of(toy.job, toy.settings)[seed]
         expected = clock.seconds(laws, toy.job.plan, toy.job.train, key, history) / 3600
         assert np.allclose([row["hours"] for row in curve], expected, rtol=1e-6)
 
