@@ -256,7 +256,8 @@ def test_clients_left_on_disk_stream_through_the_launcher_and_resume(tmp_path, m
     def as_in_memory(found):
         for row, wanted in zip(found[1], rows, strict=True):
             numbers = {k: v for k, v in wanted.items() if not isinstance(v, str)}
-            assert {k: row[k] for k in numbers} == pytest.approx(numbers, rel=1e-9)
+            # In memory the loss is that of d + 2 rows, in float32.
+            assert {k: row[k] for k in numbers} == pytest.approx(numbers, rel=1e-6)
 
     as_in_memory(toy.run(tmp_path / "kept"))
     monkeypatch.setattr("fcojax.engine.blocks.KEPT", 0.0)
