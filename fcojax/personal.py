@@ -146,6 +146,12 @@ def by_client(
             shared = client_means(function(common, chosen.examples), chosen)
         if algorithm.client_model is None:
             return shared, None
+        held = min((len(leaf) for leaf in jax.tree.leaves(state.clients)), default=data.num_clients)
+        if held < data.num_clients:
+            raise ValueError(
+                f"the state has {held} of {data.num_clients} clients, those of a block of "
+                "fcojax.Stream; call fcojax.look with the state that it returns."
+            )
         clients = jax.tree.map(lambda leaf: leaf[rows], state.clients)
         models = _models_of(algorithm, hparams, state._replace(clients=clients))
         return in_blocks(lambda model: model, models), shared

@@ -109,7 +109,9 @@ class SweepRunner:
 
         observe, clients = self.observe, ()
         if self.settings.by_client:
-            observe = with_clients(observe, job.algorithm, self.problem, job.train is train)
+            # A block of a population on disk has the states of its own clients only.
+            has_own = job.train is train and not on_disk(train)
+            observe = with_clients(observe, job.algorithm, self.problem, has_own)
             clients = (some_of(train),)
 
         def context(data: ClientData) -> PyTree:

@@ -213,6 +213,17 @@ def test_each_client_is_measured_at_its_own_model():
     assert everyone["loss_gain_alone"] == 0.8
 
 
+def test_the_clients_of_a_block_on_disk_are_not_taken_for_all(tmp_path):
+    fcojax.save_clients(RAGGED, tmp_path / "clients")
+    data, algorithm = fcojax.open_clients(tmp_path / "clients"), built("ditto")
+    plan = fcojax.Plan(fcojax.local_steps(1), fcojax.uniform_cohort(cohort_size=2))
+    stream = fcojax.Stream(data, plan, eval_every=1)
+    hparams, observe = algorithm.hparams_type(client_lr=0.3), by_client(algorithm, RAGGED, loss)
+    state = stream.start(algorithm, hparams, START, jax.random.key(0))
+    with pytest.raises(ValueError, match="the state has 2 of 5 clients"):
+        stream.advance(algorithm, hparams, state, num_rounds=1, observe=observe)
+
+
 def test_measuring_3400_clients_passes_the_data_once():
     rng, sizes = np.random.default_rng(0), np.arange(3400) % 5 + 1
     x = rng.standard_normal((sizes.sum(), 3))

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import fcojax
+from configs import lasso
 from experiments.execution import sweep_runner
 from experiments.execution.search import rungs, survivors
 from experiments.report.summary import Criterion
@@ -225,6 +226,13 @@ def test_rows_have_the_spread_of_the_loss_over_the_clients_and_of_their_own_mode
     assert {name: last[name] for name in expected} == pytest.approx(expected, rel=1e-4)
     assert last["own_loss_mean"] < last["loss_mean"] and last["own_loss_gain"] > 0.5
     assert {f"own_{name}" for name in expected} <= rows[0].keys()
+    fcojax.save_clients(toy.problem.train, tmp_path / "clients")
+    on_disk = toy.problem._replace(train=fcojax.open_clients(tmp_path / "clients"))
+    sweep = lasso.EXPERIMENT._replace(problem=lambda config: on_disk)
+    stored = Toy(sweep, by_client=True, algorithms=("ditto",), **changes)
+    _, rows, _ = stored.run(tmp_path / "stored")
+    assert {name: rows[-1][name] for name in expected} == pytest.approx(expected, rel=1e-4)
+    assert not any(name.startswith("own_") for name in rows[-1])
 
 
 @pytest.mark.slow
