@@ -59,6 +59,7 @@ class TiltedUpload(NamedTuple):
 
 
 _SMALLEST = 1e-12  # a loss of zero would be divided by
+_LARGEST = 60.0  # of an exponent: in float32 e^89 is infinite
 
 
 @takes(QFedAvgHparams, "penalty")
@@ -130,9 +131,11 @@ def agnostic(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
 
     A client weighs its displacement by :math:`e^{t (f_i - c)}`, with c the tilted mean of the last
     round, which cancels and avoids overflow; the server divides by the mean weight and takes one
-    prox. For t = 0 it is ``fed_mid_osp`` with a Euclidean mirror, for :math:`t \to \infty` agnostic
-    federated learning, which minimises the largest loss; steps of up to about 1 / (L + t G^2) are
-    safe, with G the largest gradient. Losses are sent as for ``q_fed_avg``.
+    prox. Exponents stay between -60 and 60: in the first rounds, until c has reached the losses,
+    large ones weigh alike. For t = 0 it is ``fed_mid_osp`` with a Euclidean mirror, for
+    :math:`t \to \infty` agnostic federated learning, which minimises the largest loss; steps of up
+    to about 1 / (L + t G^2) are safe, with G the largest gradient. Losses are sent as for
+    ``q_fed_avg``.
 
     Args:
       loss: one loss per example.
@@ -159,7 +162,9 @@ def agnostic(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
     def client_update(hparams, message, client, local, key):
         moved, elapsed = _steps(loss, gradient, hparams, message.params, local)
         level = value(message.params, local.full()).astype(message.level.dtype)
-        weight = jnp.exp(jnp.asarray(hparams.tilt, level.dtype) * (level - message.level))
+        exponent = jnp.asarray(hparams.tilt, level.dtype) * (level - message.level)
+        # An infinite weight would be an upload that does not count: that of the worst client.
+        weight = jnp.exp(jnp.clip(exponent, -_LARGEST, _LARGEST))
         upload = TiltedUpload(tree.scale(weight, moved), Public(weight), Public(weight * elapsed))
         return ClientResult(client, upload, {})
 

@@ -70,3 +70,11 @@ def test_limits_are_the_minimisers_of_the_fair_objectives():
     found = ended(built("agnostic"), client_lr=0.05, tilt=4.0)
     tilted = minimiser(lambda losses: np.exp(4 * losses) / np.exp(4 * losses).sum())
     np.testing.assert_allclose(found, tilted, rtol=0, atol=1e-10)
+
+
+def test_a_constant_in_the_losses_does_not_move_the_limit():
+    """Weights of the first rounds would be infinite, and that of the worst client longer."""
+    high = algorithms.agnostic(lambda w, rows: 400.0 + loss(w, rows), l1())
+    expected = ended(built("agnostic"), client_lr=0.05, tilt=4.0)
+    found = ended(high, client_lr=0.05, tilt=4.0)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
