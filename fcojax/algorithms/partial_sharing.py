@@ -18,7 +18,7 @@ from fcojax.arguments import factory
 from fcojax.problems.losses import Loss, RandomLoss, WholeBatchLoss
 from fcojax.transforms.calculus.predicates import PathPredicate
 from fcojax.transforms.penalty import Penalty
-from fcojax.types import Params, PyTree
+from fcojax.types import Array, Params, PyTree
 
 
 class PartialServer(NamedTuple):
@@ -53,18 +53,13 @@ class Owned(NamedTuple):
 class OwningLocal(Local):
     """A client's handle on its examples, whose batches also hold its own part of the model."""
 
-    plain: Any = None
     own: Any = None
 
     def full(self) -> Batch:
-        return self._owned(self.plain.full())
+        return self._owned(super().full())
 
-    def scan(self, step, carry, *, emit=None, num_steps=None):
-        def with_own(function):
-            return lambda carry, batch: function(carry, self._owned(batch))
-
-        emit = emit and with_own(emit)
-        return self.plain.scan(with_own(step), carry, emit=emit, num_steps=num_steps)
+    def _gather(self, step: Array, rows: Array, weights: Array | None) -> Batch:
+        return self._owned(super()._gather(step, rows, weights))
 
     def _owned(self, batch: Batch) -> Batch:
         return batch._replace(examples=Owned(batch.examples, self.own))
@@ -139,7 +134,7 @@ def partial_sharing(
 
         own = local.scan(step, client.own) if jax.tree.leaves(client.own) else client.own
         fields = {field.name: getattr(local, field.name) for field in dataclasses.fields(local)}
-        owning = OwningLocal(**fields, plain=local, own=own)
+        owning = OwningLocal(**fields, own=own)
         result = shared.client_update(hparams, message.message, client.client, owning, key)
         return result._replace(state=PartialClient(result.state, own))
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax import algorithms
+from fcojax import algorithms, tree
 from fcojax.personal import by_client, read_models
 from fcojax.transforms import l1, named
 from tests.support import federations
@@ -128,6 +128,31 @@ def test_if_nothing_stays_at_the_clients_partial_sharing_is_its_base():
     for part in PARTS:
         np.testing.assert_array_equal(model[part], expected[part])
         np.testing.assert_array_equal(read_models(*run)[part], np.tile(expected[part], (4, 1)))
+
+
+def test_a_base_that_stops_its_steps_itself_sees_the_clients_own_part():
+    def until(loss):
+        gradient = algorithms.mean_gradient(loss)
+
+        def client_update(hparams, message, client, local, key):
+            def step(w, batch):
+                return tree.add_scaled(w, -hparams.client_lr, gradient(w, batch))
+
+            end, _ = local.until(step, message, lambda w: jnp.array(False))
+            return algorithms.ClientResult(client, tree.sub(end, message), {})
+
+        return algorithms.fed_avg(loss)._replace(client_update=client_update)
+
+    def models(base):
+        algorithm = algorithms.partial_sharing(base, parts_loss, named("head"))
+        hparams, plan = algorithm.hparams_type(client_lr=0.3), fcojax.local_steps(3, 2)
+        state = fcojax.start(algorithm, hparams, PARTS, DATA, jax.random.key(0), plan)
+        state, _ = fcojax.advance(algorithm, hparams, state, DATA, plan, num_rounds=2)
+        return read_models(algorithm, hparams, state)
+
+    found, expected = models(until), models(algorithms.fed_avg)
+    for part in PARTS:
+        np.testing.assert_allclose(found[part], expected[part], rtol=1e-12)
 
 
 @in_gate
