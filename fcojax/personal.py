@@ -106,7 +106,7 @@ def by_client(
       algorithm: the algorithm of the run.
       data: the rows on which clients are measured, such as validation rows: the same clients in the
         same order as in training, on one device.
-      function: ``(params, examples) -> one number per example``, such as the loss or whether a
+      function: ``(params, examples) -> one float per example``, such as the loss, or 1.0 where a
         prediction is right; a client's value is its mean.
       name: the name of the value.
       larger_is_better: whether a larger value is better.
@@ -118,8 +118,8 @@ def by_client(
 
     Returns:
       An observer for ``fcojax.run``, ``sweep`` and ``look`` of the entries of ``spread``,
-      ``NAME_mean``, and the shares of clients that gain: ``NAME_gain`` over the common model, if
-      the algorithm has personal models, and ``NAME_gain_alone``, with ``alone``.
+      ``NAME_mean``, and the shares of clients that gain more than rounding: ``NAME_gain`` over the
+      common model, if the algorithm has personal models, and ``NAME_gain_alone``, with ``alone``.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -147,10 +147,10 @@ def by_client(
         if algorithm.client_model is None:
             return shared, None
         held = min((len(leaf) for leaf in jax.tree.leaves(state.clients)), default=data.num_clients)
-        if held < data.num_clients:
+        if held < data.num_clients:  # an index beyond the last would read the last
             raise ValueError(
-                f"the state has {held} of {data.num_clients} clients, those of a block of "
-                "fcojax.Stream; call fcojax.look with the state that it returns."
+                f"data has {data.num_clients} clients but the state {held}; pass the population of "
+                "the run, and for fcojax.Stream call fcojax.look with the state that it returns."
             )
         clients = jax.tree.map(lambda leaf: leaf[rows], state.clients)
         models = _models_of(algorithm, hparams, state._replace(clients=clients))
@@ -166,8 +166,10 @@ def by_client(
         return jax.lax.map(one, (places, models), batch_size=block)
 
     def better(values, others):
-        gains = values > others if larger_is_better else values < others
-        return jnp.mean(gains, dtype=jnp.result_type(float))
+        gains = values - others if larger_is_better else others - values
+        # At equal models the two passes differ by rounding, which is no gain.
+        rounding = 100 * jnp.finfo(gains.dtype).eps * jnp.abs(others)
+        return jnp.mean(gains > rounding, dtype=jnp.result_type(float))
 
     def observe(hparams, state, context):
         values, shared = each(hparams, state)
@@ -176,7 +178,7 @@ def by_client(
         if shared is not None:
             found[f"{name}_gain"] = better(values, shared)
         if alone is not None:
-            found[f"{name}_gain_alone"] = better(values, jnp.asarray(alone))
+            found[f"{name}_gain_alone"] = better(values, jnp.asarray(alone, values.dtype))
         return found | ({f"{name}_by_client": values} if vectors else {})
 
     return StateObserver(observe)

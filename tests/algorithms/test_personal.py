@@ -245,7 +245,7 @@ def test_the_clients_of_a_block_on_disk_are_not_taken_for_all(tmp_path):
     stream = fcojax.Stream(data, plan, eval_every=1)
     hparams, observe = algorithm.hparams_type(client_lr=0.3), by_client(algorithm, RAGGED, loss)
     state = stream.start(algorithm, hparams, START, jax.random.key(0))
-    with pytest.raises(ValueError, match="the state has 2 of 5 clients"):
+    with pytest.raises(ValueError, match="data has 5 clients but the state 2"):
         stream.advance(algorithm, hparams, state, num_rounds=1, observe=observe)
 
 
@@ -264,3 +264,22 @@ def test_measuring_3400_clients_passes_the_data_once():
     assert len(products) == 1
     [scores] = products[0].outvars
     assert scores.aval.shape == (sizes.sum(),)
+
+
+def test_the_common_model_is_no_gain_over_itself():
+    """In float32 its losses, computed twice, differ by rounding."""
+    rng, sizes = np.random.default_rng(0), np.arange(100) % 7 + 5
+    x, y = (rng.standard_normal(n).astype(np.float32) for n in ((sizes.sum(), 10), sizes.sum()))
+    data = fcojax.from_rows({"x": x, "y": y}, sizes)
+    squares = fcojax.problems.least_squares(data).loss
+    algorithm = algorithms.ditto(squares)
+    hparams, start = algorithm.hparams_type(), jnp.full(10, 0.3, jnp.float32)
+    state = fcojax.start(algorithm, hparams, start, data, jax.random.key(0), PLAN)
+    observe = by_client(algorithm, data, squares)
+    assert fcojax.look(algorithm, hparams, state, observe)["loss_gain"] == 0
+
+
+def test_a_population_of_more_clients_than_the_run_is_refused():
+    *_, (algorithm, hparams, state) = ended(built("ditto"))
+    with pytest.raises(ValueError, match="data has 5 clients but the state 4"):
+        fcojax.look(algorithm, hparams, state, by_client(algorithm, RAGGED, loss))
