@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, Public, takes
 from fcojax.algorithms.local import mean_gradient
+from fcojax.arguments import checked_value
 from fcojax.problems.losses import Loss
 from fcojax.transforms.penalties.l1 import zero
 from fcojax.transforms.penalty import Penalty
@@ -103,6 +104,9 @@ def scafflix(
       [0.5 3.5]
     """
     gradient, penalty = mean_gradient(loss), penalty or zero()
+    for factor in step_factors or ():
+        # A client of step zero would send NaN, which the engine does not count.
+        checked_value("step_factors", factor, Positive)
 
     def mixture(hparams, x, own):
         return tree.add_scaled(tree.scale(hparams.share, x), 1 - hparams.share, own)

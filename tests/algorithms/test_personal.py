@@ -201,6 +201,11 @@ def test_a_resumed_sweep_continues_to_the_last_bit(name):
     assert jax.tree.leaves(models)[0].shape[:3] == (2, 2, 4)  # [points, seeds, clients]
 
 
+def test_a_client_without_steps_is_refused():
+    with pytest.raises(ValueError, match="step_factors is 0"):
+        built("scafflix", step_factors=(1.0, 0.0))
+
+
 def test_a_common_model_is_not_read_as_personal_models():
     _, _, run = ended(built("prox_skip"))
     with pytest.raises(ValueError, match="no models of their own"):
