@@ -124,6 +124,8 @@ def _draw_sweep(
         known.get(name, plots.Panel(name, words(name), name == "suboptimality"))
         for name in measures or known
     ]
+    if over not in columns:
+        raise UserError("this run has no hours; they need a clock, as --config.clock=constant:1,0.")
     if over != "round":
         panels = [panel._replace(over=over) for panel in panels]
     entries = summary["algorithms"]

@@ -90,6 +90,16 @@ def test_a_finished_run_leaves_rows_models_figures_and_a_page(finished):
     assert model["kernel"].shape == (12,) and model["bias"].shape == ()
 
 
+@pytest.mark.slow
+def test_curves_over_hours_need_a_clock(finished):
+    draw = [sys.executable, "-m", "experiments.publishing.figures", "--over=hours"]
+    given = ["--config=configs/lasso.py", f"--workdir={finished[0]}"]
+    done = subprocess.run(
+        [*draw, *given], cwd=ROOT, env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2 and "this run has no hours" in one_line(done)
+
+
 def test_rows_say_all_that_they_must(finished):
     workdir, _, _ = finished
     rows = tidy.load(workdir / "rows.jsonl")
