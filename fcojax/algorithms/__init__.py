@@ -32,6 +32,7 @@ from fcojax.algorithms.local import Batch, Local, mean_gradient, mean_loss
 from fcojax.algorithms.local_sgd import fed_gd, local_sgd
 from fcojax.algorithms.mc_fed_dual_avg import mc_fed_dual_avg
 from fcojax.algorithms.mime import mime
+from fcojax.algorithms.multi_task import multi_task
 from fcojax.algorithms.partial_sharing import partial_sharing
 from fcojax.algorithms.prox_skip import prox_skip
 from fcojax.algorithms.r_fed_svrg import r_fed_svrg
@@ -90,6 +91,7 @@ __all__ = [
     "mean_gradient",
     "mean_loss",
     "mime",
+    "multi_task",
     "partial_sharing",
     "prox_skip",
     "q_fed_avg",

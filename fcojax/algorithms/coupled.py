@@ -24,7 +24,7 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, takes
-from fcojax.algorithms.local import mean_gradient
+from fcojax.algorithms.local import Local, mean_gradient
 from fcojax.algorithms.local_solvers import LocalProblem, Solver, gd
 from fcojax.problems.losses import Loss
 from fcojax.transforms.calculus.predicates import PathPredicate
@@ -33,7 +33,7 @@ from fcojax.transforms.penalty import Penalty
 from fcojax.types import NonNegative, Params, Positive, PyTree
 
 
-class SharedSupportHparams(NamedTuple):
+class CoupledHparams(NamedTuple):
     """``client_lr`` is the local solver's step, ``prox_step`` is eta.
 
     ``penalty_scale`` is the strength lambda.
@@ -81,7 +81,7 @@ class CoupledClient(NamedTuple):
     memory: PyTree
 
 
-@takes(SharedSupportHparams)
+@takes(CoupledHparams)
 def shared_support(
     loss: Loss, *, touches: PathPredicate | None = None, solver: Solver | None = None
 ) -> Algorithm:
@@ -194,7 +194,7 @@ def coupled(
       prox: ``(hparams, moments) -> Affine``, of step ``prox_step``.
       solver: the solver of the local problems; ``gd()`` by default.
     """
-    gradient, solver = mean_gradient(loss), solver or gd()
+    step = reflected_step(loss, solver)
 
     def at(affine, point):
         shrunk = jax.tree.map(jnp.multiply, affine.factor, point)
@@ -204,18 +204,12 @@ def coupled(
         return jax.tree.map(jnp.square, point)
 
     def init(hparams, params):
-        client = CoupledClient(params, params, solver.init(params))
-        return Moments(params, squares(params)), client
+        return Moments(params, squares(params)), step.init(params)
 
     def client_update(hparams, message, client, local, key):
-        x = at(message, client.point)
-        anchor = tree.sub(tree.scale(2.0, x), client.point)
-        problem = LocalProblem(gradient, anchor, tree.zeros_like(x), hparams.prox_step)
-        y, memory = solver.solve(hparams, problem, client.model, client.memory, local)
-        point = tree.add(client.point, tree.sub(y, x))
-        change = tree.sub(squares(point), squares(client.point))
-        upload = Moments(tree.sub(point, client.point), change)
-        return ClientResult(CoupledClient(point, y, memory), upload, {})
+        moved = step.solve(hparams, at(message, client.point), client, local)
+        old, new = (Moments(c.point, squares(c.point)) for c in (client, moved))
+        return ClientResult(moved, tree.sub(new, old), {})
 
     def server_update(hparams, server, mean_upload, fraction, key):
         return tree.add_scaled(server, fraction, mean_upload)
@@ -227,6 +221,34 @@ def coupled(
         return at(message, client.point)
 
     return Algorithm(init, prox, client_update, server_update, model, client_model=client_model)
+
+
+class ReflectedStep(NamedTuple):
+    """A client's part of Douglas-Rachford splitting: its first state, and its round."""
+
+    init: Callable[[Params], CoupledClient]
+    solve: Callable[[Any, Params, CoupledClient, Local], CoupledClient]
+
+
+def reflected_step(loss: Loss, solver: Solver | None) -> ReflectedStep:
+    r"""Return the step :math:`z_i \leftarrow z_i + y_i - x_i` of ``fused`` from the prox x_i.
+
+    Args:
+      loss: one loss per example.
+      solver: the solver of the local problems; ``gd()`` by default.
+    """
+    gradient, solver = mean_gradient(loss), solver or gd()
+
+    def init(params):
+        return CoupledClient(params, params, solver.init(params))
+
+    def solve(hparams, x, client, local):
+        anchor = tree.sub(tree.scale(2.0, x), client.point)
+        problem = LocalProblem(gradient, anchor, tree.zeros_like(x), hparams.prox_step)
+        y, memory = solver.solve(hparams, problem, client.model, client.memory, local)
+        return CoupledClient(tree.add(client.point, tree.sub(y, x)), y, memory)
+
+    return ReflectedStep(init, solve)
 
 
 def _shrinkage(square, threshold):
