@@ -7,9 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.optimize import linprog
+from sklearn.linear_model import Lasso
 
 import fcojax
 from fcojax import check
+from fcojax.transforms import l1
 
 PORTS = pathlib.Path(__file__).parent.parent / "docs" / "ports"
 KEY, DIM, NUM_CLIENTS = jax.random.key(0), 3, 4
@@ -96,3 +99,122 @@ def test_de_com_fl_sends_one_number_a_direction_and_descends():
     assert history["bytes_up"].tolist() == [400 * NUM_CLIENTS * 2 * 8]
     assert history["bytes_down"].tolist() == [400 * NUM_CLIENTS * (2 * 8 + 8)]
     assert np.allclose(w, np.linalg.solve(hessians.mean(0), terms.mean(0)), rtol=0, atol=1e-4)
+
+
+def ran_fed_mls(loss, rows, sizes, client_lr, num_rounds):
+    """Return the models after each round with t local steps in round t."""
+    counts = list(range(1, num_rounds + 1))
+    algorithm = port("fed_mls")(loss)
+    _, history = fcojax.run(
+        algorithm,
+        algorithm.hparams_type(client_lr=client_lr),
+        jnp.zeros(DIM),
+        fcojax.from_rows(rows, sizes),
+        KEY,
+        fcojax.local_steps(num_rounds, by_round=counts),
+        num_rounds=num_rounds,
+        observe=lambda hparams, w, context: {"model": w},
+    )
+    return np.asarray(history["model"])
+
+
+def absolute(w, rows):
+    return jnp.abs(rows["x"] @ w - rows["y"])
+
+
+def hinge(w, rows):
+    return jnp.maximum(0, 1 - rows["y"] * (rows["x"] @ w))
+
+
+def test_fed_mls_is_the_recursion_of_its_source():
+    rng, n, size, lambda_0, rounds = np.random.default_rng(0), 3, 4, 2.0, 4
+    x, y = rng.standard_normal((n, size, DIM)), rng.standard_normal((n, size))
+    rows = {"x": x.reshape(-1, DIM), "y": y.ravel()}
+    found = ran_fed_mls(absolute, rows, [size] * n, lambda_0 / (4 * n), rounds)
+    w, y_mean, z = np.zeros((3, DIM))
+    w_i, y_i, z_i = np.zeros((3, n, DIM))
+    for t in range(1, rounds + 1):
+        c, c_next, strength = 2 / (t + 1), 2 / (t + 2), lambda_0 / t
+        beta, beta_next = 4 / (strength * t), 4 / (strength * (t + 1))
+        v = z_i - (y_i - y_mean) / (beta * strength)
+        u, u_mean = z_i, z_i
+        for k in range(1, t + 1):
+            left = np.einsum("nsd,nd->ns", x, u) - y
+            slope = np.einsum("nsd,ns->nd", x, np.sign(left)) / size
+            u = u - 2 / (k + 2) * (slope / (n * beta) + u - v)
+            theta = (2 * k + 2) / (k**2 + 3 * k)
+            u_mean = (1 - theta) * u_mean + theta * u
+        z_i, w_i = u, (1 - c) * w_i + c * u_mean
+        y_i = (1 - c_next) * w_i + c_next * z_i
+        w = (1 - c) * w + c * z
+        y_mean = (1 - c_next) * w + c_next * z
+        z = z - (y_mean - y_i.mean(axis=0)) / (beta_next * strength)
+        np.testing.assert_allclose(found[t - 1], w, rtol=0, atol=1e-13)
+    assert np.abs(w).max() > 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.gate
+@pytest.mark.parametrize("loss", [absolute, hinge])
+def test_the_gap_of_fed_mls_to_a_linear_program_falls_as_one_over_the_rounds(loss):
+    """With t local steps in round t, its theorem; a slope of -1 up to a margin of a quarter."""
+    rng, sizes = np.random.default_rng(1), [12, 8, 4]
+    x, y = rng.standard_normal((24, DIM)), rng.standard_normal(24)
+    weights = np.repeat([1 / (3 * size) for size in sizes], sizes)  # of rows, in the mean of means
+    if loss is absolute:  # s >= |x w - y|
+        left, right = np.vstack([x, -x]), np.concatenate([y, -y])
+        bound = (None, None)
+    else:  # s >= 0 and s >= 1 - y x w
+        y = np.where(rng.random(24) < 0.2, -1, 1) * np.sign(x.sum(axis=1))
+        left, right, bound = -y[:, None] * x, -np.ones(24), (0, None)
+    slack = -np.tile(np.eye(24), (len(left) // 24, 1))
+    best = linprog(
+        np.concatenate([np.zeros(DIM), weights]),
+        np.hstack([left, slack]),
+        right,
+        bounds=[(None, None)] * DIM + [bound] * 24,
+    ).fun
+    models = ran_fed_mls(loss, {"x": x, "y": y}, sizes, 0.3, 128)
+    values = jax.vmap(lambda w: weights @ loss(w, {"x": x, "y": y}))(models)
+    gaps = np.asarray(values) - best
+    assert (gaps > -1e-12).all()
+    times = np.arange(1, 129)
+    assert (times * gaps)[32:].max() <= 1.25 * (times * gaps)[:32].max()
+    assert gaps[127] <= 1.25 / 16 * gaps[7]
+
+
+def descended(data, strength, num_sweeps, num_rounds):
+    algorithm = port("averaged_descent")(loss, l1())
+    hparams = algorithm.hparams_type(penalty_scale=strength)
+    return ran(algorithm, hparams, data, fcojax.everyone(), num_sweeps, num_rounds)[0]
+
+
+def soft(z, strength):
+    return np.sign(z) * np.maximum(np.abs(z) - strength, 0)
+
+
+def test_averaged_descent_ends_at_the_mean_of_soft_thresholds_on_orthogonal_designs():
+    rng, sizes = np.random.default_rng(0), [6, 4]
+    x = [np.linalg.qr(rng.standard_normal((n, DIM)))[0] * np.sqrt(n) for n in sizes]
+    y = [2 * rng.standard_normal(n) for n in sizes]
+    rows = {"x": np.concatenate(x), "y": np.concatenate(y)}
+    data = fcojax.from_rows(rows, sizes, "examples")
+    z = np.array([a.T @ b / len(b) for a, b in zip(x, y, strict=True)])
+    limit = np.average(soft(z, 0.4), axis=0, weights=sizes)
+    for num_sweeps, num_rounds in ((1, 1), (3, 2)):
+        w = descended(data, 0.4, num_sweeps, num_rounds)
+        np.testing.assert_allclose(w, limit, rtol=0, atol=1e-14)
+    pooled = soft(np.average(z, axis=0, weights=sizes), 0.4)
+    w = descended(fcojax.from_rows(rows, [10]), 0.4, 1, 1)  # one site with all rows is exact
+    np.testing.assert_allclose(w, pooled, rtol=0, atol=1e-14)
+    assert np.abs(limit - pooled).max() > 0.05
+    assert {*np.flatnonzero(pooled)} < {*np.flatnonzero(limit)}
+
+
+def test_averaged_descent_with_one_site_is_the_lasso_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((8, DIM)), rng.standard_normal(8)
+    expected = Lasso(0.1, fit_intercept=False, tol=1e-14).fit(x, y).coef_
+    w = descended(fcojax.from_rows({"x": x, "y": y}, [8]), 0.1, 60, 1)
+    np.testing.assert_allclose(w, expected, rtol=0, atol=1e-10)
+    assert np.count_nonzero(expected)
