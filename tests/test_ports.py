@@ -18,12 +18,16 @@ PORTS = pathlib.Path(__file__).parent.parent / "docs" / "ports"
 KEY, DIM, NUM_CLIENTS = jax.random.key(0), 3, 4
 
 
-def port(name):
-    spec = importlib.util.spec_from_file_location(name, PORTS / f"{name}.py")
+def loaded(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return getattr(module, name)
+    return module
+
+
+def port(name):
+    return getattr(loaded(PORTS / f"{name}.py"), name)
 
 
 def loss(w, rows):
@@ -99,6 +103,20 @@ def test_de_com_fl_sends_one_number_a_direction_and_descends():
     assert history["bytes_up"].tolist() == [400 * NUM_CLIENTS * 2 * 8]
     assert history["bytes_down"].tolist() == [400 * NUM_CLIENTS * (2 * 8 + 8)]
     assert np.allclose(w, np.linalg.solve(hessians.mean(0), terms.mean(0)), rtol=0, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(path.stem for path in PORTS.glob("*.py")))
+def test_the_page_gives_the_verdicts_of_the_figures(name):
+    script = loaded(PORTS.parent / "port_figures.py")
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        figure, claims = script.FIGURES[name]()
+    script.plt.close(figure)
+    lines = (PORTS / "index.md").read_text("utf-8").splitlines()
+    for claim in claims:
+        (line,) = [line for line in lines if line.startswith(f"| {claim.name} |")]
+        assert line.endswith("| yes |" if claim.holds else "| **no** |")
+        assert f"{claim.needed:g} |" in line
 
 
 def ran_fed_mls(loss, rows, sizes, client_lr, num_rounds):
