@@ -1,4 +1,4 @@
-"""FedMLS: local subgradients for losses with kinks, in O(1 / T) after T rounds.
+"""FedMLS: local subgradient steps, with a gap of O(1 / T) after T rounds.
 
 Palenzuela, Dadras, Yurtsever and Löfstedt, "Provable reduction in communication
 rounds for non-smooth convex federated learning", MLSP 2025 (arXiv 2503.21627).
