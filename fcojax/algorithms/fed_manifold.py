@@ -148,7 +148,7 @@ def fed_manifold(
         point = manifold.project(ambient)
         # The distance is a measurement: no derivative of a run goes through it.
         off = jax.lax.stop_gradient(tree.sub(ambient, point))
-        return point, ambient_norm(manifold, off)
+        return point, ambient_norm(manifold, point, off)
 
     def metrics(end: LocalState):
         beyond = jnp.where(end.farthest > manifold.reach, 1.0, 0.0)

@@ -240,9 +240,9 @@ def _projection(given: _Piece) -> float:
 def _tangent(given: _Piece) -> float:
     """to_tangent is an orthogonal projection: idempotent, and self-adjoint."""
     manifold, x, (u, v, *_) = given.piece, _on(given), given.points
-    metric = manifold.metric or (lambda w: w)
+    metric = manifold.metric or (lambda x, w: w)
     flat = [manifold.to_tangent(x, w) for w in (u, v)]
-    sides = tree.vdot(flat[0], metric(v)), tree.vdot(metric(u), flat[1])
+    sides = tree.vdot(flat[0], metric(x, v)), tree.vdot(metric(x, u), flat[1])
     return max(_gap(manifold.to_tangent(x, flat[0]), flat[0]), _gap(*sides))
 
 

@@ -49,7 +49,7 @@ def stationarity(
       Array(True, dtype=bool)
     """
     moved = tree.add_scaled(x, -length, gradient(loss, manifold, data, x))
-    return ambient_norm(manifold, tree.sub(x, manifold.project(moved))) / length
+    return ambient_norm(manifold, x, tree.sub(x, manifold.project(moved))) / length
 
 
 @validated
@@ -131,4 +131,4 @@ def drift_floor(
     drifts = jax.lax.map(drift, each_alone)
     share = data.weights[: data.num_clients] / jnp.sum(data.weights)
     mean = jax.tree.map(lambda rows: jnp.tensordot(share.astype(rows.dtype), rows, 1), drifts)
-    return client_lr * (num_steps - 1) / 2 * ambient_norm(manifold, mean)
+    return client_lr * (num_steps - 1) / 2 * ambient_norm(manifold, x, mean)

@@ -25,6 +25,7 @@ from fcojax.transforms.constraints.sets import (
 from fcojax.transforms.constraints.simplex import l1_ball, simplex
 from fcojax.transforms.constraints.vertices import l1_vertex, nuclear_vertex
 from fcojax.transforms.manifolds.grassmann import fixed_rank, grassmann
+from fcojax.transforms.manifolds.hadamard import hyperbolic, spd
 from fcojax.transforms.manifolds.manifold import (
     Manifold,
     distance,
@@ -88,6 +89,7 @@ __all__ = [
     "group_l2",
     "half_space",
     "huber",
+    "hyperbolic",
     "l0_ball",
     "l1",
     "l1_ball",
@@ -129,6 +131,7 @@ __all__ = [
     "slope",
     "soft_threshold",
     "sparse_group",
+    "spd",
     "special_polar",
     "spectral_ball",
     "sphere",

@@ -104,6 +104,17 @@ def symmetric_eigh(matrix: Array) -> tuple[Array, Array]:
     return values, vectors
 
 
+@unbatched
+def cholesky(matrix: Array) -> Array:
+    """Return the lower triangular c with ``matrix == c c^T``, or NaN if there is none.
+
+    Example:
+      >>> cholesky(jnp.array([[4.0, 2.0], [2.0, 2.0]])).tolist()
+      [[2.0, 0.0], [1.0, 1.0]]
+    """
+    return jnp.linalg.cholesky(matrix)
+
+
 def solve(matrix: Array, right: Array) -> Array:
     """Return the solution of a square linear system: by products in float64 on a TPU, else by LU.
 

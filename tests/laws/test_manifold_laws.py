@@ -28,7 +28,9 @@ class Row(NamedTuple):
 
     ``order`` is the power of t in the distance of ``retract(x, t u)`` to ``exp(x, t u)``; ``size``
     is the norm of tangents for which exp, retract and their inverses are inverse;
-    ``representative`` maps equivalent points to the same array; ``metric`` is that of the manifold.
+    ``representative`` maps equivalent points to the same array; ``metric(x, v)`` is that of the
+    manifold; ``bent(x, v)`` is what the acceleration of a geodesic with velocity v is apart from
+    normal vectors, if the metric is not that of an ambient space.
     """
 
     manifold: transforms.Manifold
@@ -36,11 +38,19 @@ class Row(NamedTuple):
     order: int = 3
     size: float = 0.5
     representative: object = lambda x: x
-    metric: object = lambda v: v
+    metric: object = lambda x, v: v
+    bent: object = lambda x, v: tree.zeros_like(x)
 
 
 def like(*shape):
     return jax.ShapeDtypeStruct(shape, jnp.float64)
+
+
+def minkowski(x):
+    """Return the metrics of the hyperboloids' points whose last coordinates are x."""
+    x = np.asarray(x)
+    slopes = x / np.sqrt(1 + np.sum(x * x, axis=-1, keepdims=True))  # of the first coordinate
+    return np.eye(x.shape[-1]) - slopes[..., :, None] * slopes[..., None, :]
 
 
 ROWS = {
@@ -49,7 +59,9 @@ ROWS = {
     "stiefel": Row(transforms.stiefel(), like(7, 3)),
     "stiefel by QR": Row(transforms.stiefel(retraction="qr", method="eigh"), like(7, 3), order=2),
     "generalised stiefel": Row(
-        transforms.generalised_stiefel(METRIC), like(7, 3), metric=lambda v: np.asarray(METRIC) @ v
+        transforms.generalised_stiefel(METRIC),
+        like(7, 3),
+        metric=lambda x, v: np.asarray(METRIC) @ v,
     ),
     "orthogonal": Row(transforms.orthogonal(), like(4, 4)),
     "rotation": Row(transforms.rotation(), like(4, 4)),
@@ -57,6 +69,19 @@ ROWS = {
         transforms.grassmann(), like(7, 3), representative=lambda x: x @ np.swapaxes(x, -1, -2)
     ),
     "fixed rank": Row(transforms.fixed_rank(2), like(4, 6)),
+    "spd": Row(
+        transforms.spd(),
+        like(3, 3),
+        size=0.1,
+        metric=lambda x, v: np.linalg.solve(x, v) @ np.linalg.inv(x),
+        bent=lambda x, v: v @ np.linalg.solve(x, v),
+    ),
+    "hyperbolic": Row(
+        transforms.hyperbolic(),
+        like(4),
+        metric=lambda x, v: np.einsum("bij,bj->bi", minkowski(x), v),
+        bent=lambda x, v: x * np.einsum("bi,bij,bj->b", v, minkowski(x), v)[:, None],
+    ),
     "flat": Row(transforms.flat(), {"a": like(3), "b": like(), "none": like(0)}),
     "product": Row(
         transforms.product_manifold(
@@ -73,8 +98,9 @@ INVERTIBLE = [name for name, row in ROWS.items() if row.manifold.inverse_retract
 GEODESIC = [name for name, row in ROWS.items() if row.manifold.exp]
 LOGARITHMIC = [name for name, row in ROWS.items() if row.manifold.log]
 REPRESENTATIVES = {"sphere", "stiefel"}  # every law runs on these in the gate
-COMPACT = [name for name in ROWS if name not in ("generalised stiefel", "fixed rank", "flat")]
 CURVED = [name for name in ROWS if name != "flat"]
+OPEN = ("spd", "hyperbolic")  # in their space, so that every near vector is a point
+COMPACT = [name for name in CURVED if name not in ("generalised stiefel", "fixed rank", *OPEN)]
 
 seeds = st.integers(min_value=0, max_value=2**31 - 1)
 laws = settings(max_examples=25, deadline=None, derandomize=True)
@@ -177,7 +203,7 @@ def test_differential_of_project_is_the_tangent_projection(name, seed):
 @law(ROWS)
 def test_derivative_of_project_off_the_manifold_matches_differences(name, seed):
     m, _, x, _, v, w = draw(name, seed)
-    y, step = add(x, 0.1 if name == "fixed rank" else 0.3, w), 1e-5
+    y, step = add(x, 0.1 if name in ("fixed rank", "spd") else 0.3, w), 1e-5
     difference = add(m.project(add(y, step, v)), -1.0, m.project(add(y, -step, v)))
     difference = scaled(difference, np.full(BATCH, 0.5 / step))
     assert gap(slope(name, "project")(y, v), difference) <= 1e-6
@@ -200,7 +226,7 @@ def test_to_tangent_is_an_orthogonal_projection(name, seed):
     m, row, x, _, v, w = draw(name, seed)
     tv, tw = m.to_tangent(x, v), m.to_tangent(x, w)
     assert gap(m.to_tangent(x, tv), tv) <= 1e-12
-    np.testing.assert_allclose(inner(tv, row.metric(w)), inner(row.metric(v), tw), atol=1e-12)
+    np.testing.assert_allclose(inner(tv, row.metric(x, w)), inner(row.metric(x, v), tw), atol=1e-12)
 
 
 @law(COMPACT)
@@ -233,7 +259,7 @@ def test_retraction_agrees_to_first_order(name, seed):
     assert_order(off, 2)
 
 
-@law([name for name in GEODESIC if name != "flat"])
+@law([name for name in GEODESIC if name in CURVED and name not in OPEN])
 def test_retraction_agrees_with_exp_to_its_order(name, seed):
     m, row, x, u, _, _ = draw(name, seed)
 
@@ -270,11 +296,14 @@ def test_exp_is_a_geodesic(name, seed):
     assert gap(start, x) <= 1e-13
     assert gap(velocity, u) <= 1e-8
     assert gap(m.project(here), here) <= 1e-13
-    assert np.max(norm(m.to_tangent(here, change))) <= 1e-6
-    np.testing.assert_allclose(inner(later, row.metric(later)), inner(u, row.metric(u)), rtol=1e-7)
+    tangential = m.to_tangent(here, add(change, -1.0, row.bent(here, later)))
+    rounding = norm(x) if name in OPEN else 1  # of points, divided by h^2
+    assert np.max(norm(tangential) / rounding) <= 1e-6
+    speeds = inner(later, row.metric(here, later)), inner(u, row.metric(x, u))
+    np.testing.assert_allclose(*speeds, rtol=1e-7)
 
 
-@pytest.mark.parametrize("name", ["sphere", "grassmann"])
+@pytest.mark.parametrize("name", ["sphere", "grassmann", *OPEN])
 def test_exp_can_be_differentiated_at_zero(name):
     _, _, x, u, _, _ = draw(name, 0)
     assert gap(slope(name, "exp")(x, tree.zeros_like(u), u), u) <= 1e-12
@@ -306,7 +335,7 @@ def test_riemannian_gradient_represents_the_differential(name, seed):
         g = np.zeros_like(x)
         g[:, 0] = x[:, 0]
     gradient = transforms.riemannian_gradient(m, x, g)
-    np.testing.assert_allclose(inner(gradient, row.metric(u)), inner(g, u), atol=1e-12)
+    np.testing.assert_allclose(inner(gradient, row.metric(x, u)), inner(g, u), atol=1e-12)
     assert gap(m.to_tangent(x, gradient), gradient) <= 1e-12
 
 
@@ -317,6 +346,19 @@ def test_transport_gives_tangents(name, seed):
     w = transforms.transport(m, x, y, u)
     assert gap(m.to_tangent(y, w), w) <= 1e-12
     assert gap(transforms.transport(m, x, x, u), u) <= 1e-12
+
+
+@law(OPEN)
+def test_transport_is_parallel(name, seed):
+    """It keeps norms, it is undone on the way back, and a geodesic's velocity is parallel."""
+    m, row, x, u, v, _ = draw(name, seed)
+    y, v = m.exp(x, u), m.to_tangent(x, v)
+    moved = transforms.transport(m, x, y, v)
+    np.testing.assert_allclose(
+        inner(moved, row.metric(y, moved)), inner(v, row.metric(x, v)), 1e-11
+    )
+    assert gap(transforms.transport(m, y, x, moved), v) <= 1e-11
+    assert gap(transforms.transport(m, x, y, u), scaled(m.log(y, x), -np.ones(BATCH))) <= 1e-11
 
 
 @pytest.mark.parametrize("name", ROWS)

@@ -34,6 +34,7 @@ TRANSFORMS = {
     "group_l2": (transforms.group_l2(axis=1), TALL),
     "half_space": (transforms.half_space(np.arange(1.0, 5.0), 0.5), VECTOR),
     "huber": (transforms.huber(0.5), VECTOR),
+    "hyperbolic": (transforms.hyperbolic(), VECTOR),
     "l0_ball": (transforms.l0_ball(2), VECTOR),
     "l1": (L1, VECTOR),
     "l1_ball": (transforms.l1_ball(), VECTOR),
@@ -78,6 +79,7 @@ TRANSFORMS = {
     "spectral_ball": (transforms.spectral_ball(), TALL),
     "sphere": (transforms.sphere(), VECTOR),
     "stiefel": (transforms.stiefel(), TALL),
+    "spd": (transforms.spd(), np.array([[3, 1], [1, 2]])),
     "slope": (transforms.slope(jnp.array([4.0, 3.0, 2.0, 1.0])), VECTOR),
     "total_variation": (transforms.total_variation(), VECTOR),
     "translated": (transforms.translated(L1, jnp.full(4, 0.25)), VECTOR),
@@ -107,8 +109,9 @@ FIELDS = {
         "inverse_retract": (2, ()),
         "exp": (2, ()),
         "log": (2, ()),
-        "riesz": (1, ()),
-        "metric": (1, ()),
+        "riesz": (2, ()),
+        "metric": (2, ()),
+        "transport": (3, ()),
     },
 }
 FUNCTIONS = {

@@ -35,10 +35,12 @@ class Manifold(NamedTuple):
         such u exists the result is finite; the factories state where it exists.
       exp: ``(x, tangent) -> the end of the geodesic with that initial velocity``, or ``None``.
       log: ``(x, y) -> the initial velocity of the shortest geodesic from x to y``, or ``None``.
-      riesz: ``(gradient) -> vector``, the representation of a Euclidean gradient in the ambient
-        inner product; ``None`` if that is the Euclidean one.
-      metric: ``(vector) -> gradient``, the inverse of ``riesz``: the ambient inner product of u
-        and v is the Euclidean one of u and ``metric(v)``.
+      riesz: ``(x, gradient) -> vector``, the representation of a Euclidean gradient in the inner
+        product at x; ``None`` if that is the Euclidean one.
+      metric: ``(x, vector) -> gradient``, the inverse of ``riesz``: the inner product of u and v at
+        x is the Euclidean one of u and ``metric(x, v)``.
+      transport: ``(x, y, tangent) -> the tangent at y`` that is parallel to one at x along the
+        geodesic; ``None`` for the projection on the tangent space at y.
 
     Example:
       >>> import fcojax, jax.numpy as jnp
@@ -58,8 +60,9 @@ class Manifold(NamedTuple):
     inverse_retract: Callable[[Params, Params], Params] | None = None
     exp: Callable[[Params, Params], Params] | None = None
     log: Callable[[Params, Params], Params] | None = None
-    riesz: Callable[[Params], Params] | None = None
-    metric: Callable[[Params], Params] | None = None
+    riesz: Callable[[Params, Params], Params] | None = None
+    metric: Callable[[Params, Params], Params] | None = None
+    transport: Callable[[Params, Params, Params], Params] | None = None
 
 
 @validated
@@ -79,13 +82,15 @@ def riemannian_gradient(manifold: Manifold, x: Params, gradient: Params) -> Para
       [0.0, 2.0]
     """
     require_same_shapes(x, gradient, "gradient")
-    vector = gradient if manifold.riesz is None else manifold.riesz(gradient)
+    vector = gradient if manifold.riesz is None else manifold.riesz(x, gradient)
     return manifold.to_tangent(x, vector)
 
 
 @validated
 def transport(manifold: Manifold, x: Params, y: Params, tangent: Params) -> Params:
-    """Transport a tangent vector from x to y, by orthogonal projection on the tangent space at y.
+    """Transport a tangent vector from x to y, by ``manifold.transport`` if there is one.
+
+    Otherwise it is projected orthogonally on the tangent space at y.
 
     Args:
       manifold: the manifold of x and y.
@@ -100,29 +105,33 @@ def transport(manifold: Manifold, x: Params, y: Params, tangent: Params) -> Para
       >>> fcojax.transforms.transport(fcojax.transforms.sphere(), x, y, tangent).tolist()
       [0.0, 0.0, 3.0]
     """
-    require_same_shapes(x, y, "y")  # the projection depends on y only
+    require_same_shapes(x, y, "y")
     require_same_shapes(y, tangent, "tangent")
-    return manifold.to_tangent(y, tangent)
+    if manifold.transport is None:
+        return manifold.to_tangent(y, tangent)
+    return manifold.transport(x, y, tangent)
 
 
-def ambient_norm(manifold: Manifold, v: Params) -> Array:
-    """Return the norm of v in the ambient inner product, with gradient 0 at 0.
+def ambient_norm(manifold: Manifold, x: Params, v: Params) -> Array:
+    """Return the norm of v in the inner product at x, with gradient 0 at 0.
 
     Args:
       manifold: its ``metric`` is the inner product.
+      x: a point of it.
       v: a vector of the ambient space.
 
     Example:
       >>> import jax.numpy as jnp
       >>> from fcojax.transforms.manifolds.stiefel import generalised_stiefel
-      >>> float(ambient_norm(generalised_stiefel(9 * jnp.eye(2)), jnp.array([[0.0], [2.0]])))
+      >>> x, v = jnp.array([[1 / 3], [0.0]]), jnp.array([[0.0], [2.0]])
+      >>> float(ambient_norm(generalised_stiefel(9 * jnp.eye(2)), x, v))
       6.0
     """
     if manifold.metric is None:
         return tree.euclidean_norm(v)
     unit = tree.safe_unit(tree.max_abs(v))
     ratios = tree.scale(1 / unit, v)
-    return unit * tree.safe_sqrt(tree.vdot(ratios, manifold.metric(ratios)))
+    return unit * tree.safe_sqrt(tree.vdot(ratios, manifold.metric(x, ratios)))
 
 
 @validated
@@ -139,7 +148,8 @@ def distance(manifold: Manifold, y: Params) -> Array:
       >>> float(distance(sphere(), jnp.array([3.0, 4.0])))
       4.0
     """
-    return ambient_norm(manifold, tree.sub(y, manifold.project(y)))
+    nearest = manifold.project(y)
+    return ambient_norm(manifold, nearest, tree.sub(y, nearest))
 
 
 def projected_normal(project: Callable[[Array], Array]) -> Callable[[PyTree, Key], Array]:
@@ -222,9 +232,17 @@ def product_manifold(manifolds: PyTree) -> Manifold:
         maps = [getattr(factor, name) for factor in factors]
         return leafwise(maps) if all(maps) else None
 
-    def if_any_has(name):
+    def if_any_has(name, default):
         maps = [getattr(factor, name) for factor in factors]
-        return leafwise([function or (lambda v: v) for function in maps]) if any(maps) else None
+        if not any(maps):
+            return None
+        return leafwise([f or default(factor) for f, factor in zip(maps, factors, strict=True)])
+
+    def identity(factor):
+        return lambda x, v: v
+
+    def projection(factor):
+        return lambda x, y, v: factor.to_tangent(y, v)
 
     return Manifold(
         project=leafwise([factor.project for factor in factors]),
@@ -235,6 +253,7 @@ def product_manifold(manifolds: PyTree) -> Manifold:
         inverse_retract=if_all_have("inverse_retract"),
         exp=if_all_have("exp"),
         log=if_all_have("log"),
-        riesz=if_any_has("riesz"),
-        metric=if_any_has("metric"),
+        riesz=if_any_has("riesz", identity),
+        metric=if_any_has("metric", identity),
+        transport=if_any_has("transport", projection),
     )

@@ -1,5 +1,7 @@
 """Unit vectors: the sphere, and the oblique manifold of matrices with unit columns."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
@@ -77,9 +79,7 @@ def _unit_vectors(axis: int | None) -> Manifold:
         small = square < _SMALL
         angle = jnp.sqrt(jnp.where(small, 1, square))
         cosine = jnp.where(small, _polynomial(square, 1, -1 / 2, 1 / 24, -1 / 720), jnp.cos(angle))
-        ratio = jnp.where(
-            small, _polynomial(square, 1, -1 / 6, 1 / 120, -1 / 5040), jnp.sin(angle) / angle
-        )
+        ratio = smooth_ratio(jnp.sin, square, 1, -1 / 6, 1 / 120, -1 / 5040)
         return _normalise(cosine * x + ratio * tangent, axis)
 
     def log(x, y):
@@ -110,6 +110,13 @@ def _normalise(y: Array, axis: int | None) -> Array:
     scaled = jnp.where(zero, first.astype(wide.dtype), wide / jnp.where(zero, 1, largest))
     unit = scaled / jnp.sqrt(jnp.sum(scaled * scaled, axis=axis, keepdims=True))
     return tree.cast_like(unit, y)
+
+
+def smooth_ratio(function: Callable[[Array], Array], square: Array, *coefficients: float) -> Array:
+    """Return ``f(t) / t`` for an odd function from ``t^2``, by its series for small t."""
+    small = square < _SMALL
+    t = jnp.sqrt(jnp.where(small, 1, square))
+    return jnp.where(small, _polynomial(square, *coefficients), function(t) / t)
 
 
 def _polynomial(t: Array, *coefficients: float) -> Array:

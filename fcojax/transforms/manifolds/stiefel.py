@@ -128,8 +128,8 @@ def generalised_stiefel(metric: Matrix) -> Manifold:
         reach=1.0,
         inverse_retract=in_frame(frame.inverse_retract),
         exp=in_frame(frame.exp),
-        riesz=lambda gradient: solve(solve(tree.floats(gradient), "N"), "T"),
-        metric=lambda v: matmul(lower.astype(to_frame(v).dtype), to_frame(v)),
+        riesz=lambda x, gradient: solve(solve(tree.floats(gradient), "N"), "T"),
+        metric=lambda x, v: matmul(lower.astype(to_frame(v).dtype), to_frame(v)),
     )
 
 

@@ -1,0 +1,128 @@
+"""Positive definite matrices and hyperbolic space against scipy, closed forms, and their means."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.linalg
+from scipy.linalg import expm, logm, sqrtm
+
+import fcojax
+from fcojax.theory.manifold import stationarity
+from fcojax.transforms import hyperbolic, spd, transport
+from fcojax.transforms.manifolds.manifold import ambient_norm
+from tests.support import frechet
+
+pytestmark = pytest.mark.slow
+
+
+def matrices(number, dim=4):
+    roots = np.random.default_rng(0).standard_normal((number, dim, dim))
+    return roots @ np.swapaxes(roots, 1, 2) + 0.1 * np.eye(dim)
+
+
+def test_positive_definite_matrices_agree_with_matrix_functions_of_scipy():
+    x, y, u = matrices(3)
+    root, back = sqrtm(x), np.linalg.inv(sqrtm(x))
+    np.testing.assert_allclose(spd().exp(x, u), root @ expm(back @ u @ back) @ root, rtol=1e-9)
+    tangent = spd().log(x, y)
+    np.testing.assert_allclose(tangent, root @ logm(back @ y @ back) @ root, rtol=1e-9)
+    move = sqrtm(y @ np.linalg.inv(x))
+    np.testing.assert_allclose(transport(spd(), x, y, u), move @ u @ move.T, rtol=1e-9)
+    distance = np.linalg.norm(np.log(scipy.linalg.eigvalsh(y, x)))
+    assert ambient_norm(spd(), x, tangent) == pytest.approx(distance, rel=1e-11)
+    basis = np.random.default_rng(1).standard_normal((4, 4))  # other variables change nothing
+    moved = spd().log(basis @ x @ basis.T, basis @ y @ basis.T)
+    np.testing.assert_allclose(moved, basis @ tangent @ basis.T, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_projected_matrices_have_logarithms(dtype):
+    for y in (np.zeros((3, 3)), -np.eye(3), np.diag([1e6, 1.0, -1.0]), np.ones((3, 3))):
+        x = spd().project(jnp.asarray(y, dtype))
+        assert x.dtype == dtype and np.all(np.isfinite(spd().log(x, jnp.eye(3, dtype=dtype))))
+
+
+def lorentz(x):
+    x = np.asarray(x)
+    return np.concatenate([np.sqrt(1 + np.sum(x * x, -1, keepdims=True)), x], -1)
+
+
+def cosh_between(p, q):
+    return p[..., :1] * q[..., :1] - np.sum(p[..., 1:] * q[..., 1:], -1, keepdims=True)
+
+
+def distance(x, y):
+    wide = (jnp.asarray(v, jnp.float64) for v in (x, hyperbolic().log(x, y)))
+    return float(ambient_norm(hyperbolic(), *wide))
+
+
+def test_hyperbolic_space_is_the_hyperboloid_and_the_ball():
+    x, y = np.random.default_rng(0).standard_normal((2, 4))
+    p, q = lorentz(x), lorentz(y)
+    cosh = cosh_between(p, q)
+    assert np.cosh(distance(x, y)) == pytest.approx(cosh.item(), rel=1e-13)
+    logarithm = np.arccosh(cosh) / np.sqrt(cosh**2 - 1) * (q - cosh * p)
+    np.testing.assert_allclose(hyperbolic().log(x, y), logarithm[1:], rtol=1e-12)
+    ball = [point[1:] / (1 + point[0]) for point in (p, q)]
+    gaps = [1 - np.sum(b * b) for b in ball]
+    ratio = np.linalg.norm(ball[0] - ball[1]) / np.sqrt(gaps[0] * gaps[1])
+    assert 2 * np.arcsinh(ratio) == pytest.approx(distance(x, y), rel=1e-13)
+
+
+def test_hyperbolic_distances_in_single_precision():
+    """From the origin to any radius, and between points up to the rounding of their directions."""
+    way = np.random.default_rng(0).standard_normal(4)
+    way /= np.linalg.norm(way)
+    for radius in (0.1, 3.0, 9.0, 20.0, 40.0):  # the ball's points round to norm 1 from 17 on
+        x, y = (jnp.asarray(np.sinh(t) * way, jnp.float32) for t in (radius, radius + 0.25))
+        assert distance(jnp.zeros_like(x), x) == pytest.approx(radius, rel=1e-6)
+        if radius < 10:
+            assert distance(x, y) == pytest.approx(0.25, abs=1e-6 + 1e-7 * np.exp(radius))
+
+
+def mean_of(manifold, points, weights=None):
+    """Return the mean of points, one for each client, by full Riemannian steps."""
+    algorithm = fcojax.algorithms.r_fed_avg(frechet.loss_on(manifold), manifold)
+    data = fcojax.from_clients([np.asarray(point)[None] for point in points], weights)
+    hparams = algorithm.hparams_type(client_lr=1.0)
+    return frechet.ran(algorithm, hparams, points[0], data, fcojax.local_steps(1), 60)
+
+
+def test_means_of_positive_definite_matrices_have_their_closed_forms():
+    a, b = matrices(2, dim=3)
+    root, back = sqrtm(a), np.linalg.inv(sqrtm(a))
+    between = root @ sqrtm(back @ b @ back) @ root  # A # B
+    np.testing.assert_allclose(mean_of(spd(), [a, b]), between, rtol=1e-10)
+    values, basis = np.random.default_rng(0).uniform(0.1, 10, (5, 3)), np.linalg.eigh(a)[1]
+    weights = np.arange(1.0, 6.0)
+    geometric = np.exp(np.average(np.log(values), axis=0, weights=weights))
+    found = mean_of(spd(), (basis * values[:, None, :]) @ basis.T, weights)
+    np.testing.assert_allclose(found, (basis * geometric) @ basis.T, rtol=0, atol=1e-12)
+
+
+def test_means_of_hyperbolic_points_are_on_the_line_or_stationary():
+    line = np.array([[-2.0], [0.5], [4.0]])
+    expected = np.sinh(np.mean(np.arcsinh(line)))
+    assert float(mean_of(hyperbolic(), line)[0]) == pytest.approx(expected, abs=1e-12)
+    points = np.random.default_rng(0).standard_normal((5, 3))
+    p, q = lorentz(mean_of(hyperbolic(), points)), lorentz(points)
+    cosh = cosh_between(p, q)
+    logarithms = np.arccosh(cosh) / np.sqrt(cosh**2 - 1) * (q - cosh * p)
+    np.testing.assert_allclose(logarithms.sum(0), 0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("manifold", "start"), [(spd(), jnp.eye(3)), (hyperbolic(), jnp.zeros(3))])
+def test_methods_without_drift_reach_the_mean_and_averaging_stalls(manifold, start):
+    data = frechet.random_clients(manifold, start.shape, weights=np.array([1.0, 2.0, 0.5, 3.0]))
+    loss, plan = frechet.loss_on(manifold), fcojax.local_steps(3)
+    slopes = {}
+    for name in ("fed_manifold", "r_fed_svrg", "r_fed_avg"):
+        algorithm = getattr(fcojax.algorithms, name)(loss, manifold)
+        hparams = algorithm.hparams_type(client_lr=0.1)
+        x = frechet.ran(algorithm, hparams, start, data, plan, 300)
+        slopes[name] = float(stationarity(loss, manifold, data, x, 1e-3))
+    assert slopes["fed_manifold"] < 1e-11 and slopes["r_fed_svrg"] < 1e-11
+    assert slopes["r_fed_avg"] > 1e-5
+    a = manifold.random_point(start, jax.random.key(0))
+    np.testing.assert_allclose(jax.grad(lambda x: loss(x, a[None])[0])(a), 0, atol=1e-13)
