@@ -180,27 +180,6 @@ def test_partial_sharing_ends_at_the_joint_minimiser_and_sends_the_shared_part_a
     assert float(history["bytes_down"][0]) == 2 * 2 * 8  # two clients, two numbers
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["ditto", "scafflix", "partial_sharing"])
-def test_a_resumed_sweep_continues_to_the_last_bit(name):
-    is_partial = name == "partial_sharing"
-    algorithm = shared_by("scaffold", "head") if is_partial else built(name)
-    grid = fcojax.grid.product(
-        algorithm.hparams_type, client_lr=[0.1, 0.3], penalty_scale=[STRENGTH]
-    )
-    keys = jax.random.split(jax.random.key(0), 2)
-    start = PARTS if is_partial else START
-    first = fcojax.start(algorithm, grid, start, DATA, keys, PLAN)
-
-    def after(state, num_rounds):
-        return fcojax.advance(algorithm, grid, state, DATA, PLAN, num_rounds=num_rounds)[0]
-
-    whole, resumed = after(first, 4), after(after(first, 2), 2)
-    models, again = (read_models(algorithm, grid, state) for state in (whole, resumed))
-    jax.tree.map(np.testing.assert_array_equal, models, again)
-    assert jax.tree.leaves(models)[0].shape[:3] == (2, 2, 4)  # [points, seeds, clients]
-
-
 def test_a_client_without_steps_is_refused():
     with pytest.raises(ValueError, match="step_factors is 0"):
         built("scafflix", step_factors=(1.0, 0.0))

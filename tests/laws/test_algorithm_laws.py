@@ -13,9 +13,9 @@ import pytest
 
 import fcojax
 from fcojax import algorithms
-from fcojax.algorithms import Algorithm
+from fcojax.algorithms import Algorithm, takes
 from fcojax.check import LAWS, Subject, subject_of
-from fcojax.transforms import euclidean, flat, l1, sphere
+from fcojax.transforms import euclidean, flat, l1, named, sphere
 from fcojax.transforms.manifolds.manifold import Manifold
 from tests.support import federations
 
@@ -74,6 +74,7 @@ ROWS = {
     "fused": Row(l1(), descends=False),
     "shared_support": Row(descends=False),
     "scafflix": Row(l1(), descends=False),  # half a gradient step at a share of one half
+    "partial_sharing": Row(l1(), descends=False),  # clients first step on their own part
     "fed_com_loc": Row(),
     "tamuna": Row(),
     "fed_exp": Row(l1(), descends=False),
@@ -82,9 +83,33 @@ ROWS = {
 }
 
 
+@takes(algorithms.scaffold.Hparams, "penalty")
+def partial_sharing(loss, penalty):
+    """Share the first half of a vector by an exact method; the other half stays at the clients."""
+
+    def joined(parts):
+        return jnp.concatenate([parts["common"], parts["own"]])
+
+    shared = algorithms.partial_sharing(
+        lambda loss: algorithms.scaffold(loss, penalty, prox="feedback"),
+        lambda parts, rows: loss(joined(parts), rows),
+        named("own"),
+        penalty=penalty,
+    )
+    return shared._replace(
+        init=lambda hparams, w: shared.init(hparams, {"common": w[:2], "own": w[2:]}),
+        model=lambda hparams, server: joined(shared.model(hparams, server)),
+        client_model=lambda *given: joined(shared.client_model(*given)),
+    )
+
+
+def factory(name):
+    return partial_sharing if name == "partial_sharing" else getattr(algorithms, name)
+
+
 @functools.cache
 def subject(name) -> Subject:
-    return subject_of(getattr(algorithms, name), ROWS[name].geometry)
+    return subject_of(factory(name), ROWS[name].geometry)
 
 
 def build(name) -> Algorithm:
@@ -92,7 +117,7 @@ def build(name) -> Algorithm:
 
 
 def rates(name, value=0.05):
-    return getattr(algorithms, name).Hparams(**{ROWS[name].number: value})
+    return factory(name).Hparams(**{ROWS[name].number: value})
 
 
 def point(name, dtype=float):
@@ -101,7 +126,7 @@ def point(name, dtype=float):
 
 def test_every_algorithm_is_in_the_table():
     public = {name for name, value in vars(algorithms).items() if hasattr(value, "Hparams")}
-    assert public == set(ROWS)
+    assert public | {"partial_sharing"} == set(ROWS)
 
 
 # Compiling takes a second per law and algorithm, so the default suite runs three laws on one
@@ -170,7 +195,7 @@ def test_one_step_without_penalty_or_constraint_is_gradient_descent(name):
         hparams = hparams._replace(penalty_scale=0.0)
     exchanges = 2 if name in ("r_fed_svrg", "mime") else 1
     found, _ = fcojax.run(
-        getattr(algorithms, name)(federations.quadratic, *geometry),
+        factory(name)(federations.quadratic, *geometry),
         hparams,
         point(name),
         fcojax.from_clients(CLIENTS),

@@ -13,7 +13,7 @@ from fcojax import algorithms
 from fcojax.algorithms import local_solvers
 from fcojax.engine.plan import Plan
 from fcojax.engine.stepper import start
-from tests.laws.test_algorithm_laws import ROWS, point, rates
+from tests.laws.test_algorithm_laws import ROWS, factory, point, rates
 from tests.support import federations
 
 # Clients 1 and 3 have weight zero; their rows are between those of the others.
@@ -36,7 +36,7 @@ def build(name):
         return algorithms.fed_pd(federations.quadratic, ROWS["fed_pd"].geometry, solver=solver)
     geometry = ROWS[name].geometry
     given = () if geometry is None else (geometry,)
-    return getattr(algorithms, name)(federations.quadratic, *given)
+    return factory(name)(federations.quadratic, *given)
 
 
 @functools.cache

@@ -1,25 +1,42 @@
-"""A sweep over seeds equals its runs, also if chunks are empty for only some seeds."""
+"""A sweep over seeds equals its runs, with absence, losses, chunks, devices and a resumed start."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from orbax.checkpoint import v1 as ocp
 
 import fcojax
 from fcojax.engine.hparams import as_arrays
+from fcojax.personal import read_models
 from tests.laws.test_algorithm_laws import point, rates
 from tests.laws.test_copies import COHORTS, DATA
 from tests.laws.test_rows_without_weight import build
 
 LOSSES = {name: (fcojax.dropout(who, 0.3), size) for name, (who, size) in COHORTS.items()}
 KEYS = jax.random.split(jax.random.key(5), 3)
+PERSONAL = ("ditto", "scafflix", "partial_sharing", "shared_support", "fused")
 
 
-def after(name, hparams, who, size, key, num_rounds=4):
+def after(name, hparams, who, size, key, num_rounds=4, *, data=DATA, saved_in=None):
     plan = fcojax.Plan(fcojax.local_steps(2, 2), who, client_chunk_size=size)
     given = build(name), hparams
-    state = fcojax.start(*given, point(name), DATA, key, plan)
-    return fcojax.advance(*given, state, DATA, plan, num_rounds=num_rounds)
+    first = fcojax.start(*given, point(name), data, key, plan)
+    if saved_in is None:
+        return fcojax.advance(*given, first, data, plan, num_rounds=num_rounds)
+    state, early = fcojax.advance(*given, first, data, plan, num_rounds=num_rounds // 2)
+    ocp.save(saved_in, state)
+    state, late = fcojax.advance(
+        *given, ocp.load(saved_in, first), data, plan, num_rounds=num_rounds - num_rounds // 2
+    )
+    both = jax.tree.map(lambda *parts: np.concatenate(parts, axis=2), early, late)
+    return state, both
+
+
+def close(found, expected):
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), found, expected
+    )
 
 
 @pytest.mark.slow
@@ -32,14 +49,39 @@ def test_a_sweep_is_its_runs_with_states_losses_and_empty_chunks(name, cohort):
     for seed, at in np.ndindex(3, 2):
         hparams = jax.tree.map(lambda leaf, at=at: leaf[at], grid)
         alone, told = after(name, hparams, *LOSSES[cohort], KEYS[seed])
-        for part, wanted in (
-            ((state.server, state.clients), (alone.server, alone.clients)),
-            (history, told),
-        ):
-            found = jax.tree.map(lambda leaf, seed=seed, at=at: leaf[at, seed], part)
-            jax.tree.map(
-                lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), found, wanted
-            )
+        found = jax.tree.map(
+            lambda leaf, seed=seed, at=at: leaf[at, seed], (state.server, state.clients, history)
+        )
+        close(found, (alone.server, alone.clients, told))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cohort", ["a chunk that is not full", "coins"])
+@pytest.mark.parametrize("name", [*PERSONAL, "q_fed_avg", "agnostic"])
+def test_a_sweep_on_two_devices_and_resumed_from_a_file_is_its_runs(name, cohort, tmp_path):
+    grid = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf / 2]), as_arrays(rates(name)))
+    spread = fcojax.devices.shard_clients(DATA, fcojax.devices.client_mesh(2))
+    given = name, grid, *LOSSES[cohort], KEYS[:2]
+    whole, told = after(*given, data=spread)
+    resumed, told_twice = after(*given, data=spread, saved_in=tmp_path / "state")
+    parts = [(state.server, state.clients) for state in (whole, resumed)]
+    jax.tree.map(np.testing.assert_array_equal, (parts[0], told), (parts[1], told_twice))
+    assert told["lost"].sum() > 0
+
+    def models(hparams, state):
+        if name not in PERSONAL:
+            return state.server
+        # On two devices there is one client more, without rows.
+        return read_models(build(name), hparams, state)[..., : DATA.num_clients, :]
+
+    own = models(grid, whole)  # [points, seeds, clients]
+    for seed, at in np.ndindex(2, 2):
+        hparams = jax.tree.map(lambda leaf, at=at: leaf[at], grid)
+        alone, expected = after(name, hparams, *LOSSES[cohort], KEYS[seed])
+        found = jax.tree.map(
+            lambda leaf, seed=seed, at=at: leaf[at, seed], (whole.server, own, told)
+        )
+        close(found, (alone.server, models(hparams, alone), expected))
 
 
 @pytest.mark.slow

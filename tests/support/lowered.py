@@ -102,7 +102,7 @@ def a_sweep(name):
 def _algorithm(name):
     row = test_algorithm_laws.ROWS[name]
     geometry = () if row.geometry is None else (row.geometry,)
-    return getattr(fcojax.algorithms, name)(federations.quadratic, *geometry)
+    return test_algorithm_laws.factory(name)(federations.quadratic, *geometry)
 
 
 def a_prox(penalty, point):
