@@ -5,6 +5,7 @@ from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, Public
 from fcojax.algorithms.composite_fl import composite_fl
 from fcojax.algorithms.coupled import fused, shared_support
 from fcojax.algorithms.ditto import ditto
+from fcojax.algorithms.envelopes import p_fed_fbe, p_fed_me
 from fcojax.algorithms.fair import agnostic, q_fed_avg
 from fcojax.algorithms.fast_fed_dual_avg import fast_fed_dual_avg
 from fcojax.algorithms.fast_scaffold import fast_scaffold
@@ -92,6 +93,8 @@ __all__ = [
     "mean_loss",
     "mime",
     "multi_task",
+    "p_fed_fbe",
+    "p_fed_me",
     "partial_sharing",
     "prox_skip",
     "q_fed_avg",

@@ -74,6 +74,8 @@ ROWS = {
     "fused": Row(l1(), descends=False),
     "shared_support": Row(descends=False),
     "scafflix": Row(l1(), descends=False),  # half a gradient step at a share of one half
+    "p_fed_me": Row(l1(), descends=False),  # these step along the gradients of envelopes
+    "p_fed_fbe": Row(l1(), descends=False),
     "partial_sharing": Row(l1(), descends=False),  # clients first step on their own part
     "fed_com_loc": Row(),
     "tamuna": Row(),
@@ -180,8 +182,9 @@ def applies(law, name):
     has_state = bool(jax.tree.leaves(build(name).init(rates(name), point(name))[1]))
     if law == "kept states":
         return has_state
-    discounts = name == "fed_fw"  # its server stores discounted means, which are not sums
-    return law != "fraction" or (has_state and not build(name).needs_everyone and not discounts)
+    # The server of the first stores discounted means, those of the others no sums.
+    sums = name not in ("fed_fw", "p_fed_me", "p_fed_fbe")
+    return law != "fraction" or (has_state and not build(name).needs_everyone and sums)
 
 
 @pytest.mark.slow
