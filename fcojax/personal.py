@@ -1,28 +1,30 @@
 """Personal models: to read them, to measure what each client gets, and to start new clients."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.typing import ArrayLike
 
 from fcojax import State, StateObserver, local_steps, look
 from fcojax.algorithms import Algorithm, mean_loss
 from fcojax.extend import Loss, local_handle, memoised, validated
 from fcojax.problems import ClientData, WholeBatchLoss, client_means
-from fcojax.types import Array, Count, Params
+from fcojax.types import Array, Count, Params, PyTree
 
 
-def _models_of(algorithm: Algorithm, hparams: Any, state: State) -> Params:
+def _model_of(algorithm: Algorithm, hparams: Any, state: State) -> Callable[[PyTree], Params]:
+    """Return ``(client) -> params``, the model of a client by its state."""
     own = algorithm.client_model
     if own is None or not jax.tree.leaves(state.clients):
         raise ValueError(
             "the clients of this algorithm have no models of their own; use fcojax.read_model."
         )
     message = algorithm.broadcast(hparams, state.server)
-    return jax.vmap(lambda client: own(hparams, message, client))(state.clients)
+    return lambda client: own(hparams, message, client)
 
 
 @validated
@@ -54,7 +56,9 @@ def read_models(algorithm: Algorithm, hparams: Any, state: State) -> Params:
 @memoised
 def _observer(algorithm: Algorithm) -> StateObserver:
     return StateObserver(
-        lambda hparams, state, context: {"models": _models_of(algorithm, hparams, state)}
+        lambda hparams, state, context: {
+            "models": jax.vmap(_model_of(algorithm, hparams, state))(state.clients)
+        }
     )
 
 
@@ -93,14 +97,15 @@ def by_client(
     larger_is_better: bool = False,
     alone: ArrayLike | None = None,
     clients: Sequence[int] | np.ndarray | None = None,
+    gain: bool = True,
     vectors: bool = False,
     block: Count = 64,
 ) -> StateObserver:
     """Return an observer of what each client gets, for any algorithm.
 
     A client is measured at its personal model, or at the common model if the algorithm has no
-    personal ones. The common model is evaluated in one pass over the data, and personal models in
-    a second one, in blocks of clients that are padded to the largest client.
+    personal ones. Each kind takes one pass over the data; personal models are evaluated in blocks
+    of clients whose sizes differ by less than a factor of two, padded to the largest of them.
 
     Args:
       algorithm: the algorithm of the run.
@@ -113,6 +118,8 @@ def by_client(
       alone: the values of the clients with models that they learn without the others.
       clients: indices of the clients to measure, for large populations; all by default. Vectors
         have them in ascending order.
+      gain: whether the common model is evaluated as well if there are personal ones, for
+        ``NAME_gain``; without it they take one pass.
       vectors: whether the history also has ``NAME_by_client``, all values.
       block: how many personal models are evaluated at once.
 
@@ -135,35 +142,44 @@ def by_client(
     """
     rows = np.unique(np.arange(data.num_clients) if clients is None else clients)
     chosen = data if clients is None else data.select(rows)
-    places = jnp.arange(rows.size, dtype=jnp.int32)
+    # Clients whose sizes have as many bits are padded to one size, which needs to know the sizes:
+    # as an argument of a program, as in the launcher, they are traced.
+    traced = isinstance(chosen.sizes, Tracer)
+    sizes = np.full(rows.size, chosen.max_size) if traced else np.asarray(chosen.sizes)
+    bits = np.frexp(sizes)[1]
 
-    def each(hparams, state):
-        """Return the values at the personal models, and those at the common model."""
+    def at_common(hparams, state):
         common = algorithm.model(hparams, state.server)
         if isinstance(function, WholeBatchLoss):  # one client at a time
-            shared = in_blocks(lambda model: common, places)
-        else:
-            shared = client_means(function(common, chosen.examples), chosen)
-        if algorithm.client_model is None:
-            return shared, None
+            return in_blocks(lambda place: common)
+        return client_means(function(common, chosen.examples), chosen)
+
+    def at_own(hparams, state):
         held = min((len(leaf) for leaf in jax.tree.leaves(state.clients)), default=data.num_clients)
         if held < data.num_clients:  # an index beyond the last would read the last
             raise ValueError(
                 f"data has {data.num_clients} clients but the state {held}; pass the population of "
                 "the run, and for fcojax.Stream call fcojax.look with the state that it returns."
             )
-        clients = jax.tree.map(lambda leaf: leaf[rows], state.clients)
-        models = _models_of(algorithm, hparams, state._replace(clients=clients))
-        return in_blocks(lambda model: model, models), shared
+        own, index = _model_of(algorithm, hparams, state), jnp.asarray(rows)
+        return in_blocks(
+            lambda place: own(jax.tree.map(lambda leaf: leaf[index[place]], state.clients))
+        )
 
-    def in_blocks(model_of, models):
-        def one(pair):
-            place, model = pair
-            key = jax.random.key(0)  # no row is drawn
-            local = local_handle(chosen, local_steps(1), key, place, place, place)
-            return mean_loss(function)(model_of(model), local.full())
+    def in_blocks(model_of):
+        values, order = [], []
+        for kind in np.unique(bits):
+            members = np.flatnonzero(bits == kind).astype(np.int32)
+            largest = int(sizes[members].max())
 
-        return jax.lax.map(one, (places, models), batch_size=block)
+            def one(place, largest=largest):
+                key = jax.random.key(0)  # no row is drawn
+                local = local_handle(chosen, local_steps(1), key, place, place, place, largest)
+                return mean_loss(function)(model_of(place), local.full())
+
+            values.append(jax.lax.map(one, jnp.asarray(members), batch_size=block))
+            order.append(members)
+        return jnp.concatenate(values)[np.argsort(np.concatenate(order))]
 
     def better(values, others):
         gains = values - others if larger_is_better else others - values
@@ -172,11 +188,12 @@ def by_client(
         return jnp.mean(gains > rounding, dtype=jnp.result_type(float))
 
     def observe(hparams, state, context):
-        values, shared = each(hparams, state)
+        has_own = algorithm.client_model is not None
+        values = (at_own if has_own else at_common)(hparams, state)
         found = {f"{name}_mean": jnp.mean(values)}
         found |= spread(name, values, larger_is_better=larger_is_better)
-        if shared is not None:
-            found[f"{name}_gain"] = better(values, shared)
+        if has_own and gain:
+            found[f"{name}_gain"] = better(values, at_common(hparams, state))
         if alone is not None:
             found[f"{name}_gain_alone"] = better(values, jnp.asarray(alone, values.dtype))
         return found | ({f"{name}_by_client": values} if vectors else {})

@@ -10,6 +10,7 @@ import pytest
 
 import fcojax
 from fcojax import algorithms, tree
+from fcojax.extend import inner_programs
 from fcojax.personal import by_client, read_models
 from fcojax.transforms import l1, named
 from tests.support import federations
@@ -306,8 +307,9 @@ def test_each_client_is_measured_at_its_own_model():
     shared = np.array([loss(common, own).mean() for own in rows])
     everyone, some = (
         found(alone=expected + np.array([1.0, -1.0, 1.0, 1.0, 1.0])),
-        found(clients=chosen),
+        found(clients=chosen, gain=False),
     )
+    assert "loss_gain" not in some
     np.testing.assert_allclose(everyone["loss_by_client"], expected, rtol=1e-12)
     np.testing.assert_allclose(some["loss_by_client"], expected[chosen], rtol=1e-12)
     np.testing.assert_allclose(everyone["loss_worst"], expected.max(), rtol=1e-12)
@@ -327,21 +329,34 @@ def test_the_clients_of_a_block_on_disk_are_not_taken_for_all(tmp_path):
         stream.advance(algorithm, hparams, state, num_rounds=1, observe=observe)
 
 
-def test_measuring_3400_clients_passes_the_data_once():
+def products(program, times=1):
+    """Return how many products of a row and a model a program computes."""
+    found = 0
+    for equation in program.eqns:
+        if equation.primitive.name == "dot_general":
+            found += times * equation.outvars[0].aval.size
+        repeated = times * equation.params.get("length", 1)
+        found += sum(products(inner, repeated) for inner in inner_programs(equation))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "gain", "num_rows"),
+    # For each client of 1, 2, 3, 4 and 5 rows; 2 and 4 are padded to 3 and 5.
+    [("fed_avg", True, 15), ("ditto", False, 17), ("ditto", True, 15 + 17)],
+)
+def test_measuring_3400_clients_passes_the_data_once_for_each_kind_of_model(name, gain, num_rows):
     rng, sizes = np.random.default_rng(0), np.arange(3400) % 5 + 1
     x = rng.standard_normal((sizes.sum(), 3))
     data = fcojax.from_rows({"x": x, "y": x[:, 0]}, sizes)
     squares = fcojax.problems.least_squares(data).loss
-    algorithm = algorithms.fed_avg(squares)
-    observe = by_client(algorithm, data, squares).function
+    algorithm = getattr(algorithms, name)(squares)
+    observe = by_client(algorithm, data, squares, gain=gain).function
     state = fcojax.start(
         algorithm, algorithm.hparams_type(), jnp.zeros(3), data, jax.random.key(0), PLAN
     )
     program = jax.make_jaxpr(observe)(algorithm.hparams_type(), state, None)
-    products = [eqn for eqn in program.eqns if "dot_general" in str(eqn)]
-    assert len(products) == 1
-    [scores] = products[0].outvars
-    assert scores.aval.shape == (sizes.sum(),)
+    assert products(program.jaxpr) == 680 * num_rows
 
 
 def test_the_common_model_is_no_gain_over_itself():
