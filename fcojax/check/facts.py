@@ -70,8 +70,10 @@ def facts(subject: Subject) -> Facts:
         after = algorithm.server_update(hparams, server, upload, jnp.ones(()), key)
         return algorithm.model(hparams, after)
 
+    # A wrapper's message may repeat what clients know from its base's; coins send all or nothing.
+    share = algorithm.sent(hparams, server, server)[0]
     return Facts(
-        _size(message),
+        _size(message, share if isinstance(share, float) else 1.0),
         _size(result.upload),
         _size(client),
         _proxes(jax.make_jaxpr(client_round)(server, client).jaxpr),
@@ -80,11 +82,11 @@ def facts(subject: Subject) -> Facts:
     )
 
 
-def _size(payload: Any) -> str:
+def _size(payload: Any, share: float = 1.0) -> str:
     """Return a number of entries as multiples of d and a remainder."""
-    sizes = [leaf.size for leaf in jax.tree.leaves(payload)]
-    models, rest = divmod(sum(sizes), _DIM)
-    return f"{models} d" + (f" + {rest}" if rest else "") if sum(sizes) else "0"
+    size = round(share * sum(leaf.size for leaf in jax.tree.leaves(payload)))
+    models, rest = divmod(size, _DIM)
+    return f"{models} d" + (f" + {rest}" if rest else "") if size else "0"
 
 
 def _proxes(jaxpr: Any) -> int:

@@ -217,10 +217,12 @@ def test_facts_are_read_off_the_algorithm():
             "fe_dual_ex",
             "fed_pd",
             "fed_avg",
+            "p_fed_me",
         )
     }
     assert found["fed_dual_avg"] == ("1 d + 1", "1 d + 1", "0", 10, 1, False)
     assert found["fed_mid"] == ("1 d", "1 d + 1", "0", 10, 1, False)
+    assert found["p_fed_me"] == ("1 d", "1 d", "1 d", 11, 0, False)
     assert found["fe_dual_ex"].client_proxes == 20
     assert found["fed_dyn"][:5] == ("1 d", "1 d", "2 d", 0, 1)
     assert found["fed_pd"].needs_everyone and found["fed_avg"].client_proxes == 0
