@@ -58,11 +58,13 @@ def p_fed_me(
 
     Clients take the local steps of ``base`` along :math:`\nabla F_i(x) = \lambda (x - v)`. They
     approach v by proximal gradient steps, implicit in the quadratic term as those of ``ditto``,
-    from their last model, so in the limit one inner step is enough, and a rate that is safe for
-    :math:`f_i` is safe for every :math:`\lambda`. With :math:`\lambda = 0` clients learn alone;
-    for :math:`\lambda \to \infty` and without psi it is ``base``. With FedAvg, as in the paper,
-    K local steps move the limit in proportion to :math:`\eta_c (K - 1)`, and absent clients add
-    noise; with ``fcojax.algorithms.scaffold`` it is exact, with any cohort and with lost uploads.
+    from their last model, so in the limit one inner step is enough. Rates up to 1/L are safe, and
+    with psi those up to the smaller of 1/L and :math:`1 / \lambda`. With :math:`\lambda = 0`
+    clients learn alone; for :math:`\lambda \to \infty` and without psi it is ``base``.
+
+    With FedAvg, as in the paper, K local steps move the limit in proportion to :math:`\eta_c (K -
+    1)`, and absent clients add noise; with ``fcojax.algorithms.scaffold`` it is exact, with any
+    cohort and with lost uploads.
 
     Args:
       loss: one loss per example.
