@@ -1,6 +1,7 @@
 """Asynchronous servers: the synchronous run at equal speeds, and FedBuff event by event."""
 
 import heapq
+import re
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +9,9 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax import clock
+from fcojax import clock, uploads
+from fcojax.engine.plan import Program
+from fcojax.engine.stepper import advance_compiled
 from fcojax.transforms import euclidean, l1
 
 KEY = jax.random.key(0)
@@ -179,6 +182,22 @@ def test_an_exact_method_stays_exact_with_late_clients():
     assert float(w) == pytest.approx(optimum, abs=1e-10)
 
 
+def test_kept_messages_are_read_and_written_by_rows():
+    """In the lowered program nothing else has their shape: no copy, no check, no selection."""
+    late = clock.asynchronous(FED_AVG, 37)
+    plan, data = fcojax.Plan(fcojax.local_steps(2), fcojax.everyone()), quadratics()
+    hparams = FED_AVG.hparams_type(client_lr=0.1)
+    state = fcojax.start(late, hparams, jnp.array(1.0), data, KEY, plan)
+    text = advance_compiled.lower(Program(late, plan), hparams, data, state, None).as_text()
+    found = (
+        re.search(r'= "?stablehlo.(\w+)', line)
+        for line in text.splitlines()
+        if "tensor<37x" in line
+    )
+    touching = {operation.group(1) for operation in found if operation}
+    assert touching == {"gather", "dynamic_slice", "dynamic_update_slice", "while"}
+
+
 @pytest.mark.slow
 def test_sweeps_devices_and_stops_do_not_change_an_asynchronous_run():
     order = clock.arrivals(np.array([1.0, 1.5, 2.5, 4.0]), buffer=2, num_rounds=9)
@@ -202,6 +221,9 @@ def test_what_an_asynchronous_server_cannot_do_is_refused():
     with pytest.raises(ValueError, match="does not wait"):
         clock.asynchronous(fcojax.algorithms.mime(loss), 2)
     scaffold = clock.asynchronous(ALGORITHMS["scaffold"], 2)
+    compressed = uploads.compressed_broadcast(clock.asynchronous(FED_AVG, 2), uploads.top_k(1))
+    with pytest.raises(ValueError, match="earlier messages"):
+        compressed.init(FED_AVG.hparams_type(), jnp.zeros(2))
     with pytest.raises(ValueError, match="power=0"):
         scaffold.init(ALGORITHMS["scaffold"].hparams_type(), jnp.zeros(2))
     with pytest.raises(ValueError, match="buffer is 3"):

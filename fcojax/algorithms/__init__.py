@@ -1,7 +1,16 @@
 """Federated algorithms: one file, one paper, one factory."""
 
 from fcojax.algorithms import local_solvers
-from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, Public, ToAll, takes
+from fcojax.algorithms.base import (
+    Algorithm,
+    ClientResult,
+    Displacement,
+    Known,
+    NewRow,
+    Public,
+    ToAll,
+    takes,
+)
 from fcojax.algorithms.composite_fl import composite_fl
 from fcojax.algorithms.coupled import fused, shared_support
 from fcojax.algorithms.ditto import ditto
@@ -48,7 +57,9 @@ __all__ = [
     "Batch",
     "ClientResult",
     "Displacement",
+    "Known",
     "Local",
+    "NewRow",
     "Public",
     "ToAll",
     "Work",

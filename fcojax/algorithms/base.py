@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
+import jax
 import jax.numpy as jnp
 
 from fcojax.algorithms.local import Local
@@ -53,6 +54,56 @@ class ToAll(NamedTuple):
 
     sent: PyTree
     known: PyTree
+
+
+class Known(NamedTuple):
+    """A part of a message that clients have already, whose bytes are not counted.
+
+    All clients read the same arrays, such as earlier messages; a client's own work does not grow
+    with them.
+
+    Attributes:
+      value: a pytree of arrays.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from fcojax.algorithms import Known
+      >>> message = jnp.int8(1), Known(jnp.zeros((100, 3)))
+      >>> jax.tree.map(lambda leaf: leaf.nbytes, uncounted(message))
+      (1, ())
+    """
+
+    value: PyTree
+
+
+def uncounted(message: PyTree) -> PyTree:
+    """Return a message without the parts whose bytes are not counted."""
+
+    def is_known(part):
+        return isinstance(part, Known)
+
+    return jax.tree.map(lambda part: () if is_known(part) else part, message, is_leaf=is_known)
+
+
+class NewRow(NamedTuple):
+    """What ``server_update`` may return for an array of its state of which only one row changes.
+
+    The engine writes the row in place. If it got the whole array, it would read all of it to check
+    that it is finite, and copy it to be able to keep the old one.
+
+    Attributes:
+      index: which row, counted from zero.
+      value: the new row.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from fcojax.algorithms import NewRow
+      >>> NewRow(index=jnp.int32(2), value=jnp.zeros(3)).value.shape
+      (3,)
+    """
+
+    index: Array
+    value: Array
 
 
 class Displacement(NamedTuple):
@@ -166,7 +217,8 @@ class ServerUpdate(Protocol):
       key: PRNG key of the server in this round.
 
     Returns:
-      The new state, with the structure, shapes and dtypes of ``server``.
+      The new state, with the structure, shapes and dtypes of ``server``; a ``NewRow`` stands for an
+      array of which only that row changes.
     """
 
     def __call__(

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import Sampler, from_trace, tree
-from fcojax.algorithms import Algorithm, ClientResult
+from fcojax.algorithms import Algorithm, ClientResult, Known, NewRow
 from fcojax.extend import at_most, factory, validated
 from fcojax.types import Array, Count, CountOrZero, NonNegative, PyTree
 
@@ -148,43 +148,43 @@ def asynchronous(
         return Versions(server, past, zero), Started(client, zero)
 
     def broadcast(hparams, state):
-        # The server's state is replaced by the message of this version, which is not among the past
-        # ones: all of them would be copied to insert it.
-        return state._replace(server=algorithm.broadcast(hparams, state.server))
+        # The message of this version is not among the past ones: all of them would be copied to
+        # insert it.
+        message = algorithm.broadcast(hparams, state.server)
+        return message, Known((state.past, state.version))
 
     def client_update(hparams, message, client, local, key):
+        newest, known = message
+        past, version = known.value
         # Below zero only after a step that was refused.
-        late = jnp.maximum(message.version - client.version, 0)
-        place = (message.version - late) % size
+        late = jnp.maximum(version - client.version, 0)
+        place = (version - late) % size
 
         def started_from(new, ring):
             return jnp.where(late == 0, new, jax.lax.dynamic_index_in_dim(ring, place, 0, False))
 
-        own = jax.tree.map(started_from, message.server, message.past)
+        own = jax.tree.map(started_from, newest, past)
         result = algorithm.client_update(hparams, own, client.client, local, key)
         counts, number = late <= max_staleness, late.astype(float)
         weight = jnp.where(counts, (1 + number) ** -power, 0)
-        state = Started(tree.where(counts, result.state, client.client), message.version + 1)
+        state = Started(tree.where(counts, result.state, client.client), version + 1)
         upload = tree.scale(weight, result.upload)
         return ClientResult(state, upload, result.metrics | {"staleness": number})
 
     def server_update(hparams, state, mean, fraction, key):
         server = algorithm.server_update(hparams, state.server, mean, fraction, key)
         place, message = state.version % size, algorithm.broadcast(hparams, state.server)
-        past = jax.tree.map(lambda ring, new: ring.at[place].set(new), state.past, message)
+        past = jax.tree.map(lambda new: NewRow(place, jnp.asarray(new)), message)
         return Versions(server, past, state.version + 1)
 
     def sent(hparams, before, after):
-        down, up = algorithm.sent(hparams, before.server, after.server)
-        # The engine counts the bytes of all kept messages; a client gets one of them.
-        message = broadcast(hparams, before)
-        return down * (tree.num_bytes(message.server) / tree.num_bytes(message)), up
+        return algorithm.sent(hparams, before.server, after.server)
 
     own_model = algorithm.client_model
 
     def client_model(hparams, message, client):
         assert own_model is not None
-        return own_model(hparams, message.server, client.client)
+        return own_model(hparams, message[0], client.client)
 
     return algorithm._replace(
         init=init,

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.algorithms.base import Algorithm, ClientResult, ToAll
+from fcojax.algorithms.base import Algorithm, ClientResult, NewRow, ToAll, uncounted
 from fcojax.engine.aggregation import (
     RoundResult,
     TotalWeights,
@@ -108,10 +108,33 @@ def server_step(
     # derivative of 0 * inf, which is NaN.
     step = guarded(algorithm.server_update, lambda server: server)
     stepped, finite = step(hparams, server, found.upload, found.fraction, key)
-    require_same_form("server_update", server, stepped)
     # Without a counted client the mean is zero, and a server with momentum would still move.
-    after = tree.where(found.step & finite, stepped, server)
+    after = _where_taken(found.step & finite, stepped, server)
     return after, jnp.where(found.step & ~finite, 1, 0).astype(jnp.int32)
+
+
+def _where_taken(taken: Array, stepped: PyTree, server: PyTree) -> PyTree:
+    """Return the new state if the step is taken, else the old one."""
+
+    def is_row(part):
+        return isinstance(part, NewRow)
+
+    def chosen(new, old):
+        if not is_row(new):
+            return jnp.where(taken, new, old)
+        # Selecting the row, not the array, lets XLA write it in place: with 64 messages of W1 in
+        # the state a round moves 20.3 MB instead of 21.9.
+        kept = jax.lax.dynamic_index_in_dim(old, new.index, keepdims=False)
+        row = jnp.where(taken, new.value, kept)
+        return jax.lax.dynamic_update_index_in_dim(old, row, new.index, 0)
+
+    rows = [part for part in jax.tree.leaves(stepped, is_leaf=is_row) if is_row(part)]
+    if not rows:
+        require_same_form("server_update", server, stepped)
+        return jax.tree.map(chosen, stepped, server)
+    after = jax.tree.map(chosen, stepped, server, is_leaf=is_row)
+    require_same_form("server_update", server, after)
+    return after
 
 
 def reduced_over_rounds(metrics: dict[str, Array]) -> dict[str, Array]:
@@ -154,7 +177,8 @@ def _traffic(
     to_all = isinstance(message, ToAll)
     # A `ToAll` message also reaches the clients that are absent from the round.
     receivers = jnp.asarray(context.data.num_clients) if to_all else participants
-    each = tree.num_bytes(message.sent if to_all else message), _upload_bytes(context, shapes)
+    sent = uncounted(message.sent if to_all else message)
+    each = tree.num_bytes(sent), _upload_bytes(context, shapes)
     # int32 would overflow: a model of 22 MB for 100 clients is 2.2e9 bytes.
     number = jnp.result_type(float)
     down, up = (

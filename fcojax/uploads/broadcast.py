@@ -16,7 +16,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fcojax.algorithms import Algorithm, ToAll
+from fcojax.algorithms import Algorithm, Known, ToAll
 from fcojax.types import Array, PyTree
 from fcojax.uploads import coding
 from fcojax.uploads.compressor import Compressor, factory, require_contractive
@@ -84,6 +84,11 @@ def compressed_broadcast(algorithm: Algorithm, compressor: Compressor) -> Algori
     def init(hparams, params):
         server, client = algorithm.init(hparams, params)
         message = algorithm.broadcast(hparams, server)
+        if any(map(_is_known, jax.tree.leaves(message, is_leaf=_is_known))):
+            raise ValueError(
+                "the algorithm's clients know earlier messages, which a compressed broadcast would "
+                "send again; pass the algorithm without a compressed broadcast."
+            )
         _, sent = corrected(hparams, message, message, jax.random.key(0))
         return Broadcasting(server, message, sent), client
 
@@ -115,6 +120,10 @@ def compressed_broadcast(algorithm: Algorithm, compressor: Compressor) -> Algori
         sent=sent,
         client_model=None if algorithm.client_model is None else client_model,
     )
+
+
+def _is_known(part: PyTree) -> bool:
+    return isinstance(part, Known)
 
 
 def _is_float(leaf: Array) -> bool:

@@ -11,7 +11,7 @@ import pytest
 import fcojax
 from benchmarks.replay import draws
 from fcojax import algorithms
-from fcojax.algorithms import Algorithm, ClientResult, mean_loss
+from fcojax.algorithms import Algorithm, ClientResult, NewRow, mean_loss
 from fcojax.algorithms.local import Batch
 from fcojax.engine.plan import Plan
 from fcojax.problems import population_loss
@@ -136,6 +136,46 @@ def test_a_server_step_that_overflows_is_not_taken_and_is_counted():
     assert history["refused"].tolist() == [1, 1]
     assert history["dropped"].tolist() == [0, 0]
     assert history["participants"].tolist() == [2, 2]
+
+
+def recording(as_row):
+    """FedAvg whose server keeps its models before the last three steps."""
+    plain = algorithms.fed_avg(pull)
+
+    def init(hparams, params):
+        return (params, jnp.zeros((3, *params.shape), params.dtype), jnp.int32(0)), ()
+
+    def server_update(hparams, server, mean, fraction, key):
+        params, past, count = server
+        row = NewRow(count % 3, params)
+        if not as_row:
+            row = past.at[count % 3].set(params)
+        after = plain.server_update(hparams, params, mean, fraction, key)
+        return after, row, count + 1
+
+    return plain._replace(
+        init=init,
+        broadcast=lambda hparams, server: server[0],
+        server_update=server_update,
+        model=lambda hparams, server: server[0],
+    )
+
+
+def test_a_row_is_written_as_the_whole_array_would_be():
+    """Also if a step overflows, in every third round, and if nobody takes part, as in the last."""
+    data = fcojax.from_clients([{"a": np.full(2, 1e30, np.float32)}] * 2)
+    cohort = fcojax.from_trace([[0, 1]] * 6 + [[]])
+    rates = fcojax.schedule([1.0, 1.0, 1e10, 2.0, 3.0, 1e10, 1.0])
+    hparams = algorithms.fed_avg.Hparams(client_lr=1.0, server_lr=rates)
+    ends = []
+    for as_row in (True, False):
+        chosen, plan = recording(as_row), fcojax.Plan(ONE_STEP, cohort)
+        state = fcojax.start(chosen, hparams, jnp.zeros(2, jnp.float32), data, KEY, plan)
+        state, history = fcojax.advance(chosen, hparams, state, data, plan, num_rounds=7)
+        assert history["refused"].tolist() == [0, 0, 1, 0, 0, 1, 0]
+        ends.append(state.server)
+    assert int(ends[0][2]) == 4
+    jax.tree.map(np.testing.assert_array_equal, *ends)
 
 
 @pytest.mark.parametrize("weights", [None, [1e3] * 6, [1e-30] * 6])

@@ -10,7 +10,7 @@ import os
 import jax
 
 from fcojax import tree
-from fcojax.algorithms.base import Algorithm
+from fcojax.algorithms.base import Algorithm, uncounted
 from fcojax.algorithms.work import Work
 from fcojax.arguments import validated
 from fcojax.engine import padding
@@ -187,7 +187,8 @@ def client_bytes(
     These are its examples, which the points of a sweep share, and for each point its iterate, the
     model read from it, and the gradient.
     """
-    state_bytes = tree.num_bytes(jax.eval_shape(algorithm.broadcast, hparams, server))
+    message = jax.eval_shape(algorithm.broadcast, hparams, server)
+    state_bytes = tree.num_bytes(uncounted(message))
     row_bytes = sum(
         leaf.dtype.itemsize * leaf.size // leaf.shape[0] for leaf in jax.tree.leaves(data.examples)
     )
