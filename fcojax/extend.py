@@ -79,7 +79,7 @@ from fcojax.engine.randomness import (
     purpose_key,
 )
 from fcojax.engine.received import aggregate
-from fcojax.engine.round import server_step
+from fcojax.engine.round import payload_bytes, server_step
 from fcojax.engine.solve import Outcome, has_failed, solve_traced
 from fcojax.engine.stack import STACK, Stacked
 from fcojax.engine.state import is_sweep

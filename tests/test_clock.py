@@ -10,6 +10,7 @@ import pytest
 
 import fcojax
 from fcojax import clock
+from fcojax.engine.client_loop import local_handle
 from fcojax.engine.randomness import COHORT
 
 SIZES = [3, 8, 5, 2, 7, 4]
@@ -115,7 +116,7 @@ def test_a_deadline_drops_the_late_and_truncation_lets_them_do_less():
     laws, limit = clock.Clock(step, up=0.1), 6.0
     late = laws.client_seconds(NUM_CLIENTS, 5, bytes_up=10)[0] > limit
     assert 0 < late.sum() < NUM_CLIENTS
-    counts = clock.truncated(step, limit, 5, link=1.0)
+    counts = clock.truncated(fcojax.local_steps(5), DATA, step, limit, link=1.0).counts
     short = laws.client_seconds(NUM_CLIENTS, counts, bytes_up=10)[0]
     more = laws.client_seconds(NUM_CLIENTS, np.array(counts) + 1, bytes_up=10)[0]
     assert ((short <= limit) | (np.array(counts) == 1)).all()
@@ -131,3 +132,48 @@ def test_a_deadline_drops_the_late_and_truncation_lets_them_do_less():
     assert np.array_equal(sampler.inclusion(places, NUM_CLIENTS), ~late)
     means = np.array([np.mean(rows) for rows in np.split(np.arange(29.0), np.cumsum(SIZES)[:-1])])
     assert float(w) == pytest.approx((1 - 0.9**5) * means[~late].mean())
+    plan = plan._replace(correct="known")  # of late clients the probability is zero
+    w, history = fcojax.run(FED_AVG, hparams, start, DATA, key, plan, num_rounds=1)
+    assert float(w) == pytest.approx((1 - 0.9**5) * means[~late].sum() / NUM_CLIENTS)
+    assert history["lost"].tolist() == [late.sum()]
+
+
+def test_truncated_epochs_are_their_first_steps():
+    """Those that end before the deadline, client by client; at least one."""
+    work, step, key = fcojax.local_epochs(2, 3), 0.5 + np.arange(NUM_CLIENTS), jax.random.key(0)
+    whole = clock.num_steps(work, DATA)
+    assert whole.tolist() == [-(-2 * size // 3) for size in SIZES]
+    short = clock.truncated(work, DATA, step, limit=4.0)
+    taken = clock.num_steps(short, DATA)
+    assert taken.tolist() == [2, 2, 1, 1, 1, 1] and clock.truncated(work, DATA, step, 99.0) == work
+
+    def visited(work, client, num_steps=None):
+        local = local_handle(DATA, work, key, jnp.int32(0), jnp.int32(client), jnp.int32(client))
+
+        def add(seen, batch):
+            return seen + jnp.sum(batch.weights * 2.0 ** batch.examples["a"])
+
+        return float(local.scan(add, jnp.array(0.0), num_steps=num_steps))
+
+    for client, count in enumerate(taken.tolist()):
+        assert visited(short, client) == visited(work, client, count) > 0
+
+
+def test_known_probabilities_are_refused_where_lateness_and_draws_repeat():
+    """Both clients are on time in every other round, in which only the second is drawn."""
+    late, cycle, both = (
+        np.array([[9.0, 9.0], [1.0, 1.0]]),
+        fcojax.cyclic(num_groups=2),
+        jnp.arange(2),
+    )
+    for sampler in (cycle, fcojax.dropout(fcojax.from_trace([[0], [1]]), 0.5)):
+        with pytest.raises(ValueError, match="depend on the round"):
+            clock.deadline(sampler, late, 5.0).inclusion(both, 2)
+        assert clock.deadline(sampler, late[1], 5.0).inclusion(both, 2).tolist() in (
+            [0.5, 0.5],
+            [0.25, 0.25],
+        )
+    coins = fcojax.coin_flips([0.2, 0.8])
+    assert clock.deadline(coins, late, 5.0).inclusion(both, 2).tolist() == [0.1, 0.4]
+    with pytest.raises(ValueError, match="fastest client takes 9 seconds"):
+        clock.deadline(coins, late[0], 5.0)

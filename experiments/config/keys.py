@@ -46,6 +46,8 @@ _SHARED = (
         "speed of the clients, in seconds a step and a byte, so that rows have hours: "
         "constant:STEP,BYTE, log_normal:STEP,SPREAD,BYTE or by_size:STEP,BYTE",
     ),
+    ("deadline", float, "seconds that the server waits for the uploads of a round; needs clock"),
+    ("late", "drop", "at a deadline, drop late uploads or truncate the steps of slow clients"),
     (
         "codec",
         str,
@@ -78,7 +80,7 @@ _SHARED = (
     ("upload_norm", float, "leave out clients whose upload has a larger norm"),
     ("upload_quantile", float, "let that bound follow this quantile of the uploads"),
     ("num_steps", int, "local steps of a client in a round"),
-    ("num_epochs", int, "local passes over a client's data, instead of num_steps"),
+    ("num_epochs", float, "local passes over a client's data, as 0.5, instead of num_steps"),
     ("batch_size", int, "examples of a local step; None for all of them"),
     ("client_chunk_size", int, "clients computed side by side; None for a rule"),
     ("point_chunk_size", int, "points of the grid side by side; None for as many as fit in memory"),
@@ -109,10 +111,10 @@ _GIVEN = {
 }
 # The allowed values of the keys, as in ``Sweep.keys``.
 KEYS: dict[Any, str] = {
-    Count: "num_rounds eval_every criterion_rounds cohort_size num_steps num_epochs batch_size "
+    Count: "num_rounds eval_every criterion_rounds cohort_size num_steps batch_size "
     "client_chunk_size point_chunk_size",
     CountOrZero: "eval_all_until data_seed",
-    Positive: "clip_norm privacy_budget upload_norm",
+    Positive: "clip_norm privacy_budget upload_norm deadline num_epochs",
     NonNegative: "noise_multiplier criterion_within",
     Fraction: "privacy_delta upload_quantile",
     Probability: "dropout_probability",
@@ -122,6 +124,7 @@ KEYS: dict[Any, str] = {
     Literal["grid", "halving"]: "search",
     Literal["min", "max"]: "criterion_goal",
     Literal["known", "estimated"]: "correct",
+    Literal["drop", "truncate"]: "late",
 }
 # Keys that may be None, also as in --config.batch_size=None.
 OPTIONAL = {key for key, default, _ in _SHARED if isinstance(default, type)}

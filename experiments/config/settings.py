@@ -98,6 +98,8 @@ class Settings(NamedTuple):
       broadcast: compression of the server's messages; ``None`` for whole messages.
       schedules: for each rate that changes over rounds, ``round -> factor``.
       clock: ``clients -> Clock``; ``None`` without times.
+      deadline: seconds that the server waits; ``None`` without a deadline.
+      late: ``drop`` or ``truncate``.
     """
 
     algorithms: dict[str, Factory]
@@ -118,6 +120,8 @@ class Settings(NamedTuple):
     broadcast: uploads.Compressor | None = None
     schedules: Mapping[str, Callable] = {}
     clock: Callable[[ClientData], Clock] | None = None
+    deadline: float | None = None
+    late: str = "drop"
 
     def scheduled(self, grid: PyTree) -> PyTree:
         """Return a grid whose rates change over the rounds of the run."""
@@ -165,6 +169,8 @@ def resolve(config: Config, sweep: Sweep) -> Settings:
         raise ValueError(
             f"criterion_rounds is {last}, more than num_rounds = {num_rounds}; pass at most that."
         )
+    if config.deadline is not None and config.clock is None:
+        raise ValueError("deadline needs clock.")
     check(sweep, config)  # before the strengths, which may come from the problem
     seeds, strengths = (
         _numbers(key, value)
@@ -206,6 +212,8 @@ def resolve(config: Config, sweep: Sweep) -> Settings:
         broadcast=_broadcast(config),
         schedules=_schedules(config, algorithms),
         clock=_clock(config.clock),
+        deadline=config.deadline,
+        late=config.late,
     )
 
 

@@ -13,10 +13,10 @@ from ml_collections import ConfigDict
 from experiments.config import algorithms
 from experiments.config.schedules import RATES
 from experiments.config.settings import Settings
-from experiments.study import Sweep
+from experiments.study import Sweep, naming
 from fcojax import Plan, clock, start, uploads
 from fcojax.algorithms import Algorithm
-from fcojax.extend import as_plan, on_disk, require_run, take
+from fcojax.extend import as_plan, on_disk, payload_bytes, require_run, take
 from fcojax.problems import ClientData, Problem
 from fcojax.transforms import Penalty
 from fcojax.types import PyTree
@@ -63,6 +63,9 @@ def build(
             algorithm = uploads.compressed_broadcast(algorithm, settings.broadcast)
         grid = jax.device_get(settings.grids[label])  # points are taken between blocks
         hparams = take(settings.scheduled(grid), 0)
+        if settings.deadline is not None:
+            with naming("deadline", settings.deadline):
+                plan = _in_time(settings, algorithm, plan, hparams, problem, train)
         require_run(algorithm, plan, hparams, train, jax.random.key(0))
         if not on_disk(train):  # codec and aggregator depend on the uploads
             key = jax.random.key(0)
@@ -71,6 +74,34 @@ def build(
             jax.eval_shape(begin, hparams, params, train)
         jobs.append(Job(label, algorithm, grid, train, plan))
     return jobs
+
+
+def _in_time(
+    settings: Settings,
+    algorithm: Algorithm,
+    plan: Plan,
+    hparams: PyTree,
+    problem: Problem,
+    train: ClientData,
+) -> Plan:
+    """Return a plan in which late uploads are lost, or slow clients take fewer steps."""
+    assert settings.clock is not None and settings.deadline is not None
+    laws, limit = settings.clock(train), settings.deadline
+
+    @jax.jit
+    def sizes(hparams):
+        return payload_bytes(algorithm, plan, hparams, problem.init(jax.random.key(0)), train)
+
+    # If the strength of a codec is swept, its first value decides for all points.
+    down, up = map(float, sizes(hparams))
+    work, num_clients = plan.work, train.num_clients
+    if settings.late == "truncate":
+        link = laws.client_seconds(num_clients, 0, down, up)[0]
+        work = clock.truncated(work, train, laws.step, limit, link)
+    times = laws.client_seconds(num_clients, clock.num_steps(work, train), down, up)
+    cohort = clock.deadline(plan.cohort, times, limit)
+    # Truncated clients are usually all in time, and then the plan suits more algorithms.
+    return plan._replace(work=work, cohort=cohort if cohort.is_late else plan.cohort)
 
 
 def keys_of(job: Job, settings: Settings) -> jax.Array:

@@ -119,23 +119,35 @@ class Local:
         if work.num_epochs is None or work.batch_size is None:
             return self._count
         # Rounded up: the last, shorter batch of all epochs is a step.
-        return (self._count * self.num_examples + work.batch_size - 1) // work.batch_size
+        return (self._num_read + work.batch_size - 1) // work.batch_size
+
+    @property
+    def _num_read(self) -> Array:
+        """The number of examples that this client reads in all its epochs."""
+        counts, size = self.work.counts or (self.work.most,), self.num_examples
+        if all(count.denominator == 1 for count in counts):
+            return self._count * size
+        parts = jnp.asarray([count.denominator for count in counts], jnp.int32)
+        part = parts[self.client if self.work.counts else 0]
+        # n / d epochs, rounded up. Without whole epochs of d the product could exceed int32.
+        return self._count * (size // part) + (self._count * (size % part) + part - 1) // part
 
     @property
     def _count(self) -> Array:
-        """The steps or epochs, whichever ``work`` counts, of this client in this round."""
+        """The steps or epochs, whichever ``work`` counts; of a fraction the numerator."""
         work = self.work
         if work.by_round is not None:
             assert self.round is not None, "the engine sets it for such work"
             last = jnp.asarray(len(work.by_round) - 1, jnp.int32)
             return jnp.asarray(work.by_round, jnp.int32)[jnp.minimum(self.round, last)]
         if work.counts is not None:
-            return jnp.asarray(work.counts, jnp.int32)[self.client]
+            numbers = [count.numerator for count in work.counts]
+            return jnp.asarray(numbers, jnp.int32)[self.client]
         if work.fewest is None:
-            return jnp.asarray(work.most, jnp.int32)
+            return jnp.asarray(work.most.numerator, jnp.int32)
         # A separate stream: the amount of work must not depend on the minibatches drawn.
         key = jax.random.fold_in(self.key, AMOUNT)
-        return jax.random.randint(key, (), work.fewest, work.most + 1, jnp.int32)
+        return jax.random.randint(key, (), int(work.fewest), int(work.most) + 1, jnp.int32)
 
     def full(self) -> Batch:
         """All examples of this client, padded with its first one to the size of the largest client.
@@ -338,7 +350,7 @@ class Local:
             position = step * shape[1] + place
             epoch = position // size
             indices = shuffle.permuted(source, size, epoch, position - epoch * size)
-            real = position < self._count * size  # the last batch may be short
+            real = position < self._num_read  # the last batch may be short
             all_real = self.min_size == self.max_size and (
                 work.num_epochs * self.max_size % shape[1] == 0 and work.fewest is None
             )

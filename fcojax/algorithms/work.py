@@ -1,12 +1,13 @@
 """The amount of work of a client in a round: a number of steps, or of passes over its examples."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fcojax.arguments import at_most, checked_value, shown, validated
-from fcojax.types import Count
+from fcojax.types import Count, Positive
 
 
 class Work(NamedTuple):
@@ -29,17 +30,17 @@ class Work(NamedTuple):
     """
 
     num_steps: int | None
-    num_epochs: int | None
+    num_epochs: int | Fraction | None
     batch_size: int | None
     replace: bool
-    fewest: int | None = None
-    counts: tuple[int, ...] | None = None
+    fewest: int | Fraction | None = None
+    counts: tuple[int | Fraction, ...] | None = None
     by_round: tuple[int, ...] | None = None
 
     example = "local_steps(10, 32)"
 
     @property
-    def most(self) -> int:
+    def most(self) -> int | Fraction:
         """The largest number of steps, or of epochs, of any client."""
         most = self.num_epochs if self.num_steps is None else self.num_steps
         assert most is not None
@@ -47,15 +48,16 @@ class Work(NamedTuple):
 
     def max_steps(self, max_size: int) -> int:
         """The largest number of steps of a client, given the size of the largest client."""
-        return self._steps(self.most, max_size)
+        return self.steps(self.most, max_size)
 
     def min_steps(self, min_size: int) -> int:
         """The smallest number of steps of a client, given the size of the smallest client."""
-        return self._steps(self.fewest or self.most, min_size)
+        return self.steps(self.fewest or self.most, min_size)
 
-    def _steps(self, count: int, size: int) -> int:
+    def steps(self, count: int | Fraction, size: int) -> int:
+        """The number of steps, given what is counted and the size of the client."""
         if self.num_epochs is None:
-            return count
+            return int(count)
         return -(-count * size // (self.batch_size or size))
 
 
@@ -88,7 +90,7 @@ def local_steps(
     """
     if replace and batch_size is None:
         raise ValueError("replace is True but batch_size is None; pass a batch_size with it.")
-    most, fewest, counts = _amount("num_steps", num_steps, fewest)
+    most, fewest, counts = _amount("num_steps", num_steps, fewest, _whole)
     if by_round is not None:
         if counts is not None or fewest is not None or not len(by_round):
             raise ValueError("by_round needs one num_steps for all clients, without fewest.")
@@ -107,7 +109,7 @@ def local_steps(
 
 @validated
 def local_epochs(
-    num_epochs: int | Sequence[int],
+    num_epochs: float | Sequence[float],
     batch_size: Count | None = None,
     *,
     fewest: Count | None = None,
@@ -116,10 +118,12 @@ def local_epochs(
 
     The examples are reshuffled for each epoch, then cut into batches that may span two epochs; the
     last, short batch is kept. Client m takes ``ceil(num_epochs * n_m / batch_size)``
-    steps, so clients of different sizes take different numbers of steps.
+    steps, so clients of different sizes take different numbers of steps. Half an epoch is the first
+    half of the batches of an epoch.
 
     Args:
-      num_epochs: E, the same for every client; or one number per client.
+      num_epochs: E, the same for every client; or one number per client. It may be a fraction if
+        there is a ``batch_size``.
       batch_size: examples per step; ``None`` for all of them.
       fewest: if given, every client draws its own number of epochs for each round, uniformly from
         ``fewest`` to ``num_epochs``.
@@ -130,16 +134,27 @@ def local_epochs(
       >>> work.max_steps(max_size=10), work.min_steps(min_size=3)
       (5, 2)
     """
-    most, fewest, counts = _amount("num_epochs", num_epochs, fewest)
+    kind = _fraction if batch_size is not None and fewest is None else _whole
+    most, fewest, counts = _amount("num_epochs", num_epochs, fewest, kind)
     return Work(None, most, batch_size, False, fewest, counts)
 
 
+def _whole(name: str, value: Any) -> int:
+    return checked_value(name, value, Count)
+
+
+def _fraction(name: str, value: Any) -> int | Fraction:
+    # Exact, so that a third of 30 examples is 10 and not 11, in numbers that fit into int32.
+    found = Fraction(float(checked_value(name, value, Positive))).limit_denominator(1000)
+    return int(found) if found.denominator == 1 else found
+
+
 def _amount(
-    name: str, value: Any, fewest: int | None
-) -> tuple[int, int | None, tuple[int, ...] | None]:
+    name: str, value: Any, fewest: int | None, number: Callable[[str, Any], Any]
+) -> tuple[Any, Any, tuple[Any, ...] | None]:
     """Return ``most``, ``fewest`` and ``counts`` of ``Work``."""
     if np.ndim(value) == 0:
-        most = checked_value(name, value, Count)
+        most = number(name, value)
         if fewest is not None:
             at_most("fewest", fewest, most, f" but {name} is {most}")
         return most, fewest, None
@@ -148,7 +163,7 @@ def _amount(
             f"{name} is {shown(value)}, fewest {fewest}; pass one count per client, without fewest."
         )
     counts = tuple(
-        checked_value(f"{name} of client {client}", count, Count)
+        number(f"{name} of client {client}", count)
         for client, count in enumerate(np.asarray(value).tolist())
     )
     return max(counts), min(counts), counts

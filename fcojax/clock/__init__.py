@@ -1,7 +1,15 @@
 """A virtual clock: speeds of clients, the seconds of a run, deadlines, and late uploads."""
 
 from fcojax.clock.events import Arrivals, arrivals, asynchronous
-from fcojax.clock.speeds import Clock, by_size, deadline, log_normal, seconds, truncated
+from fcojax.clock.speeds import (
+    Clock,
+    by_size,
+    deadline,
+    log_normal,
+    num_steps,
+    seconds,
+    truncated,
+)
 
 __all__ = [
     "Arrivals",
@@ -11,6 +19,7 @@ __all__ = [
     "by_size",
     "deadline",
     "log_normal",
+    "num_steps",
     "seconds",
     "truncated",
 ]

@@ -6,6 +6,7 @@ computed after a run, for any number of laws, on any machine.
 
 import dataclasses
 import functools
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import jax
@@ -13,9 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import Draw, Plan, Sampler, extend
-from fcojax.extend import DerivedSampler, Work, validated
+from fcojax.extend import Cyclic, DerivedSampler, Trace, Work, validated
 from fcojax.problems import ClientData
 from fcojax.types import Array, Count, Key, NonNegative, Positive, Real, Seed
+
+# A step that ends at a deadline up to rounding is in time.
+_ROUNDING = 1 + 1e-12
 
 
 class Clock(NamedTuple):
@@ -158,6 +162,11 @@ class Deadline(DerivedSampler):
     on_time: tuple[bytes, ...]
     loses_uploads = True  # pyright: ignore[reportAssignmentType]
 
+    @property
+    def is_late(self) -> bool:
+        """Whether any client is late in any round."""
+        return any(0 in row for row in self.on_time)
+
     def table(self, num_clients: int) -> np.ndarray:
         """Return whether clients are on time, [rounds of the trace, clients]."""
         flat = np.frombuffer(b"".join(self.on_time), bool)
@@ -173,8 +182,23 @@ class Deadline(DerivedSampler):
         return drawn._replace(arrives=both)
 
     def inclusion(self, clients: Array, num_clients: int, sizes: Array | None = None) -> Any:
+        if len(set(self.on_time)) > 1 and _depends_on_round(self.sampler):
+            raise ValueError(
+                "who is late and who is drawn both depend on the round, so the probability that "
+                'both hold is not their product; pass correct="estimated", or one number of '
+                "seconds for each client."
+            )
         share = self.table(num_clients).mean(axis=0)
         return jnp.asarray(share)[clients] * super().inclusion(clients, num_clients, sizes)
+
+
+def _depends_on_round(sampler: Sampler) -> bool:
+    """Return whether the probability that a client is counted differs between rounds."""
+    if isinstance(sampler, Deadline) and len(set(sampler.on_time)) > 1:
+        return True
+    if isinstance(sampler, DerivedSampler):
+        return _depends_on_round(sampler.sampler)
+    return isinstance(sampler, Cyclic | Trace)
 
 
 def _without_deadlines(sampler: Sampler) -> tuple[Sampler, float]:
@@ -188,13 +212,13 @@ def _without_deadlines(sampler: Sampler) -> tuple[Sampler, float]:
 
 
 @validated
-def deadline(sampler: Sampler, client_seconds: Any, limit: Positive) -> Sampler:
+def deadline(sampler: Sampler, client_seconds: Any, limit: Positive) -> Deadline:
     """The cohorts of a sampler, without the uploads that come after a deadline.
 
     They are counted in ``history["lost"]``, and the late client keeps its state. Clients that are
     always late never count, which no ``Plan(correct)`` can mend; ``truncated`` lets them do less.
-    ``correct="known"`` takes who is drawn and who is late as independent; where both repeat, as
-    with ``cyclic`` or ``from_trace`` and a trace of seconds, pass ``"estimated"``.
+    ``correct="known"`` is refused where who is drawn and who is late both depend on the round, as
+    with ``cyclic`` or ``from_trace`` and a trace of seconds; pass ``"estimated"``.
 
     Args:
       sampler: draws the cohorts.
@@ -207,25 +231,68 @@ def deadline(sampler: Sampler, client_seconds: Any, limit: Positive) -> Sampler:
       >>> sampler.draw(jax.random.key(0), jnp.int32(0), 2).arrives.tolist()
       [True, False]
     """
-    on_time = np.atleast_2d(client_seconds) <= limit
+    on_time = np.atleast_2d(client_seconds) <= limit * _ROUNDING
+    if not on_time.any():
+        fastest = np.min(client_seconds)
+        raise ValueError(f"limit is {limit} but the fastest client takes {fastest:g} seconds.")
     return Deadline(sampler, float(limit), tuple(row.tobytes() for row in on_time))
 
 
-def truncated(step: Any, limit: float, num_steps: int, link: Any = 0.0) -> list[int]:
-    """Return the steps that each client can take before a deadline, for ``local_steps``.
-
-    A client for which one step is too much takes one, and is late: use ``deadline`` as well.
+@validated
+def num_steps(work: Work, data: ClientData) -> np.ndarray:
+    """Return the number of local steps of each client, for ``Clock.client_seconds``.
 
     Args:
+      work: how much clients do, the same in every round.
+      data: the clients.
+
+    Example:
+      >>> import fcojax, numpy as np
+      >>> data = fcojax.from_rows({"a": np.arange(12.0)}, [4, 8])
+      >>> num_steps(fcojax.local_epochs(1, batch_size=2), data).tolist()
+      [2, 4]
+    """
+    if work.fewest is not None and work.counts is None:
+        raise ValueError("the number of steps differs between rounds; pass work that does not.")
+    each = zip(work.counts or [work.most] * data.num_clients, data.sizes.tolist(), strict=True)
+    return np.array([work.steps(count, size) for count, size in each])
+
+
+@validated
+def truncated(work: Work, data: ClientData, step: Any, limit: Positive, link: Any = 0.0) -> Work:
+    """Return the work in which each client takes only the steps that it can take in time.
+
+    These are the first steps of the whole work, also of its epochs. A client for which one step is
+    too much takes one, and is late: use ``deadline`` as well.
+
+    Args:
+      work: the work without a deadline, equal for all.
+      data: the clients.
       step: seconds of a step of each client.
       limit: seconds that the server waits.
-      num_steps: steps without a deadline.
       link: seconds of each client's link in a round.
 
     Example:
-      >>> truncated([0.1, 1.0, 9.0], 5.0, 20)
-      [20, 5, 1]
+      >>> import fcojax, numpy as np
+      >>> data = fcojax.from_rows({"a": np.arange(12.0)}, [4, 4, 4])
+      >>> truncated(fcojax.local_steps(20), data, [0.1, 1.0, 9.0], 5.0).counts
+      (20, 5, 1)
+      >>> truncated(fcojax.local_epochs(2, batch_size=1), data, [0.1, 1.0, 9.0], 5.0).counts
+      (2, Fraction(5, 4), Fraction(1, 4))
     """
-    # A step that ends at the deadline up to rounding is in time.
-    counts = np.floor((limit - np.asarray(link)) / np.asarray(step) * (1 + 1e-12))
-    return np.clip(counts, 1, num_steps).astype(int).tolist()
+    if work.fewest is not None:
+        raise ValueError("the work differs between clients or rounds; pass one equal for all.")
+    sizes, most = np.asarray(data.sizes), num_steps(work, data)
+    counts = np.floor((limit - np.asarray(link)) / np.asarray(step) * _ROUNDING)
+    counts = np.clip(counts, 1, most).astype(int)
+    if (counts == most).all():
+        return work
+    if work.num_epochs is None:
+        found = counts.tolist()
+        return work._replace(num_steps=max(found), fewest=min(found), counts=tuple(found))
+    batches = sizes if work.batch_size is None else np.full_like(sizes, work.batch_size)
+    found = [
+        work.num_epochs if count == all_steps else Fraction(int(count * batch), int(size))
+        for count, all_steps, batch, size in zip(counts, most, batches, sizes, strict=True)
+    ]
+    return work._replace(num_epochs=max(found), fewest=min(found), counts=tuple(found))

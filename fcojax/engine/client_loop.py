@@ -120,13 +120,15 @@ def slots_of(context: RoundContext, cohort: Draw, all_rows: Rows) -> Slots:
     each = jax.vmap(lambda row: small_slice(data.weights, row, 1)[0])(rows)
     weights = jnp.where(present, each, 0)
     if correct is not None:
-        # Horvitz and Thompson's estimator: weights p_m / q_m over the sum of all p_m. Absent places
-        # may name clients that never take part, with q_m = 0.
+        # Horvitz and Thompson's estimator: weights p_m / q_m over the sum of all p_m.
         if correct == "known":
             share = context.plan.cohort.inclusion(members, data.num_clients, sizes_of_all(data))
         else:
             share = frequency(all_rows.residuals, rows, context.index)
-        weights = weights / jnp.where(present, jnp.asarray(share, weights.dtype), 1)
+        # Clients that are never counted have q_m = 0. They are in absent places, or always too late
+        # for a deadline; an infinite weight would make all others zero.
+        share = jnp.asarray(share, weights.dtype)
+        weights = weights / jnp.where(present & (share > 0), share, 1)
     # On a mesh even a full cohort leaves chunks empty: each device has places for all members.
     can_be_empty = context.plan.cohort.can_be_absent or data.num_shards > 1
     return Slots(rows, places, weights, arrives, first_client, can_be_empty)

@@ -37,7 +37,7 @@ def padded_share(data: ClientData, work: Work, client_chunk_size: Count = 1) -> 
         return 1 - sum(sizes.tolist()) / (per_chunk * sum(padded.tolist()))
     slots = per_chunk * work.batch_size * sum(map(work.max_steps, largest.tolist()))
     if work.num_epochs is not None:
-        return 1 - work.num_epochs * sum(sizes.tolist()) / slots
+        return 1 - float(work.num_epochs) * sum(sizes.tolist()) / slots
     in_a_step = sizes if not work.replace else jnp.full_like(sizes, work.batch_size)
     # With replacement even a client with few examples fills a batch; without it, the rest is
     # padding.

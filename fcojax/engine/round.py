@@ -25,10 +25,12 @@ from fcojax.engine.client_loop import (
     run_clients,
     slots_of,
 )
+from fcojax.engine.first_uploads import one_update
 from fcojax.engine.nonfinite import guarded
+from fcojax.engine.plan import Plan
 from fcojax.engine.randomness import AGGREGATE, SERVER, SHARED, draw_cohort, purpose_key
 from fcojax.problems.clients import ClientData
-from fcojax.types import Array, Key, PyTree, Scalar
+from fcojax.types import Array, Key, Params, PyTree, Scalar
 
 # Names of the engine's own counts, which metrics and measures may not use.
 COUNTS = ("participants", "dropped", "lost", "refused", "left_out")
@@ -177,8 +179,7 @@ def _traffic(
     to_all = isinstance(message, ToAll)
     # A `ToAll` message also reaches the clients that are absent from the round.
     receivers = jnp.asarray(context.data.num_clients) if to_all else participants
-    sent = uncounted(message.sent if to_all else message)
-    each = tree.num_bytes(sent), _upload_bytes(context, shapes)
+    each = _message_bytes(message), _upload_bytes(context, shapes)
     # int32 would overflow: a model of 22 MB for 100 clients is 2.2e9 bytes.
     number = jnp.result_type(float)
     down, up = (
@@ -186,6 +187,30 @@ def _traffic(
         for count, often, size in zip((receivers, participants), times, each, strict=True)
     )
     return dict(zip(TRAFFIC, (down, up), strict=True))
+
+
+def payload_bytes(
+    algorithm: Algorithm, plan: Plan, hparams: PyTree, params: Params, data: ClientData
+) -> tuple[Array, Array]:
+    """Return the bytes of a message and of an encoded upload in the first round.
+
+    Args:
+      algorithm: the algorithm of the run.
+      plan: its codec encodes the uploads.
+      hparams: the hyperparameters.
+      params: the start point.
+      data: the clients.
+    """
+    key, zero = jax.random.key(0), jnp.zeros((), jnp.int32)
+    server, client = algorithm.init(hparams, params)
+    message = algorithm.broadcast(hparams, server)
+    result = one_update(algorithm, plan, hparams, server, client, data)
+    context = RoundContext(algorithm, plan, hparams, data, key, zero, key)
+    return jnp.asarray(_message_bytes(message)), jnp.asarray(_upload_bytes(context, result))
+
+
+def _message_bytes(message: PyTree) -> int:
+    return tree.num_bytes(uncounted(message.sent if isinstance(message, ToAll) else message))
 
 
 def _upload_bytes(context: RoundContext, shapes: ClientResult) -> Scalar:

@@ -1,4 +1,5 @@
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -53,6 +54,24 @@ def test_an_epoch_visits_every_example_once(client, epochs, batch_size):
     flat = names.reshape(-1)[weights.reshape(-1) > 0].reshape(epochs, SIZES[client])
     assert (np.sort(flat, axis=1) == seen).all()
     assert (weights[: steps_taken - 1] == 1).all()
+
+
+@pytest.mark.parametrize("epochs", [pytest.param(0.5, marks=pytest.mark.slow), (1 / 3, 2.5, 1)])
+def test_a_fraction_of_an_epoch_is_its_first_examples(epochs):
+    """As many as that fraction of the client's examples, rounded up; the last batch may be short.
+
+    A third is exact: in floating point, a third of 6 examples might be 3.
+    """
+    sizes = (6, 2, 5)
+    for client, size in enumerate(sizes):
+        names, weights = visits(local_epochs(epochs, 2), client, sizes)
+        all_names, _ = visits(local_epochs(3, 2), client, sizes)
+        own = epochs[client] if isinstance(epochs, tuple) else epochs
+        read = math.ceil(round(own * size, 9))
+        assert np.array_equal(names[weights > 0], all_names.reshape(-1)[:read])
+        assert int((weights.sum(axis=1) > 0).sum()) == -(-read // 2)
+    with pytest.raises(ValueError, match="num_epochs"):
+        local_epochs(0.5)
 
 
 def test_epochs_are_reshuffled():

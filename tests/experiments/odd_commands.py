@@ -133,6 +133,7 @@ SWEEP_KEYS: dict[str, tuple[str, tuple[str, ...]]] = {
     "client_schedule": ("name", ("invers:5", "inverse", "warm_up:0", "staircase:2", "inverse:nan")),
     "clock": ("name", ("constant:1", "log_normal:a,1,1", "by_size:1,-1", "fast:1,1")),
     "correct": ("name", ("knwon",)),
+    "late": ("name", ("dropped",)),
     "codec": ("name", ("topk:3", "top_k:0", "top_k:x", "top_k:3,ef99", "qsgd:-1", "top_k:3,diana")),
     "broadcast": ("name", ("topk:3", "top_k:-1", "top_k:3,ef21")),
     "seeds": ("", ("0,0", "0.5", "nan", "abc", "()")),

@@ -97,10 +97,35 @@ def test_a_clock_is_a_law_of_speed_and_seconds_a_byte():
         assert built(data)[1:] == (0.1, 0.1)
 
 
+def test_deadlines_are_those_of_the_clock():
+    """Of 28 bytes each way, six weights and the intercept, and two steps."""
+    changes = {"clock": "log_normal:36,1,0.1", "deadline": 80.0}
+    step = clock.log_normal(4, median=36.0, spread=1.0)
+    times = 2 * step + 2 * 0.1 * 28
+    assert 0 < np.sum(times > 80) < 4
+    plan, whole = Toy(**changes).job.plan, Toy().job.plan
+    assert plan == whole._replace(cohort=clock.deadline(whole.cohort, times, 80.0))
+    toy = Toy(**changes, late="truncate")
+    less = clock.truncated(whole.work, toy.job.train, step, 80.0, link=5.6)
+    assert toy.job.plan.work == less and set(less.counts or ()) == {1, 2}
+    late = clock.deadline(whole.cohort, step * less.counts + 5.6, 80.0)
+    assert toy.job.plan.cohort == (late if late.is_late else whole.cohort)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("noise", [{}, {"clip_norm": 1.0, "noise_multiplier": 0.1}])
-def test_hours_in_rows_are_those_of_the_clock_also_after_a_kill(tmp_path, noise):
-    toy = Toy(clock="log_normal:36,1,1e-3", seeds=(0, 1), eval_all_until=1, **noise)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"clip_norm": 1.0, "noise_multiplier": 0.1},
+        {"deadline": 80.0},
+        {"deadline": 80.0, "late": "truncate"},
+        {"deadline": 80.0, "correct": "known", "algorithms": ("fed_dual_avg",)},
+        {"deadline": 80.0, "correct": "estimated", "algorithms": ("fed_dual_avg",)},
+    ],
+)
+def test_hours_in_rows_are_those_of_the_clock_also_after_a_kill(tmp_path, changes):
+    toy = Toy(clock="log_normal:36,1,1e-3", seeds=(0, 1), eval_all_until=1, **changes)
     _, rows, _ = toy.run(tmp_path / "whole")
     with pytest.raises(Killed):
         toy.run(tmp_path / "killed", share=killed_after(2))
@@ -109,7 +134,8 @@ def test_hours_in_rows_are_those_of_the_clock_also_after_a_kill(tmp_path, noise)
     for seed in (0, 1):
         curve = [r for r in rows if r["seed"] == seed and r["client_lr"] == 0.01 and r["round"]]
         curve.sort(key=lambda row: row["round"])
-        model = 4 * 7  # bytes: six weights and the intercept in float32
+        # Bytes: six weights and the intercept in float32, and the elapsed time of dual averaging.
+        model = 4 * (7 + (toy.job.label == "fed_dual_avg"))
         history = {"round": [row["round"] for row in curve], "participants": np.ones(len(curve))}
         history |= {
             "bytes_down": np.full(len(curve), model),
@@ -202,6 +228,7 @@ def test_every_algorithm_of_the_library_can_be_launched():
         ({"codec": "top_k:3,diana"}, "compressor is top_k(3), which is biased"),
         ({"criterion_rounds": 501}, "criterion_rounds is 501, more than num_rounds = 500"),
         ({"client_schedule": "invers:5"}, "no client_schedule 'invers'; did you mean inverse?"),
+        ({"deadline": 1.0}, "deadline needs clock"),
         ({"server_schedule": "inverse"}, "server_schedule is 'inverse'; pass inverse:ROUNDS."),
         ({"client_schedule": "warm_up:0"}, "client_schedule is 'warm_up:0'; pass warm_up:ROUNDS."),
         (
