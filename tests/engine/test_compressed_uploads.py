@@ -130,8 +130,8 @@ def test_unbiased_uploads_are_right_on_average():
 
 
 @pytest.mark.slow
-def test_one_two_and_four_devices_and_any_chunk_give_the_same_numbers():
-    """Compressors with feedback up and down, noise and robust means, with lost uploads."""
+def test_one_to_four_devices_and_any_chunk_give_the_same_numbers():
+    """Codecs with feedback both ways, noise, robust means, lost and late uploads, corrections."""
     program = subprocess.run(
         [sys.executable, "-m", "tests.engine.on_four_devices"],
         cwd=ROOT,
@@ -140,9 +140,10 @@ def test_one_two_and_four_devices_and_any_chunk_give_the_same_numbers():
         check=True,
     )
     found = json.loads(program.stdout)
-    assert len(found) == 12
+    assert len(found) == 19
     for runs in found.values():
         model, sent = runs[0]
+        assert np.isfinite(model).all() and sent[0] > 0
         for other, others_sent in runs[1:]:
             np.testing.assert_allclose(other, model, rtol=1e-11, atol=1e-13)
             assert others_sent == sent

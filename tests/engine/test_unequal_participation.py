@@ -151,22 +151,3 @@ def test_a_correction_is_refused_where_the_server_keeps_a_sum_over_clients():
     arguments = algorithm, algorithm.hparams_type(), jnp.array(1.0), quadratics(), KEY, plan
     with pytest.raises(ValueError, match="depends on fraction"):
         fcojax.run(*arguments, num_rounds=1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("correct", ["known", "estimated"])
-def test_corrected_runs_are_the_same_on_two_devices_and_after_a_stop(correct):
-    data = quadratics(np.linspace(1, 2, 5), np.linspace(-1, 3, 5))
-    plan = fcojax.Plan(fcojax.local_steps(2), SAMPLERS["unequal coins"], correct=correct)
-    hparams, ends = FED_AVG.hparams_type(client_lr=0.1), []
-    mesh = fcojax.devices.client_mesh(2)
-    for clients, blocks in (
-        (data, [6]),
-        (data, [4, 2]),
-        (fcojax.devices.shard_clients(data, mesh), [6]),
-    ):
-        state = fcojax.start(FED_AVG, hparams, jnp.array(1.0), clients, KEY, plan)
-        for num_rounds in blocks:
-            state, _ = fcojax.advance(FED_AVG, hparams, state, clients, plan, num_rounds=num_rounds)
-        ends.append(float(state.server))
-    assert ends[0] == ends[1] == pytest.approx(ends[2], abs=1e-14)
