@@ -239,6 +239,64 @@ def gap_of_small_steps(
 
 
 @validated
+def gap_of_corrected_steps(
+    constants: Constants,
+    round_lr: Positive,
+    num_rounds: Count,
+    largest_gradient: NonNegative,
+    *,
+    weights: ArrayLike,
+    probabilities: ArrayLike,
+    num_steps: Count = 1,
+    largest_slope: NonNegative = 0.0,
+) -> float:
+    r"""Bound the gap as ``gap_of_small_steps`` does, for clients that take part at random.
+
+    Client m takes part with probability :math:`q_m`, independently of the others, and counts with
+    :math:`b_m = p_m / q_m`, as in ``Plan(correct="known")`` with ``coin_flips``:
+
+    .. math:: \frac{B}{\gamma R} + \gamma \left( \sqrt{\frac{\sigma^2}{K} \sum_m \frac{p_m^2}{q_m}
+              + V G^2} + \sqrt V G_\psi \right)^2, \qquad V = \sum_m p_m^2 \frac{1 - q_m}{q_m}
+
+    The paper says that its theorems can be generalised; this is our derivation. A round adds
+    :math:`-\gamma \sum_{m \in S} b_m g_m(w_r)` to the dual and :math:`\gamma W` to the elapsed
+    time, where :math:`W = \sum_{m \in S} b_m` has mean one. The three-point identity holds for
+    every :math:`W \ge 0`. With the smoothness of F and :math:`\Delta = w_{r+1} - w_r` it gives in
+    expectation
+
+    .. math:: \gamma (\Phi(w_{r+1}) - \Phi^*) \le D_r - D_{r+1} - \tfrac{1 - \gamma L}{2}
+              \|\Delta\|^2 - \gamma \langle N_r, \Delta \rangle - \gamma (W - 1)
+              (\psi(w_{r+1}) - \psi(w_r))
+
+    for :math:`N_r = \sum_{m \in S} b_m g_m(w_r) - \nabla F(w_r)`, since :math:`w_r` does not
+    depend on the cohort of this round. The last three terms are at most
+    :math:`\gamma^2 (\|N_r\|_* + |W - 1| G_\psi)^2`, with :math:`E (W - 1)^2 = V` and
+    :math:`E \|N_r\|_*^2 \le \frac{\sigma^2}{K} \sum_m p_m^2 / q_m + V G^2`. The Hessians of the
+    clients may differ. If all :math:`q_m` are one this is Theorem 4.1.
+
+    Args:
+      constants: the constants of the problem.
+      round_lr: gamma, at most 1/(4L); for one local step at server rate one it is the client rate.
+      num_rounds: R.
+      largest_gradient: G, the largest dual norm of a client's gradient at the models of the run.
+      weights: the p_m, up to a common factor.
+      probabilities: the q_m.
+      num_steps: K; if it is more than one, the bound is for a client rate that tends to zero.
+      largest_slope: the Lipschitz constant of psi; zero for a constraint, which does not depend on
+        the elapsed time.
+    """
+    _check_rate(constants, round_lr)
+    p, q = np.asarray(weights, float), np.asarray(probabilities, float)
+    if not np.all((q > 0) & (q <= 1)):
+        raise ValueError("the probabilities have to be above 0 and at most 1.")
+    squares = (p / p.sum()) ** 2 / q
+    sampling = np.sum(squares * (1 - q))
+    noise = constants.variance / num_steps * np.sum(squares) + sampling * largest_gradient**2
+    deviation = np.sqrt(noise) + np.sqrt(sampling) * largest_slope
+    return float(constants.distance / (round_lr * num_rounds) + round_lr * deviation**2)
+
+
+@validated
 def best_round_lr(constants: Constants, num_steps: Count, num_rounds: Count) -> float:
     """Return the ``round_lr`` that minimises ``gap_of_small_steps``."""
     if constants.variance == 0:

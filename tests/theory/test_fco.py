@@ -1,5 +1,6 @@
 """The bounds of federated composite optimisation are above the gaps of runs."""
 
+import dataclasses
 import functools
 import itertools
 from typing import NamedTuple
@@ -242,6 +243,86 @@ def test_the_sample_and_its_model_are_correlated_by_at_most_the_bound(num_steps)
         assert np.mean(found) > bound / 100 or cohort_size == 8
     with pytest.raises(ValueError, match="cohort_size is 9; pass at most 8, all clients"):
         fco.gap_from_sampling(constants, rate, num_steps, zeta, 9)
+
+
+WEIGHTS = np.array([1.0, 2.0, 3.0, 1.0, 2.0, 3.0])
+# The first client is always there, so no round is empty.
+PROBABILITIES = np.array([1.0, 0.2, 0.4, 0.6, 0.3, 0.8])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("psi", "prox"), [(nothing, to_ball), (l1_of, soft)])
+def test_gap_of_corrected_cohorts_is_below_the_theorem_with_unequal_weights(psi, prox):
+    """From the start, and without noise from the minimiser, where only the sampling is left."""
+    instance, constrained = common_axes(), psi is nothing
+    shares = WEIGHTS / WEIGHTS.mean()  # so that plain means over clients are the weighted ones
+    instance = instance._replace(
+        data=dataclasses.replace(instance.data, weights=jnp.asarray(WEIGHTS)),
+        hessians=shares[:, None, None] * instance.hessians,
+        linear=shares[:, None] * instance.linear,
+    )
+    optimum = minimiser(instance, prox)
+    examples = instance.data.examples
+    quiet = examples | {"linear": np.repeat(common_axes().linear, 2 * DRAWS, axis=0)}
+    calm = dataclasses.replace(instance.data, examples=jax.tree.map(jnp.asarray, quiet))
+    own = common_axes().hessians
+    constants = fco.Constants(
+        distance=0.5 * np.sum(optimum**2),
+        smoothness=np.linalg.eigvalsh(own).max(),
+        variance=(instance.noise**2).sum(axis=-1).mean(axis=1).max(),
+        num_clients=6,
+    )
+    plan = fcojax.Plan(
+        fcojax.local_steps(1, 1, replace=True), fcojax.coin_flips(PROBABILITIES), correct="known"
+    )
+    algorithm = algorithms.fed_dual_avg(loss, euclidean(l2_ball() if constrained else l1()))
+    rates = [share * fco.largest_client_lr(constants) for share in (1, 0.1, 0.01)]
+    for start, data, known in (
+        (instance.start, instance.data, constants),
+        (optimum, calm, constants._replace(distance=0.0, variance=0.0)),
+    ):
+        _, history = fcojax.sweep(
+            algorithm,
+            fcojax.grid.product(
+                FedDualAvgHparams, client_lr=rates, penalty_scale=[1.0 if constrained else LASSO]
+            ),
+            jnp.asarray(start),
+            data,
+            jax.random.split(jax.random.key(0), 20),
+            plan,
+            num_rounds=100,
+            observe=lambda hparams, model, context: {"model": model},
+        )
+        models = np.asarray(history["model"])
+        visited = np.concatenate([models.reshape(-1, 10), [start]])
+        gradients = np.einsum("mij,nj->nmi", own, visited) + common_axes().linear
+        steepest = np.linalg.norm(gradients, axis=-1).max()
+        slope = 0.0 if constrained else LASSO * np.sqrt(10)
+        best = objective(instance, psi, optimum)
+        for point, rate in enumerate(rates):
+            for num_rounds in (20, 100):
+                mean = models[point, :, :num_rounds].mean(axis=1)
+                gap = (objective(instance, psi, mean) - best).mean()
+                given = (known, rate, num_rounds, steepest)
+                bound, without = (
+                    fco.gap_of_corrected_steps(
+                        *given, weights=WEIGHTS, probabilities=q, largest_slope=slope
+                    )
+                    for q in (PROBABILITIES, np.ones(6))
+                )
+                assert 0 < gap <= bound
+                # Without the variance of the sample the bound is wrong.
+                assert data is not calm or without == 0 < 1e-3 * bound < gap
+
+
+def test_the_corrected_bound_of_everyone_is_theorem_4_1():
+    constants = fco.Constants(distance=2.0, smoothness=1.0, variance=3.0, num_clients=5)
+    everyone = {"weights": np.ones(5), "probabilities": np.ones(5)}
+    found = fco.gap_of_corrected_steps(constants, 0.1, 50, 9.0, **everyone, num_steps=4)
+    assert found == pytest.approx(fco.gap_of_small_steps(constants, 0.1, 4, 50), rel=1e-14)
+    nobody = {"weights": np.ones(2), "probabilities": np.array([0, 1])}
+    with pytest.raises(ValueError, match="probabilities"):
+        fco.gap_of_corrected_steps(constants, 0.1, 50, 9.0, **nobody)
 
 
 @pytest.mark.slow
