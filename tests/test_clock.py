@@ -10,8 +10,8 @@ import pytest
 
 import fcojax
 from fcojax import clock
-from fcojax.engine.client_loop import local_handle
 from fcojax.engine.randomness import COHORT
+from fcojax.extend import local_handle
 
 SIZES = [3, 8, 5, 2, 7, 4]
 DATA = fcojax.from_rows({"a": np.arange(float(sum(SIZES)))}, SIZES)
