@@ -8,7 +8,7 @@ policy; they are documented where they are defined.
 
 # ruff: noqa: F401
 # Factories and arguments.
-from fcojax.algorithms.base import Factory, elapsed
+from fcojax.algorithms.base import Factory, elapsed, uncounted
 from fcojax.algorithms.fe_dual_ex import extrapolation
 from fcojax.algorithms.fed_dual_avg import DualPoint, FedDualAvgHparams
 from fcojax.algorithms.local_sgd import LocalSGDHparams

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.algorithms.base import Algorithm, takes
+from fcojax.algorithms.base import Algorithm, Known, takes
 from fcojax.algorithms.fed_avg import fed_avg
 from fcojax.algorithms.local import Batch, mean_gradient, mean_loss
 from fcojax.algorithms.partial_sharing import Owned, OwningLocal, PartialClient, PartialMessage
@@ -180,21 +180,16 @@ def _on_envelopes(
         return server, PartialClient(client, params)
 
     def broadcast(hparams, server):
-        return PartialMessage(shared.broadcast(hparams, server), shared.model(hparams, server))
+        model = shared.model(hparams, server)
+        return PartialMessage(shared.broadcast(hparams, server), Known(model))
 
     def client_update(hparams, message, client, local, key):
-        x = message.common
+        x = message.common.value
         moved = offset(hparams, x, tree.sub(client.own, x), local.full())
         fields = {field.name: getattr(local, field.name) for field in dataclasses.fields(local)}
         owning = _EnvelopeLocal(**fields, own=(hparams, moved))
         result = shared.client_update(hparams, message.message, client.client, owning, key)
         return result._replace(state=PartialClient(result.state, tree.add(x, moved)))
 
-    def sent(hparams, before, after):
-        # A client starts its steps at x, so it knows x from the message of the base.
-        down, up = shared.sent(hparams, before, after)
-        needed, common = map(tree.num_bytes, broadcast(hparams, before))
-        return down * needed / max(needed + common, 1), up
-
-    changed = {"init": init, "broadcast": broadcast, "client_update": client_update, "sent": sent}
+    changed = {"init": init, "broadcast": broadcast, "client_update": client_update}
     return shared._replace(**changed, client_model=lambda hparams, message, client: client.own)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 
 from fcojax import tree
-from fcojax.algorithms.base import Algorithm
+from fcojax.algorithms.base import Algorithm, Known
 from fcojax.algorithms.local import Batch, Local, mean_gradient
 from fcojax.arguments import factory
 from fcojax.problems.losses import Loss, RandomLoss, WholeBatchLoss
@@ -29,10 +29,10 @@ class PartialServer(NamedTuple):
 
 
 class PartialMessage(NamedTuple):
-    """The message of the base, and u."""
+    """The message of the base, and u, at which a client starts its steps and so knows it."""
 
     message: PyTree
-    common: Params
+    common: Known
 
 
 class PartialClient(NamedTuple):
@@ -122,11 +122,11 @@ def partial_sharing(
 
     def broadcast(hparams, server):
         common = shared.model(hparams, server.server)
-        return PartialMessage(shared.broadcast(hparams, server.server), common)
+        return PartialMessage(shared.broadcast(hparams, server.server), Known(common))
 
     def client_update(hparams, message, client, local, key):
         def step(own, batch):
-            slope = split(gradient(joined(message.common, own), batch))[1]
+            slope = split(gradient(joined(message.common.value, own), batch))[1]
             moved = tree.add_scaled(own, -hparams.client_lr, slope)
             if penalty is None:
                 return moved
@@ -146,13 +146,10 @@ def partial_sharing(
         return joined(shared.model(hparams, server.server), server.first)
 
     def sent(hparams, before, after):
-        # A client starts its steps at u, so it knows u from the message of the base.
-        down, up = shared.sent(hparams, before.server, after.server)
-        needed, common = map(tree.num_bytes, broadcast(hparams, before))
-        return down * needed / max(needed + common, 1), up
+        return shared.sent(hparams, before.server, after.server)
 
     def client_model(hparams, message, client):
-        return joined(message.common, client.own)
+        return joined(message.common.value, client.own)
 
     return shared._replace(
         init=init,

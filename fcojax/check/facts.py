@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from fcojax import from_clients, local_steps
 from fcojax.check.population import quadratic, quadratic_clients
 from fcojax.check.subject import COUNTED, Subject
-from fcojax.extend import inner_programs, local_handle, validated
+from fcojax.extend import inner_programs, local_handle, uncounted, validated
 
 _DIM, _NUM_STEPS = 4, 10
 
@@ -70,10 +70,8 @@ def facts(subject: Subject) -> Facts:
         after = algorithm.server_update(hparams, server, upload, jnp.ones(()), key)
         return algorithm.model(hparams, after)
 
-    # A wrapper's message may repeat what clients know from its base's; coins send all or nothing.
-    share = algorithm.sent(hparams, server, server)[0]
     return Facts(
-        _size(message, share if isinstance(share, float) else 1.0),
+        _size(uncounted(message)),
         _size(result.upload),
         _size(client),
         _proxes(jax.make_jaxpr(client_round)(server, client).jaxpr),
@@ -82,9 +80,9 @@ def facts(subject: Subject) -> Facts:
     )
 
 
-def _size(payload: Any, share: float = 1.0) -> str:
+def _size(payload: Any) -> str:
     """Return a number of entries as multiples of d and a remainder."""
-    size = round(share * sum(leaf.size for leaf in jax.tree.leaves(payload)))
+    size = sum(leaf.size for leaf in jax.tree.leaves(payload))
     models, rest = divmod(size, _DIM)
     return f"{models} d" + (f" + {rest}" if rest else "") if size else "0"
 
