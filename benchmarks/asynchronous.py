@@ -34,7 +34,8 @@ def main(argv: list[str]) -> None:
     buffer = chosen.cohort.size(num_clients)
     order = clock.arrivals(speeds, buffer=buffer, num_rounds=500)
     late = chosen._replace(cohort=order.sampler)
-    sides = {"synchronous": (algorithm, chosen)}
+    # The second has the cohorts of the asynchronous servers: what the cohorts alone change.
+    sides = {"synchronous": (algorithm, chosen), "same cohorts": (algorithm, late)}
     for kept in (0, 4, 16, 64):
         sides[str(kept)] = clock.asynchronous(algorithm, kept), late
     compiled, ways = {}, {}
