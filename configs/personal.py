@@ -23,8 +23,9 @@ from ml_collections import ConfigDict
 
 from experiments.studies import personal
 from experiments.studies.flamby.data import DATASETS
+from experiments.studies.flamby.scores import c_index
 
-EXPERIMENT = personal.experiment(DATASETS)
+EXPERIMENT = personal.experiment(DATASETS, c_index)
 
 
 def get_config():

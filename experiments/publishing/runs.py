@@ -255,4 +255,7 @@ RUNS = (
         "Heart disease by hospital",
         "flamby",
     ),
+    Run(
+        "personal_regions", "personal", ("--config.tasks=regions",), "Survival by region", "flamby"
+    ),
 )

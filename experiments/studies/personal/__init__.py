@@ -9,20 +9,23 @@ from experiments.study import Study
 from fcojax.types import Count, CountOrZero, NonNegative, Positive, Share
 
 
-def experiment(readers: Mapping[str, Callable]) -> Study:
-    """Return the study, with readers of populations of hospitals and regions."""
+def experiment(readers: Mapping[str, Callable], c_index: Callable) -> Study:
+    """Return the study, with readers of hospitals and regions, and the score of survival times."""
     return Study(
         title="A model for each client",
-        rows=functools.partial(rows.study, readers=readers),
+        rows=functools.partial(rows.study, readers=readers, c_index=c_index),
         summarise=rows.summarise,
         claims=claims.claims,
         figures=figures.draw,
         captions={
             "clients": "The score of each client on its test rows at its own model, from the worst "
-            "client to the best, in the first seed.",
+            "client to the best, in the first seed; where clients differ in size, also its gain "
+            "over the model that it learns alone, by its number of training rows, in all seeds.",
         },
-        notes="A client's score is its accuracy, or minus its loss, on its test rows at its own "
-        "model; largest F1 is at the strength where that of the method is largest.",
+        notes="A client's score is its accuracy, its C-index, or minus its loss, on its test rows "
+        "at its own model. A gain is the share of clients with a better score than at the global "
+        "model, or at the model that they learn alone, which are chosen among as many points. "
+        "Largest F1 is at the strength where that of the method is largest.",
         keys={
             Literal["lasso", "digits", "heart", "regions"]: "tasks",
             Literal[*rows.METHODS]: "methods",

@@ -11,7 +11,7 @@ import numpy as np
 import fcojax
 from experiments.study import Config
 from fcojax.datasets.reading import optional
-from fcojax.problems import feature_skew, partition, softmax
+from fcojax.problems import WholeBatchLoss, feature_skew, partition, softmax
 from fcojax.problems.least_squares import half_squared_error
 from fcojax.transforms import Penalty, l1, named, on_subtree
 
@@ -56,6 +56,8 @@ class Task(NamedTuple):
             x = rows["x"]
             if isinstance(self.start, dict):
                 x = np.pad(x, ((0, 0), (0, 1)), constant_values=1.0)  # the bias
+            if isinstance(self.loss, WholeBatchLoss):  # Cox: a shift of a column changes nothing
+                x = x - x.mean(axis=0)
             found.append(float(np.linalg.norm(x, 2)) ** 2 / len(x))
         return self.curvature * max(found)
 
@@ -136,6 +138,13 @@ def accuracies(models: Any, clients: list[Client]) -> np.ndarray:
         predicted = scores.argmax(axis=1) if scores.ndim > 1 else scores > 0
         found.append(np.mean(predicted == rows["y"]))
     return np.array(found)
+
+
+def c_indices(models: Any, clients: list[Client], c_index: Callable) -> np.ndarray:
+    """Return Harrell's C-index of each client's rows at its model, which is a kernel."""
+    risks = [rows["x"] @ np.asarray(kernel) for rows, kernel in zip(clients, models, strict=True)]
+    each = [np.ones((1, len(risk))) for risk in risks]  # every row counts once
+    return np.concatenate([c_index(*of) for of in zip(clients, risks, each, strict=True)])
 
 
 TASKS: dict[str, Callable[..., Task]] = {

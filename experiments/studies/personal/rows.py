@@ -9,7 +9,7 @@ import numpy as np
 
 import fcojax
 from experiments.report.rows import Row, Summary, select
-from experiments.studies.personal.problem import TASKS, Client, Task, accuracies
+from experiments.studies.personal.problem import TASKS, Client, Task, accuracies, c_indices
 from experiments.study import Config
 from fcojax import algorithms, personal, tree
 from fcojax.problems import WholeBatchLoss
@@ -76,16 +76,16 @@ METHODS = {
 }
 
 
-def study(config: Config, readers: Mapping[str, Callable]) -> Iterator[Row]:
+def study(config: Config, readers: Mapping[str, Callable], c_index: Callable) -> Iterator[Row]:
     """Yield a row for each task, seed and method."""
     for name in config.tasks:
         for seed in config.seeds:
             task = TASKS[name](config, seed, readers)
             for method in config.methods:
-                yield _row(config, name, seed, task, method)
+                yield _row(config, name, seed, task, method, c_index)
 
 
-def _row(config: Config, name: str, seed: int, task: Task, method: str) -> Row:
+def _row(config: Config, name: str, seed: int, task: Task, method: str, c_index: Callable) -> Row:
     """Return a method at the point with the least validation loss."""
     chosen = METHODS[method]
     algorithm, data, smoothness = chosen.build(task, config), task.data, task.smoothness
@@ -143,6 +143,8 @@ def _row(config: Config, name: str, seed: int, task: Task, method: str) -> Row:
     }
     if isinstance(task.start, dict):
         found["accuracy"] = accuracies(model, task.test).tolist()
+    if isinstance(task.loss, WholeBatchLoss):
+        found["C-index"] = c_indices(model, task.test, c_index).tolist()
     if task.truth is not None:
         by_point = np.array([_f1(np.asarray(point), task.truth) for point in points])
         found["f1"] = by_point[best].tolist()
@@ -177,8 +179,14 @@ def _first_strength(task: Task, data: fcojax.ClientData) -> float:
 
 
 def score(row: Row) -> np.ndarray:
-    """Return the score of each client, larger is better: its accuracy, or minus its loss."""
-    return np.array(row["accuracy"]) if "accuracy" in row else -np.array(row["loss"])
+    """Return the score of each client, larger is better."""
+    measure = measure_of(row)
+    return np.array(row[measure]) if measure in row else -np.array(row["loss"])
+
+
+def measure_of(row: Row) -> str:
+    """Return what the score of a client is, in words."""
+    return next((name for name in ("accuracy", "C-index") if name in row), "minus the test loss")
 
 
 def means(rows: list[Row], task: str, method: str, measure: str) -> np.ndarray:
