@@ -16,7 +16,8 @@ runs on heart disease in four hospitals and survival in six regions, as prepared
 All methods have the same tuning budget: 12 points, which are 12 strengths, or 4 strengths and 3
 values of a second number. The point of a method is that with the least validation loss, the mean
 over the clients, each at its own model. In ``partial`` a client's model is the sum of a common and
-an own part, both with an l1 norm. Each seed draws the problem, or the split, anew.
+an own part, both with an l1 norm, which is stronger on the own part. Each seed draws the problem,
+or the split, anew.
 """
 
 from ml_collections import ConfigDict
@@ -44,6 +45,7 @@ def get_config():
         (0.3, 0.6, 0.9),
         (0.3, 0.1, 0.03),
     )
+    config.own_strength = 1.0  # of own parts in ``partial``, over sqrt(M) times the common one
     config.num_rounds, config.num_steps, config.prox_step = 200, 5, 10.0  # in units of 1 / L
 
     config.lasso = ConfigDict({"num_clients": 20, "dim": 60, "num_shared": 8, "num_own": 2})
