@@ -98,7 +98,8 @@ _CAPTIONS = {
     "the algorithms with several values of both. The cross is the point reported; hatched points "
     "diverged, grey ones were stopped early.",
     "clients": "The clients' training losses in the last round at the best points, mean over the "
-    "seeds: all clients count equally, and the worst tenth is a mean.",
+    "seeds: all clients count equally, and the worst tenth is a mean. In the table below, the gain "
+    "is the share of clients whose own model has a smaller loss than the common one.",
 }
 
 

@@ -46,6 +46,7 @@ _SPREAD = {
     "p50": "median",
     "p90": "90th percentile",
     "worst": "worst tenth",
+    "gain": "gain over the common model",
 }
 
 
@@ -59,8 +60,11 @@ def by_client(summary: dict) -> list[dict[str, Any]]:
     """
     return [
         {"algorithm": style(name)[0], "model": model}
-        | {word: entry["last"][f"{column}_{end}"] for end, word in _SPREAD.items()}
-        | {"clients that gain": entry["last"].get(f"{column}_gain")}
+        | {
+            word: entry["last"][found]
+            for end, word in _SPREAD.items()
+            if (found := f"{column}_{end}") in entry["last"]
+        }
         for name, entry in summary.get("algorithms", {}).items()
         for column, model in (("loss", "common"), ("own_loss", "own"))
         if f"{column}_worst" in entry["last"]  # and no seed diverged
