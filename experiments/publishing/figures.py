@@ -98,8 +98,7 @@ _CAPTIONS = {
     "the algorithms with several values of both. The cross is the point reported; hatched points "
     "diverged, grey ones were stopped early.",
     "clients": "The clients' training losses in the last round at the best points, mean over the "
-    "seeds: all clients count equally, and the worst tenth is a mean. In the table below, the gain "
-    "is the share of clients whose own model has a smaller loss than the common one.",
+    "seeds: all clients count equally, and the worst tenth is a mean.",
 }
 
 
@@ -155,7 +154,11 @@ def _tables(experiment: Sweep | Study, summary: Summary) -> list[page.Table]:
     points = tables.best_points(summary, [panel.measure for panel in panels])
     return [
         page.Table("Best points", points, tables.remarks_on_points(summary)),
-        page.Table("What each client gets", tables.by_client(summary)),
+        page.Table(
+            "What each client gets",
+            tables.by_client(summary),
+            "Training losses. The gain is the share of clients whose own model has a smaller one.",
+        ),
         page.Table("What the source says", tables.claims(summary, source=True)),
         page.Table("What we expect", tables.claims(summary, source=False)),
         *(

@@ -210,6 +210,7 @@ def over_clients(path: pathlib.Path, spreads: Sequence[Row], title: str) -> path
     axis.plot(column(spreads, "median"), places, "o", color="#0072B2", label="median")
     axis.plot(column(spreads, "worst tenth"), places, "x", color="#D55E00", label="worst tenth")
     axis.set_yticks(places, [f"{row['algorithm']}, {row['model']} model" for row in spreads])
+    axis.margins(y=0.2)
     axes.describe(axis, "loss of a client", "")
     return axes.finish(figure, path, title)
 
