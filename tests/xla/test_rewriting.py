@@ -174,7 +174,15 @@ def test_what_is_left_as_it_is():
     assert fast_inside_loops(lambda x, name: name)(x, "a word") == "a word"
 
 
-def test_errors_and_programs_name_the_line_of_the_user():
+@pytest.fixture
+def lines_in_programs():
+    limit = jax.config.values["jax_traceback_in_locations_limit"]
+    jax.config.update("jax_traceback_in_locations_limit", 100)
+    yield
+    jax.config.update("jax_traceback_in_locations_limit", limit)
+
+
+def test_errors_and_programs_name_the_line_of_the_user(lines_in_programs):
     ours = fast_inside_loops(layer)
     with pytest.raises(ValueError, match="feature") as raised:
         ours(normal(2, 6, 4), normal(2, 3, 3))
