@@ -32,15 +32,19 @@ def ragged(seed=0, dim=3, sizes=(4, 9, 6), labels=None):
 @pytest.mark.parametrize("ridge", [0.0, 0.7])
 def test_second_moments_have_the_loss_and_the_gradient_of_all_rows(ridge):
     problem = problems.least_squares(from_clients(ragged()), ridge=ridge)
-    w, gradient = jnp.array([0.3, -1.0, 2.0]), mean_gradient(problem.loss)
-    total = 0
-    for client in ragged():
-        batch = Batch(jax.tree.map(jnp.asarray, client), jnp.ones(len(client["y"])))
-        total += gradient(w, batch) / 3
+    batches = [Batch(client, np.ones(len(client["y"]))) for client in ragged()]
     moments = problem.summary(problem.train).examples
-    np.testing.assert_allclose(gradient(w, Batch(moments, jnp.ones(1))), total, rtol=1e-12)
-    whole = problems.population_loss(problem.loss, w, problem.train)
-    np.testing.assert_allclose(problem.loss(w, moments)[0], whole, rtol=1e-12)
+    gradient = mean_gradient(problem.loss)
+
+    @jax.jit
+    def pairs(w, batches, moments):
+        total = sum(gradient(w, batch) / 3 for batch in batches)
+        whole = problems.population_loss(problem.loss, w, problem.train)
+        by_moments = problem.loss(w, moments)[0], gradient(w, Batch(moments, jnp.ones(1)))
+        return by_moments, (whole, total)
+
+    for one, other in zip(*pairs(jnp.array([0.3, -1.0, 2.0]), batches, moments), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
 @pytest.mark.parametrize("ridge", [0.0, 0.7])
