@@ -64,7 +64,10 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("name", [*SOUND])
+# slope is another penalty, beside l1 and box.
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "slope")) for name in SOUND]
+)
 def test_laws_hold_for_pieces_of_the_library(name):
     like = np.zeros((4, 2)) if name == "sphere" else None
     found = piece_laws(SOUND[name], like)

@@ -431,7 +431,7 @@ def test_a_quadratic_mirror_is_a_change_of_variables(name, geometry):
 
 STIFFNESS = 2.5
 stiff = quadratic_mirror(
-    STIFFNESS * jnp.eye(DIM),
+    STIFFNESS * np.eye(DIM),
     plain_l1,
     lambda z, step, scale: plain_l1.prox(z, step, scale) / STIFFNESS,
 )

@@ -15,7 +15,7 @@ TALL = np.array([[3, 1], [-1, 2], [4, 0]])
 SQUARE = np.array([[3, 1], [-1, 2]])
 L1 = transforms.l1()
 WHOLE = np.ones((2, 2), bool)
-SWAP = jnp.eye(4)[::-1]
+SWAP = np.eye(4)[::-1]
 TRANSFORMS = {
     "affine": (transforms.affine(np.ones((1, 4)), np.ones(1)), VECTOR),
     "box": (transforms.box(-0.5, 1.5), VECTOR),
@@ -28,7 +28,7 @@ TRANSFORMS = {
     "fixed_rank": (transforms.fixed_rank(1), TALL),
     "flat": (transforms.flat(), VECTOR),
     "fused_lasso": (transforms.fused_lasso(0.5), VECTOR),
-    "generalised_stiefel": (transforms.generalised_stiefel(2 * jnp.eye(3)), TALL),
+    "generalised_stiefel": (transforms.generalised_stiefel(2 * np.eye(3)), TALL),
     "grassmann": (transforms.grassmann(), TALL),
     "grid_variation": (transforms.grid_variation(WHOLE), VECTOR),
     "group_l2": (transforms.group_l2(axis=1), TALL),
@@ -62,7 +62,7 @@ TRANSFORMS = {
     "on_entries": (transforms.on_entries((L1, [0, 2])), VECTOR),
     "on_singular_values": (transforms.on_singular_values(L1), TALL),
     "psd": (transforms.psd(), SQUARE),
-    "quadratic": (transforms.quadratic(2 * jnp.eye(4)), VECTOR),
+    "quadratic": (transforms.quadratic(2 * np.eye(4)), VECTOR),
     "rank_ball": (transforms.rank_ball(1), TALL),
     "rotated": (transforms.rotated(L1, SWAP), VECTOR),
     "rotation": (transforms.rotation(), SQUARE),

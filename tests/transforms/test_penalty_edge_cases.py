@@ -45,7 +45,7 @@ PENALTIES = {
     "per_entry": transforms.per_entry(transforms.l1()),
     "scaled": transforms.scaled(transforms.l_inf(), 2.0),
     "translated": transforms.translated(transforms.l1(), {}),
-    "rotated": transforms.rotated(transforms.l1(), jnp.eye(2)),
+    "rotated": transforms.rotated(transforms.l1(), np.eye(2)),
     "with_box": transforms.with_box(transforms.l1(), -1.0, 1.0),
     "on_singular_values": transforms.on_singular_values(transforms.l1()),
     "conjugate": transforms.conjugate(transforms.l1()),

@@ -256,7 +256,10 @@ def test_layers_of_other_libraries(make):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("make", [of_linen, of_equinox, of_haiku])
+@pytest.mark.parametrize(
+    "make",
+    [of_linen, *(pytest.param(make, marks=pytest.mark.slow) for make in (of_equinox, of_haiku))],
+)
 def test_losses_and_observers_of_a_run_are_rewritten(make):
     data = fcojax.from_rows({"x": normal(4, 8, 8, 3).astype(np.float32)}, [2, 2])
     params, apply = make(data.examples["x"])
