@@ -36,6 +36,25 @@ def test_positive_definite_matrices_agree_with_matrix_functions_of_scipy():
     np.testing.assert_allclose(moved, basis @ tangent @ basis.T, rtol=0, atol=1e-9)
 
 
+def test_ill_conditioned_matrices_in_single_precision():
+    """Their quotients have eigenvalues of 1e-10 to 1e10, beyond the digits of float32."""
+    rng, values = np.random.default_rng(0), np.geomspace(1, 1e-5, 5)
+    for _ in range(4):
+        bases = np.linalg.qr(rng.standard_normal((2, 5, 5)))[0]
+        x, y = jnp.asarray((bases * values) @ np.swapaxes(bases, 1, 2), jnp.float32)
+        distance = np.linalg.norm(np.log(scipy.linalg.eigvalsh(*np.asarray([y, x], float))))
+        tangent = spd().log(x, y)
+        assert ambient_norm(spd(), x, tangent) == pytest.approx(distance, rel=2e-3)
+        np.testing.assert_allclose(spd().exp(x, tangent), y, rtol=0, atol=2e-3)
+
+
+@pytest.mark.parametrize("unit", [1e-26, 1e26])
+def test_norms_of_matrices_in_any_unit(unit):
+    x = unit * jnp.eye(2, dtype=jnp.float32)
+    assert ambient_norm(spd(), x, spd().log(x, 4 * x)) == pytest.approx(np.log(4) * 2**0.5)
+    assert (jax.grad(lambda v: ambient_norm(spd(), x, v))(0 * x) == 0).all()
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_projected_matrices_have_logarithms(dtype):
     for y in (np.zeros((3, 3)), -np.eye(3), np.diag([1e6, 1.0, -1.0]), np.ones((3, 3))):
@@ -53,8 +72,7 @@ def cosh_between(p, q):
 
 
 def distance(x, y):
-    wide = (jnp.asarray(v, jnp.float64) for v in (x, hyperbolic().log(x, y)))
-    return float(ambient_norm(hyperbolic(), *wide))
+    return float(ambient_norm(hyperbolic(), x, hyperbolic().log(x, y)))
 
 
 def test_hyperbolic_space_is_the_hyperboloid_and_the_ball():

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.arguments import checked_value, factory, validated
@@ -129,9 +130,11 @@ def ambient_norm(manifold: Manifold, x: Params, v: Params) -> Array:
     """
     if manifold.metric is None:
         return tree.euclidean_norm(v)
-    unit = tree.safe_unit(tree.max_abs(v))
-    ratios = tree.scale(1 / unit, v)
-    return unit * tree.safe_sqrt(tree.vdot(ratios, manifold.metric(x, ratios)))
+    gradient = manifold.metric(x, v)
+    # At x the inner product may be of any size: v and its gradient are scaled each on its own.
+    units = [tree.safe_unit(tree.max_abs(side)) for side in (v, gradient)]
+    ratios = [tree.scale(1 / unit, side) for unit, side in zip(units, (v, gradient), strict=True)]
+    return jnp.sqrt(units[0]) * jnp.sqrt(units[1]) * tree.safe_sqrt(tree.vdot(*ratios))
 
 
 @validated
