@@ -50,7 +50,9 @@ def averaged_descent(loss, penalty):
 
             def one_coordinate(j, point):
                 w, slope = point
-                step = 1 / hessian[j, j]  # no column may be zero
+                # The step of a column of zeros, whose coefficient becomes zero.
+                longest = 1 / jnp.finfo(w.dtype).tiny
+                step = jnp.minimum(1 / hessian[j, j], longest)
                 ahead = w[j] - step * slope[j]
                 best = penalty.prox(ahead, step, hparams.penalty_scale)
                 moved = best.astype(w.dtype) - w[j]
