@@ -62,6 +62,11 @@ def test_projected_matrices_have_logarithms(dtype):
         assert x.dtype == dtype and np.all(np.isfinite(spd().log(x, jnp.eye(3, dtype=dtype))))
 
 
+def test_points_are_square_matrices():
+    with pytest.raises(ValueError, match="pass a square matrix"):
+        spd().random_point(jnp.ones(3), jax.random.key(0))
+
+
 def lorentz(x):
     x = np.asarray(x)
     return np.concatenate([np.sqrt(1 + np.sum(x * x, -1, keepdims=True)), x], -1)

@@ -77,6 +77,7 @@ def spd() -> Manifold:
         return _symmetric(move @ _whitened(root, tangent) @ move.T)
 
     def random_point(like, key):
+        require_matrix("spd", like, square=True, least=1)
         normal = jax.random.normal(key, like.shape, like.dtype) / jnp.sqrt(like.shape[0])
         return exp(jnp.eye(*like.shape, dtype=normal.dtype), _symmetric(normal))
 
