@@ -89,8 +89,8 @@ def multi_task(
     cohort and with lost uploads. A client sends its change in its row of a table of zeros, so that
     the mean of a cohort is the table of what has changed, with the weight that the server thus
     learns. Messages are M times the model, or 2 M where the next paragraph applies, and all clients
-    receive all models. A client that was never counted has no loss yet. As the table is a sum of
-    changes, in float32 a start of 1,000 moves the limit by about 0.001.
+    receive all models. A client that was never counted has no loss yet, and stays at the start.
+    As the table is a sum of changes, in float32 a start of 1,000 moves the limit by about 0.001.
 
     If the first M rows of A are a diagonal matrix, a personal model is the client's row of the prox
     divided by its entry, with the zeros or the rank that psi gives. Otherwise it is the row of X,
@@ -185,9 +185,10 @@ def multi_task(
     def model(hparams, server):
         weights = server.rows.weights.value
         total = jnp.sum(weights)
+        shares = weights / jnp.where(total > 0, total, 1)
+        mean = _product(shares, models_of(broadcast(hparams, server)))
         # All clients are at the start before the first round.
-        shares = jnp.where(total > 0, weights / jnp.where(total > 0, total, 1), 1 / num_clients)
-        return _product(shares, models_of(broadcast(hparams, server)))
+        return tree.where(total > 0, mean, server.start)
 
     def client_model(hparams, message, client):
         row = _row(models_of(message), client.index)

@@ -227,6 +227,14 @@ def test_chunks_devices_codecs_and_resumed_sweeps_give_the_same_models(name):
     np.testing.assert_allclose(read_models(algorithm, grid, state)[0, 0], expected[0], rtol=1e-11)
 
 
+def test_before_the_first_round_all_models_are_the_start():
+    algorithm, plan = built("sparse groups"), fcojax.local_steps(1)
+    hparams = algorithm.hparams_type(penalty_scale=0.15)
+    state = fcojax.start(algorithm, hparams, jnp.ones(4), DATA, jax.random.key(0), plan)
+    assert (read_models(algorithm, hparams, state) == 1).all()
+    assert (fcojax.read_model(algorithm, hparams, state) == 1).all()
+
+
 @pytest.mark.slow
 def test_a_client_of_weight_zero_adds_no_loss():
     weights = np.array([1.0, 2.0, 0.0, 3.0])
