@@ -132,12 +132,13 @@ def s_dane():
         steps, near = np.cumsum(history["steps"]), history["value"] <= 1e-6
         exchanges.append(until(np.arange(1, rounds + 1), near))
         costs.append(until(steps, near))
-        left.plot(np.arange(1, rounds + 1), history["value"], label=label)
-        right.plot(steps, history["value"])
+        left.plot(np.arange(1, rounds + 1), history["value"])
+        right.plot(steps, history["value"], label=label)
     left.set(xlabel="exchanges", ylabel="$F - F^*$", yscale="log")
     left.set_ylim(1e-12, None)
     right.set(xlabel="local gradients of a client", xscale="log")
-    left.legend()
+    right.set_xlim(1, None)  # place for the legend
+    right.legend(loc="lower left")
     slower = exchanges[0] / exchanges[4]
     expected = 20 * np.log1p(-convexity / smooth)
     expected /= -np.log1p(convexity / similarity)
