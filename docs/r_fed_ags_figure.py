@@ -105,14 +105,13 @@ def claims(curves, biased):
     """Return the claims on one manifold, from rounds 100 and 1000."""
     plain, known, estimated = (curve[-1] for curve in curves.values())
     earlier = {name: curve[99 // EVERY] for name, curve in curves.items()}
+    itself = "over its own of round 100"
     return [
-        Claim("known over RFedAvg", known / plain, 0.3),
+        Claim("known frequencies over RFedAvg", known / plain, 0.3),
         Claim("estimated over RFedAvg", estimated / plain, 0.3),
         Claim("estimated over known", estimated / known, 1.5),
-        Claim("known, over round 100", known / earlier["known"], 0.5),
-        Claim(
-            "estimated, over round 100", estimated / earlier["estimated"], 0.5
-        ),
+        Claim(f"known, {itself}", known / earlier["known"], 0.5),
+        Claim(f"estimated, {itself}", estimated / earlier["estimated"], 0.5),
         Claim("RFedAvg, off its limit", abs(plain / biased - 1), 0.2),
     ]
 

@@ -106,12 +106,16 @@ def test_de_com_fl_sends_one_number_a_direction_and_descends():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(path.stem for path in PORTS.glob("*.py")))
+@pytest.mark.parametrize("name", ["s_dane", "de_com_fl", "fed_mls", "averaged_descent"])
 def test_the_page_gives_the_verdicts_of_the_figures(name):
     script = loaded(PORTS.parent / "port_figures.py")
     with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
         figure, claims = script.FIGURES[name]()
     script.plt.close(figure)
+    require_on_page(claims)
+
+
+def require_on_page(claims):
     lines = (PORTS / "index.md").read_text("utf-8").splitlines()
     for claim in claims:
         (line,) = [line for line in lines if line.startswith(f"| {claim.name} |")]

@@ -9,7 +9,7 @@ from scipy.linalg import fractional_matrix_power as power
 import fcojax
 from fcojax.transforms import flat, hyperbolic, spd
 from tests.support import frechet
-from tests.test_ports import DIM, KEY, least_squares, loss, port
+from tests.test_ports import DIM, KEY, PORTS, least_squares, loaded, loss, port, require_on_page
 
 R_FED_AGS = port("r_fed_ags")
 # Client 1 is in one of four rounds, and has three times the weight of client 0.
@@ -108,3 +108,12 @@ def test_with_estimated_frequencies_the_error_goes_to_zero():
     first, last = errors["estimated"][[0, -1]]
     assert errors[None][-1] == pytest.approx(far, rel=0.02)
     assert last < first / 10 and last < far / 10_000
+
+
+@pytest.mark.slow
+def test_the_page_gives_the_verdicts_of_the_figure(monkeypatch):
+    monkeypatch.syspath_prepend(PORTS.parent)
+    script = loaded(PORTS.parent / "r_fed_ags_figure.py")
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        for space in ((spd(), jnp.eye(3)), (hyperbolic(), jnp.zeros(3))):
+            require_on_page(script.claims(*script.measured(*space)))
