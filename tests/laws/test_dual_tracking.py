@@ -110,19 +110,22 @@ SETTINGS = {
 }
 
 
+LASSO = algorithms.fed_dual_avg_tracking(least_squares, plain_l1)
+# One observer, so that equal plans are one program.
+MODEL = fcojax.StateObserver(
+    lambda hparams, state, context: {"w": LASSO.model(hparams, state.server)}
+)
+
+
 @pytest.mark.parametrize("memory", [0.0, 0.7, 1.0])
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_every_round_is_the_printed_one(setting, memory):
     work, cohort = SETTINGS[setting]
     data, num_rounds = fcojax.from_clients(unlike_clients()), 50
-    algorithm = algorithms.fed_dual_avg_tracking(least_squares, plain_l1)
-    hparams = algorithm.hparams_type(0.05, 0.9, penalty_scale=0.2, memory=memory)
-    observe = fcojax.StateObserver(
-        lambda hparams, state, context: {"w": algorithm.model(hparams, state.server)}
-    )
+    hparams = LASSO.hparams_type(0.05, 0.9, penalty_scale=0.2, memory=memory)
     start, plan = jnp.zeros(12), fcojax.Plan(work, cohort)
     _, history = fcojax.run(
-        algorithm, hparams, start, data, KEY, plan, num_rounds=num_rounds, observe=observe
+        LASSO, hparams, start, data, KEY, plan, num_rounds=num_rounds, observe=MODEL
     )
     drawn = federations.replay(data, KEY, num_rounds, work, cohort)
     expected = np.array(list(printed(unlike_clients(), drawn, 0.05, 0.9, 0.2, memory)))
@@ -132,11 +135,10 @@ def test_every_round_is_the_printed_one(setting, memory):
 
 @COHORTS
 def test_the_server_control_is_the_mean_of_all_controls(cohort):
-    algorithm = algorithms.fed_dual_avg_tracking(least_squares, plain_l1)
-    hparams, data = algorithm.hparams_type(0.05, 1.0, 0.2), fcojax.from_clients(unlike_clients())
+    hparams, data = LASSO.hparams_type(0.05, 1.0, 0.2), fcojax.from_clients(unlike_clients())
     plan = fcojax.Plan(fcojax.local_steps(5), cohort)
-    state = fcojax.start(algorithm, hparams, jnp.zeros(12), data, KEY, plan)
-    state, _ = fcojax.advance(algorithm, hparams, state, data, plan, num_rounds=40)
+    state = fcojax.start(LASSO, hparams, jnp.zeros(12), data, KEY, plan)
+    state, _ = fcojax.advance(LASSO, hparams, state, data, plan, num_rounds=40)
     assert np.abs(state.clients).max() > 0.1
     np.testing.assert_allclose(state.server.sums.control, state.clients.mean(axis=0), atol=1e-12)
 
