@@ -373,6 +373,8 @@ def test_the_common_model_is_no_gain_over_itself():
 
 
 def test_a_population_of_more_clients_than_the_run_is_refused():
-    *_, (algorithm, hparams, state) = ended(built("ditto"))
+    algorithm = built("ditto")
+    hparams = algorithm.hparams_type()
+    state = fcojax.start(algorithm, hparams, START, DATA, jax.random.key(0), PLAN)
     with pytest.raises(ValueError, match="data has 5 clients but the state 4"):
         fcojax.look(algorithm, hparams, state, by_client(algorithm, RAGGED, loss))
