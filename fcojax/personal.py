@@ -81,7 +81,7 @@ def spread(name: str, values: ArrayLike, *, larger_is_better: bool = False) -> d
       >>> {name: round(float(value), 2) for name, value in found.items()}
       {'loss_p10': 1.9, 'loss_p50': 9.5, 'loss_p90': 17.1, 'loss_worst': 18.5}
     """
-    values = jnp.asarray(values)
+    values = jnp.ravel(jnp.asarray(values))
     ordered = jnp.sort(values, descending=not larger_is_better)
     found = {f"{name}_p{share}": jnp.quantile(values, share / 100) for share in (10, 50, 90)}
     return found | {f"{name}_worst": jnp.mean(ordered[: -(-values.size // 10)])}

@@ -9,7 +9,7 @@ asynchronous aggregation", AISTATS 2022 (FedBuff); for dual averaging "Federated
 delayed gradients for composite optimization", Information Sciences 689, 2025.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ import numpy as np
 from fcojax import Sampler, from_trace, tree
 from fcojax.algorithms import Algorithm, ClientResult, Known, NewRow
 from fcojax.extend import at_most, factory, validated
-from fcojax.types import Array, Count, CountOrZero, NonNegative, PyTree
+from fcojax.types import Array, Count, CountOrZero, NonNegative, NumberTree, PyTree
 
 
 class Arrivals(NamedTuple):
@@ -42,7 +42,7 @@ class Arrivals(NamedTuple):
 
 
 @validated
-def arrivals(client_seconds: Any, *, buffer: Count, num_rounds: Count) -> Arrivals:
+def arrivals(client_seconds: NumberTree, *, buffer: Count, num_rounds: Count) -> Arrivals:
     """Return the order of events if every client always works.
 
     The server takes a step when ``buffer`` uploads have arrived; their clients then start again

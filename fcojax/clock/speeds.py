@@ -16,7 +16,17 @@ import numpy as np
 from fcojax import Draw, Plan, Sampler, extend
 from fcojax.extend import Cyclic, DerivedSampler, Trace, Work, validated
 from fcojax.problems import ClientData
-from fcojax.types import Array, Count, Key, NonNegative, Positive, Real, Seed
+from fcojax.types import (
+    Array,
+    Count,
+    CountOrZero,
+    Key,
+    NonNegative,
+    NumberTree,
+    Positive,
+    Real,
+    Seed,
+)
 
 # A step that ends at a deadline up to rounding is in time.
 _ROUNDING = 1 + 1e-12
@@ -112,8 +122,14 @@ def _members(plan: Plan, data: ClientData, key: Key, rounds: Array) -> tuple[Arr
     return jax.vmap(one)(rounds)
 
 
+@validated
 def seconds(
-    clock: Clock, plan: Plan | Work, data: ClientData, key: Key, history: dict, first: int = 0
+    clock: Clock,
+    plan: Plan | Work,
+    data: ClientData,
+    key: Key,
+    history: dict,
+    first: CountOrZero = 0,
 ) -> Any:
     """Return the seconds from the start of a run to each of its evaluations.
 
@@ -212,7 +228,7 @@ def _without_deadlines(sampler: Sampler) -> tuple[Sampler, float]:
 
 
 @validated
-def deadline(sampler: Sampler, client_seconds: Any, limit: Positive) -> Deadline:
+def deadline(sampler: Sampler, client_seconds: NumberTree, limit: Positive) -> Deadline:
     """The cohorts of a sampler, without the uploads that come after a deadline.
 
     They are counted in ``history["lost"]``, and the late client keeps its state. Clients that are
@@ -259,7 +275,9 @@ def num_steps(work: Work, data: ClientData) -> np.ndarray:
 
 
 @validated
-def truncated(work: Work, data: ClientData, step: Any, limit: Positive, link: Any = 0.0) -> Work:
+def truncated(
+    work: Work, data: ClientData, step: NumberTree, limit: Positive, link: NumberTree = 0.0
+) -> Work:
     """Return the work in which each client takes only the steps that it can take in time.
 
     These are the first steps of the whole work, also of its epochs. A client for which one step is
@@ -283,6 +301,11 @@ def truncated(work: Work, data: ClientData, step: Any, limit: Positive, link: An
     if work.fewest is not None:
         raise ValueError("the work differs between clients or rounds; pass one equal for all.")
     sizes, most = np.asarray(data.sizes), num_steps(work, data)
+    for name, value in (("step", step), ("link", link)):
+        if np.size(value) not in (1, data.num_clients):
+            raise ValueError(
+                f"{name} has {np.size(value)} numbers but data has {len(sizes)} clients."
+            )
     counts = np.floor((limit - np.asarray(link)) / np.asarray(step) * _ROUNDING)
     counts = np.clip(counts, 1, most).astype(int)
     if (counts == most).all():

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from fcojax.arguments import validated
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, PyTree
 
@@ -18,6 +19,7 @@ _FEATURES_PER_ROW = 16
 _MIN_ENTRIES = 1 << 14
 
 
+@validated
 def with_products(data: ClientData) -> ClientData:
     """Return the population with the products of the rows ``x`` of each client, where they pay.
 

@@ -27,7 +27,7 @@ SAMPLERS = {
     "uniform": fcojax.uniform_cohort(cohort_size=2),
     "weighted": fcojax.weighted_cohort(cohort_size=3, power=2.0),
     "coins": fcojax.coin_flips(0.4),
-    "unequal coins": fcojax.coin_flips([0.9, 0.1, 0.4, 0.5, 0.6]),
+    "unequal coins": fcojax.coin_flips([0.8, 0.3, 0.4, 0.5, 0.6]),
     "held": fcojax.held(fcojax.coin_flips(0.4), rounds=2),
     "cyclic": fcojax.cyclic(num_groups=2),
     "some of a cycle": fcojax.cyclic(num_groups=2, cohort_size=1),

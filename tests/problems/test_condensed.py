@@ -52,3 +52,11 @@ def test_others_are_unchanged():
     assert condensed(loss, coarse) is coarse
     constant = fcojax.from_rows({**data.examples, "y": np.ones(sum(SIZES))}, SIZES)
     assert condensed(loss, constant) is constant  # singular: the bias fits all rows
+
+
+def test_rows_on_disk_are_not_read(tmp_path):
+    """A process of several may have no file with all of them."""
+    data = rows()
+    fcojax.save_clients(data, tmp_path / "clients")
+    there = fcojax.open_clients(tmp_path / "clients")
+    assert condensed(fcojax.problems.linear(data).loss, there) is there

@@ -271,6 +271,8 @@ def coin_flips(probability: float | Sequence[float] | np.ndarray) -> Sampler:
     """
     if np.ndim(probability) == 0:
         return CoinFlips(float(checked_value("probability", probability, Share)))
+    if np.ndim(probability) > 1:
+        raise ValueError(f"probability has {np.ndim(probability)} axes; pass one for each client.")
     shares = [
         float(checked_value(f"probability of client {client}", share, Share))
         for client, share in enumerate(np.asarray(probability).tolist())
