@@ -24,6 +24,7 @@ from fcojax.types import (
     NonNegative,
     NumberTree,
     Positive,
+    PyTree,
     Real,
     Seed,
 )
@@ -128,7 +129,7 @@ def seconds(
     plan: Plan | Work,
     data: ClientData,
     key: Key,
-    history: dict,
+    history: PyTree,
     first: CountOrZero = 0,
 ) -> Any:
     """Return the seconds from the start of a run to each of its evaluations.
