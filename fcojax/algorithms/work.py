@@ -123,7 +123,7 @@ def local_epochs(
 
     Args:
       num_epochs: E, the same for every client; or one number per client. It may be a fraction if
-        there is a ``batch_size``.
+        there is a ``batch_size``, and is rounded to one with a denominator of at most 1,000.
       batch_size: examples per step; ``None`` for all of them.
       fewest: if given, every client draws its own number of epochs for each round, uniformly from
         ``fewest`` to ``num_epochs``.
@@ -146,6 +146,8 @@ def _whole(name: str, value: Any) -> int:
 def _fraction(name: str, value: Any) -> int | Fraction:
     # Exact, so that a third of 30 examples is 10 and not 11, in numbers that fit into int32.
     found = Fraction(float(checked_value(name, value, Positive))).limit_denominator(1000)
+    if not found:
+        raise ValueError(f"{name} is {value}; pass at least 0.001.")
     return int(found) if found.denominator == 1 else found
 
 

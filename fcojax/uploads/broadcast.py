@@ -86,8 +86,9 @@ def compressed_broadcast(algorithm: Algorithm, compressor: Compressor) -> Algori
         message = algorithm.broadcast(hparams, server)
         if any(map(_is_known, jax.tree.leaves(message, is_leaf=_is_known))):
             raise ValueError(
-                "the algorithm's clients know earlier messages, which a compressed broadcast would "
-                "send again; pass the algorithm without a compressed broadcast."
+                "the algorithm's message has a part that clients know without receiving it, as "
+                "partial_sharing's; a compressed broadcast would change it. Pass the algorithm "
+                "without a compressed broadcast."
             )
         _, sent = corrected(hparams, message, message, jax.random.key(0))
         return Broadcasting(server, message, sent), client

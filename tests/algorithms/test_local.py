@@ -72,6 +72,8 @@ def test_a_fraction_of_an_epoch_is_its_first_examples(epochs):
         assert int((weights.sum(axis=1) > 0).sum()) == -(-read // 2)
     with pytest.raises(ValueError, match="num_epochs"):
         local_epochs(0.5)
+    with pytest.raises(ValueError, match=r"num_epochs is 0.0004; pass at least 0.001"):
+        local_epochs(0.0004, 4)  # would be rounded to no step
 
 
 def test_epochs_are_reshuffled():
