@@ -57,7 +57,7 @@ def p_fed_me(
               F_i(x) = \min_v \; f_i(v) + \psi(v) + \tfrac{\lambda}{2} |v - x|^2
 
     Clients take the local steps of ``base`` along :math:`\nabla F_i(x) = \lambda (x - v)`. They
-    approach v by proximal gradient steps, implicit in the quadratic term as those of ``ditto``,
+    approach v by proximal gradient steps, implicit in the quadratic term as in ``ditto``,
     from their last model, so in the limit one inner step is enough. Rates up to 1/L are safe, and
     with psi those up to the smaller of 1/L and :math:`1 / \lambda`. With :math:`\lambda = 0`
     clients learn alone; for :math:`\lambda \to \infty` and without psi it is ``base``.
