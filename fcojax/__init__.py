@@ -40,24 +40,19 @@ if TYPE_CHECKING:
         check,
         clock,
         datasets,
-        estimators,
         extend,
-        flower,
         networks,
         personal,
         privacy,
         reference,
         robust,
         rows,
-        safetensors,
-        selection,
         theory,
         uploads,
     )
     from fcojax.bibliography import citation
     from fcojax.robust import norm_bound, norm_quantile
     from fcojax.rows import to_frame
-    from fcojax.selection import path, select
 
 __version__ = "0.3.0"
 
@@ -69,9 +64,7 @@ __all__ = [
     "clock",
     "datasets",
     "devices",
-    "estimators",
     "extend",
-    "flower",
     "grid",
     "networks",
     "personal",
@@ -80,8 +73,6 @@ __all__ = [
     "reference",
     "robust",
     "rows",
-    "safetensors",
-    "selection",
     "theory",
     "transforms",
     "uploads",
@@ -128,9 +119,6 @@ __all__ = [
     "read_model",
     "kkt",
     "kkt_violation",
-    # model selection
-    "path",
-    "select",
     # sources
     "citation",
 ]
@@ -142,17 +130,13 @@ _PACKAGES = (
     "check",
     "clock",
     "datasets",
-    "estimators",
     "extend",
-    "flower",
     "networks",
     "personal",
     "privacy",
     "reference",
     "robust",
     "rows",
-    "safetensors",
-    "selection",
     "theory",
     "uploads",
 )
@@ -160,8 +144,6 @@ _FUNCTIONS = {
     "citation": "bibliography",
     "norm_bound": "robust",
     "norm_quantile": "robust",
-    "path": "selection",
-    "select": "selection",
     "to_frame": "rows",
 }
 

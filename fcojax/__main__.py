@@ -12,6 +12,7 @@ declares its own flags; this file finds the module, and the config by its name.
 
 import ast
 import difflib
+import importlib.metadata
 import importlib.util
 import os
 import pathlib
@@ -126,7 +127,7 @@ fcojax --version prints the version."""
 def _listed() -> str:
     """Return the configs with the first lines of their docstrings, configs for own data first."""
     found = {name: f"  {name:19}{summary(path)}" for name, path in configs().items()}
-    own = [found.pop(name) for name in ("table", "select")]
+    own = [found.pop(name) for name in ("table", "select") if name in found]
     headings = "Your own data:", "\nStudies of the literature and of ours:"
     return "\n".join([headings[0], *own, headings[1], *found.values(), "", _HOW])
 
@@ -138,7 +139,13 @@ _HOW = (
 
 def configs() -> dict[str, pathlib.Path]:
     """Return the configs that come with the library, by name."""
-    return {path.stem: path for path in sorted((LAUNCHER / "configs").glob("*.py"))}
+    found = {path.stem: path for path in sorted((LAUNCHER / "configs").glob("*.py"))}
+    for entry in importlib.metadata.entry_points(group="fcojax.configs"):
+        spec = importlib.util.find_spec(entry.value)
+        for folder in (spec and spec.submodule_search_locations) or ():
+            own = sorted(pathlib.Path(folder).glob("[!_]*.py"))
+            found |= {path.stem: path for path in own if path.stem not in found}
+    return found
 
 
 def summary(path: pathlib.Path) -> str:

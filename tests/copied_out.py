@@ -23,13 +23,9 @@ TESTS = {
     "attacks": "laws/test_attacks.py",
     "privacy": "laws/test_accounting.py engine/test_private_uploads.py engine/test_banded_noise.py",
     "rows": "test_rows.py",
-    "selection": "selection",
-    "estimators": "selection/test_estimators.py",
-    "flower": "flower/test_sites.py flower/test_strengths.py",
     "theory": "theory",
     "check": "check",
     "networks": "networks",
-    "safetensors": "test_safetensors.py",
     "datasets": "datasets",
 }
 ALIAS = """

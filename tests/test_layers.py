@@ -21,7 +21,6 @@ SEAM = ("extend",)
 CORE = GROUND + PAPER + LOOP + SEAM  # top to bottom
 SATELLITES = (  # top to bottom
     "reference",
-    "safetensors",
     "uploads",
     "robust",
     "attacks",
@@ -29,13 +28,10 @@ SATELLITES = (  # top to bottom
     "clock",
     "rows",
     "personal",
-    "selection",
-    "flower",
     "theory",
     "check",
     "networks",
     "datasets",
-    "estimators",
     "bibliography",
 )
 # The parts of the core that satellites may import: the public packages and ``fcojax.extend``.

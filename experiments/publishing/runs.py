@@ -236,8 +236,6 @@ RUNS = (
     Run("robust", "robust", figure="robust"),
     Run("time", "time", figure="time"),
     Run("saddle", "saddle", figure="vectors"),
-    Run("sites", "sites", figure="sites"),
-    Run("flamby", "flamby", data="flamby", figure="fed_tcga_brca"),
     Run("personal", "personal", ("--config.tasks=lasso",), "Lasso", figure="clients"),
     Run(
         "personal_signs",

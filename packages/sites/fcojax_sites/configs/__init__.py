@@ -1,0 +1,1 @@
+"""Configs that `fcojax run` finds through the entry point `fcojax.configs`."""

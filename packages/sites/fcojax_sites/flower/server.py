@@ -1,0 +1,576 @@
+"""The server's side: messages to the sites, and a round from their answers.
+
+The server's step is the engine's own, on uploads that came as bytes instead of from a loop over
+clients.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcojax import ClientData, Draw, Plan, tree
+from fcojax_sites import safetensors
+from fcojax.algorithms import Algorithm, ClientResult
+from fcojax.extend import (
+    AGGREGATE,
+    BATCHES,
+    CLIENT,
+    ENCODE,
+    SERVER,
+    SHARED,
+    VIOLATION,
+    Allowance,
+    TotalWeights,
+    aggregate,
+    allowance_of,
+    as_first_states,
+    checked_weights,
+    depend_on_first,
+    draw_cohort,
+    folded_by,
+    in_full_precision,
+    in_range,
+    jit_per,
+    kept_for,
+    purpose_key,
+    require_fitting,
+    server_step,
+    split,
+    violation_at,
+)
+from fcojax_sites.flower.answers import BadAnswer, Judge, Value, filled, plain, read
+from fcojax_sites.flower.federation import Federation
+from fcojax_sites.flower.joining import MOST_ROWS, Site
+from fcojax_sites.flower.site import EncodedUpload, Forms, Keys, decoded_traced, forms, updated
+from fcojax.types import Array, Key, PyTree
+
+PURPOSES = CLIENT, BATCHES, ENCODE  # purposes of a site's ``Keys``
+
+
+class ServerProgress(NamedTuple):
+    """Everything that the server needs to continue.
+
+    Attributes:
+      server: the algorithm's server state.
+      memory: the aggregator's memory.
+      key: PRNG key of the run.
+      round: number of rounds so far.
+      counted: for each site the index of the last round in which its upload counted; -1 if none
+        did.
+    """
+
+    server: PyTree
+    memory: PyTree
+    key: Key
+    round: int
+    counted: np.ndarray
+
+
+class Gradients(NamedTuple):
+    """The losses and the gradient at a point.
+
+    Attributes:
+      losses: the mean loss of each site of positive weight.
+      gradient: the gradient of F.
+      nonfinite: names of the sites whose loss or gradient is not finite.
+    """
+
+    losses: Array
+    gradient: PyTree
+    nonfinite: list[str]
+
+
+class Server:
+    """The server of a federation, whose methods work on a ``ServerProgress``.
+
+    Attributes:
+      federation: the federation.
+      judge: reads the answers; the only part of a server that changes.
+      sites: the sites, sorted by name; their order is that of the clients.
+      data: their sizes and weights, without rows.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> from fcojax_sites import flower
+      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+      >>> federation = flower.Federation(
+      ...     fed_avg, fcojax.local_steps(1), fed_avg.hparams_type(client_lr=0.5), jnp.array(0.0))
+      >>> transport = flower.in_process(federation, {"Ghent": {"a": np.array([4.0])}})
+      >>> replies = transport.join(flower.invitation(federation, "run 1"))
+      >>> server = flower.Server(
+      ...     federation, [flower.admitted(federation, reply) for reply in replies], "run 1")
+      >>> progress = server.start(jax.random.key(0))
+      >>> for _ in range(2):
+      ...     replies = transport.exchange(server.ask(progress))
+      ...     progress, measures = server.step(progress, replies)
+      >>> float(server.model(progress)), measures["participants"]
+      (3.0, 1.0)
+    """
+
+    def __init__(
+        self, federation: Federation, sites: list[Site], run: str, judge: Judge | None = None
+    ):
+        """Create the server of a run.
+
+        Args:
+          federation: the ``Federation`` that the server and all sites build from the same code.
+          sites: the sites that introduced themselves.
+          run: a name of the run; sites do not use states that they kept from another run.
+          judge: the judge of the answers, if several runs share one.
+        """
+        self.sites = sorted(sites, key=lambda site: site.name)
+        names = [site.name for site in self.sites]
+        twice = [name for name, next_one in zip(names, names[1:], strict=False) if name == next_one]
+        if twice:
+            raise ValueError(f"two sites have one name, {twice[0]}; rename one.")
+        columns = [str(jax.tree.map(lambda x: (x.shape[1:], x.dtype), s.columns)) for s in sites]
+        for site, column in zip(sites, columns, strict=True):
+            if column != columns[0]:
+                raise ValueError(
+                    f"the sites {sites[0].name} and {site.name} have different columns: "
+                    f"{plain(columns[0])} and {plain(column)}."
+                )
+        sizes = np.array([site.num_examples for site in self.sites])
+        if sizes.sum() > MOST_ROWS:
+            largest = self.sites[int(np.argmax(sizes))]
+            raise ValueError(
+                f"the sites have {sizes.sum()} rows in all, {largest.num_examples} of them site "
+                f"{largest.name}, and at most {MOST_ROWS} are allowed."
+            )
+        self.judge = judge or Judge()
+        self.federation, self._run = federation, run
+        self._plan: Plan = federation.plan
+        weights = checked_weights(_in_order(federation.weights, names), sizes)
+        self._weights = jnp.asarray(in_range(weights, np.array(names)), jnp.result_type(float))
+        self.data = ClientData(
+            examples=(),
+            offsets=jnp.asarray(np.concatenate([[0], np.cumsum(sizes)]), jnp.int32),
+            weights=self._weights,
+            num_clients=len(sites),
+            min_size=int(sizes.min()),
+            max_size=int(sizes.max()),
+            size_bounds=(int(sizes.max()),),
+        )
+        self._plan.cohort.size(len(sites))  # a cohort beyond the population is refused now
+
+    @functools.cached_property
+    def _form_of_site(self) -> PyTree:
+        """Zeros in the form of a site's state and rows, for what does not depend on them."""
+        form = self._forms.rows.states, self.sites[0].columns
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), form)
+
+    @functools.cached_property
+    def _forms(self) -> Forms:
+        return forms(self.federation, self.sites[0].columns)
+
+    def start(self, key: Key) -> ServerProgress:
+        """Return the progress before the first round.
+
+        Args:
+          key: PRNG key, the only source of randomness.
+        """
+        federation, plan = self.federation, self._plan
+        hparams = federation.hparams_at(0)
+        server, _ = as_first_states(federation.algorithm.init(hparams, federation.params))
+        if plan.aggregator.noisy:
+            self._require_private(server)
+        if plan.correct is not None:
+            raise ValueError("real sites take part by themselves; pass a plan with correct=None.")
+        if plan.work.by_round is not None:
+            raise ValueError("real sites do not know the round; pass local steps without by_round.")
+        result = self._forms.result
+        _, memory, one = kept_for(plan, hparams, result)
+        require_fitting(federation.algorithm, plan, hparams, server, result, memory, one)
+        return ServerProgress(server, memory, key, 0, np.full(len(self.sites), -1))
+
+    def limit(self) -> Allowance | None:
+        """Return how many rounds a privacy budget allows, ``None`` without one."""
+        allowance = allowance_of(self._plan)
+        if allowance is None:
+            return None
+        return allowance(self._plan.cohort, [[self.federation.hparams]], len(self.sites))
+
+    def _require_private(self, server: PyTree) -> None:
+        """Raise ``ValueError`` if noise would not hide which sites took part, or what they have."""
+        federation, work = self.federation, self._plan.work
+        if isinstance(federation.weights, str):
+            raise ValueError(
+                "the aggregator adds noise for known weights, but sites state their own numbers "
+                "of rows; pass weights= by the names of the sites."
+            )
+        if work.num_steps is None or len(set(work.counts or (0,))) > 1:
+            raise ValueError(
+                "the aggregator adds noise, but sites of different sizes take different numbers "
+                "of steps, which tell who took part; pass local_steps(...) with one number."
+            )
+
+        def public(seen, hparams, server):
+            return split(_idle(federation.algorithm, self._plan, hparams, server, *seen).upload)[1]
+
+        if any(depend_on_first(public, self._form_of_site, federation.hparams_at(0), server)):
+            raise ValueError(
+                "the aggregator adds noise, but Public parts of this algorithm's upload depend on "
+                "the rows of a site and get no noise; pass an algorithm without such parts."
+            )
+
+    def ask(self, progress: ServerProgress) -> dict[str, bytes]:
+        """Return the messages of a round, by the names of the sites that take part in it.
+
+        Args:
+          progress: the progress before the round.
+        """
+        federation = self.federation
+        hparams = federation.hparams_at(progress.round)
+        draw, asked = self._asked(progress)
+        members = np.asarray(draw.indices)
+        message, keys = _ask_compiled(
+            federation.algorithm,
+            hparams,
+            progress.server,
+            progress.key,
+            jnp.int32(progress.round),
+            members,
+        )
+        first = ()
+        if (progress.counted < 0).any():
+            first = federation.algorithm.init(federation.hparams_at(0), federation.params)[1]
+        found = {}
+        for place in np.flatnonzero(asked):
+            client = int(members[place])
+            own = jax.tree.map(lambda key, place=place: key[place], keys)
+            content = {"message": message, "hparams": tuple(hparams), "keys": own}
+            if progress.counted[client] < 0:
+                content["client"] = first
+            facts = {
+                "kind": "round",
+                "run": self._run,
+                "federation": federation.digest,
+                "num_examples": str(self.sites[client].num_examples),
+                "round": str(progress.round),
+                "counted": str(progress.counted[client]),
+                "client": str(client),
+                "keys": str(jax.random.key_impl(progress.key)),
+            }
+            found[self.sites[client].name] = safetensors.dumps(content, facts)
+        return found
+
+    def step(
+        self, progress: ServerProgress, replies: dict[str, bytes]
+    ) -> tuple[ServerProgress, dict[str, float]]:
+        """Return the progress after a round, and its metrics and counts.
+
+        An answer that is missing, not valid or of an earlier round is a lost upload.
+
+        Args:
+          progress: the progress before the round.
+          replies: the answers to the messages of ``ask``, by the names of the sites.
+        """
+        draw, asked = self._asked(progress)
+        members = np.asarray(draw.indices)
+        form = self._forms.decoded, self._forms.result.metrics
+        zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), form)
+        found = [
+            self._read(progress, client, replies) if is_asked else None
+            for client, is_asked in zip(members, asked, strict=True)
+        ]
+        arrives = np.array([one is not None for one in found])
+        if draw.arrives is not None:
+            arrives &= np.asarray(draw.arrives)
+        finite = np.array([one is None or one != () for one in found])
+        uploads, metrics = jax.tree.map(
+            lambda *leaves: jnp.stack(leaves), *(one or zeros for one in found)
+        )
+        index = jnp.int32(progress.round)
+        hparams = self.federation.hparams_at(progress.round)
+        weights = jnp.where(asked, self._weights[members], 0)
+        results = ClientResult((), uploads, metrics)
+        expected = self._plan.cohort.mean_size(len(self.sites)) / len(self.sites)
+        noise_key = progress.key
+        if self._plan.aggregator.noisy:
+            noise_key = folded_by(progress.key, self.federation.hparams)
+        server, memory, counted, measures = _step_compiled(
+            self.federation.algorithm,
+            self._plan,
+            hparams,
+            (progress.server, progress.memory),
+            (progress.key, noise_key),
+            index,
+            results,
+            (weights, self._weights, expected, arrives, finite),
+            self._form_of_site,
+        )
+        last = progress.counted.copy()
+        last[members[np.asarray(counted)]] = progress.round
+        after = ServerProgress(server, memory, progress.key, progress.round + 1, last)
+        return after, {name: float(value) for name, value in measures.items()}
+
+    def model(self, progress: ServerProgress) -> PyTree:
+        """Return the current model.
+
+        Args:
+          progress: the progress that ``start`` or ``step`` returned.
+        """
+        hparams = self.federation.hparams_at(max(progress.round - 1, 0))
+        return self.federation.algorithm.model(hparams, progress.server)
+
+    def ask_certificate(self, progress: ServerProgress) -> dict[str, bytes]:
+        """Return the messages that ask each site for its loss and gradient at the model.
+
+        Args:
+          progress: the progress that ``start`` or ``step`` returned.
+        """
+        return self.ask_gradient(self.model(progress), str(progress.round))
+
+    def certificate(self, progress: ServerProgress, replies: dict[str, bytes]) -> dict[str, float]:
+        """Return the objective and the violation, or nothing if the answer of a site is missing.
+
+        Args:
+          progress: the progress that ``start`` or ``step`` returned.
+          replies: the answers to the messages of ``ask_certificate``.
+        """
+        penalty, params = self.federation.penalty, self.model(progress)
+        assert penalty is not None
+        found = self.gradient(params, str(progress.round), replies)
+        if found is None:
+            return {}
+        hparams = self.federation.hparams_at(max(progress.round - 1, 0))
+        scale = getattr(hparams, "penalty_scale", 0.0)
+        return {
+            "objective": float(self.mean(found.losses) + penalty.value(params, scale)),
+            VIOLATION: float(violation_at(found.gradient, penalty, scale, params)),
+        }
+
+    def ask_gradient(self, params: PyTree, index: str) -> dict[str, bytes]:
+        """Return the messages that ask for loss and gradient at a point.
+
+        A site of weight 0 is not asked.
+
+        Args:
+          params: the point.
+          index: identifier of the request, repeated in its replies.
+        """
+        facts = {
+            "kind": "certificate",
+            "run": self._run,
+            "federation": self.federation.digest,
+            "round": index,
+        }
+        return {
+            site.name: safetensors.dumps(
+                {"params": params}, facts | {"num_examples": str(site.num_examples)}
+            )
+            for site in self._weighing()
+        }
+
+    def gradient(self, params: PyTree, index: str, replies: dict[str, bytes]) -> Gradients | None:
+        """Return the losses of the sites and the gradient of F, ``None`` if an answer is missing.
+
+        Args:
+          params: the point.
+          index: identifier of the request, repeated in its replies.
+          replies: the answers to the messages of ``ask_gradient``.
+        """
+        scalar = jax.ShapeDtypeStruct((), jnp.result_type(float))
+        like, found = {"loss": scalar, "gradient": params}, []
+        # Read all of them, even if one is missing, so that every faulty site is logged.
+        for site in self._weighing():
+            one = self._answer(
+                site.name, "certificate", index, like, replies, lambda a, _: filled(like, a)
+            )
+            found.append(one)
+        if any(one is None for one in found):
+            return None
+        # These are valid answers: far from the solution a loss may overflow, which ends a solve.
+        nonfinite = [
+            site.name
+            for site, one in zip(self._weighing(), found, strict=True)
+            if not tree.all_finite(one)
+        ]
+        for name in nonfinite:
+            self.judge.name(name, "its loss or gradient is not finite.")
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
+        return Gradients(stacked["loss"], jax.tree.map(self.mean, stacked["gradient"]), nonfinite)
+
+    def ask_sums(self, name: str, given: dict[str, Array], index: str) -> dict[str, bytes]:
+        """Return the messages that ask each site for its sums of this name.
+
+        Args:
+          name: the name among ``federation.sums``.
+          given: arrays for the function.
+          index: identifier of the request, repeated in its replies.
+        """
+        facts = {
+            "kind": "sums",
+            "sums": name,
+            "run": self._run,
+            "federation": self.federation.digest,
+            "round": index,
+        }
+        return {
+            site.name: safetensors.dumps(given, facts | {"num_examples": str(site.num_examples)})
+            for site in self.sites
+        }
+
+    def sums(
+        self, name: str, given: dict[str, Array], index: str, replies: dict[str, bytes]
+    ) -> PyTree | None:
+        """Return the sums with a leading axis of sites, ``None`` if an answer is missing.
+
+        Args:
+          name: the name among ``federation.sums``.
+          given: arrays for the function.
+          index: identifier of the request, repeated in its replies.
+          replies: the answers to the messages of ``ask_sums``.
+        """
+        function, columns = self.federation.sums[name], self.sites[0].columns
+        like = jax.eval_shape(function, columns, given)
+        found = [
+            self._answer(site.name, "sums", index, like, replies, lambda a, _: filled(like, a))
+            for site in self.sites
+        ]
+        if any(one is None for one in found):
+            return None
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *found)
+
+    def mean(self, of_sites: Array) -> Array:
+        """Return the weighted mean over the sites of positive weight.
+
+        Args:
+          of_sites: an array whose leading axis is these sites.
+        """
+        weights = self._weights[self._weights > 0]
+        return jnp.tensordot((weights / jnp.sum(weights)).astype(of_sites.dtype), of_sites, 1)
+
+    def _weighing(self) -> list[Site]:
+        weights = np.asarray(self._weights)
+        return [site for site, weight in zip(self.sites, weights, strict=True) if weight > 0]
+
+    def _asked(self, progress: ServerProgress) -> tuple[Draw, np.ndarray]:
+        """Return the cohort of a round, and which of its places are asked for an upload."""
+        draw = draw_cohort(self._plan, self.data, progress.key, jnp.int32(progress.round))
+        weights = np.asarray(self._weights)[np.asarray(draw.indices)]
+        return draw, np.asarray(draw.present) & (weights > 0)
+
+    def _answer(
+        self,
+        name: str,
+        kind: str,
+        index: str,
+        like: PyTree,
+        replies: dict[str, bytes],
+        reader: Callable[[dict[str, np.ndarray], dict[str, str]], Value],
+    ) -> Value | None:
+        """Return the content of a site's answer; ``None`` if the answer is missing or not valid.
+
+        Raise ``ValueError`` if the site itself says that it cannot go on.
+        """
+        place = {"site": name, "run": self._run, "kind": kind, "round": index}
+
+        def read_one(reply: Any) -> Value:
+            arrays, facts = read(reply, like)
+            if any(facts.get(fact) != value for fact, value in place.items()):
+                raise BadAnswer("it answers another message, such as that of an earlier round.")
+            if "refused" in facts:
+                raise ValueError(f"site {name} {plain(facts['refused'])}")
+            return reader(arrays, facts)
+
+        return self.judge.judged(name, kind, replies, read_one)
+
+    def _read(self, progress: ServerProgress, client: int, replies: dict[str, bytes]) -> Any:
+        """Return a site's upload and metrics; ``()`` if they are not finite, ``None`` if lost."""
+
+        def reader(arrays: dict[str, np.ndarray], facts: dict[str, str]) -> Any:
+            if facts.get("finite") == "False":
+                return ()
+            if facts.get("finite") != "True":
+                raise BadAnswer("it does not say whether it is finite.")
+            sent = filled(self._forms.sent, arrays)
+            upload = self._decoded(progress, client, sent)
+            if not tree.all_finite(upload):
+                raise BadAnswer("it says that it is finite, and is not.")
+            return upload, sent.metrics
+
+        name = self.sites[client].name
+        return self._answer(name, "round", str(progress.round), self._forms.sent, replies, reader)
+
+    def _decoded(self, progress: ServerProgress, client: int, sent: EncodedUpload) -> PyTree:
+        """Return the upload that a site has encoded."""
+        hparams = self.federation.hparams_at(progress.round)
+        index = jnp.int32(progress.round)
+        own = jax.random.fold_in(purpose_key(progress.key, ENCODE, index), client)
+        shared = purpose_key(progress.key, SHARED, index)
+        form = self._forms.result.upload, self._forms.rows.residuals
+        like, residual = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), form)
+        return _decode_compiled(self._plan.codec, hparams, sent, like, residual, own, shared)
+
+
+def _in_order(weights: Any, names: list[str]) -> Any:
+    """Return weights in the order of these names, if they are by name."""
+    if not isinstance(weights, dict):
+        return weights
+    unknown = [name for name in names if name not in weights]
+    if unknown:
+        raise ValueError(
+            f"site {unknown[0]} has no weight and is refused; the weights are of "
+            f"{', '.join(sorted(weights))}."
+        )
+    absent = sorted(set(weights) - set(names))
+    if absent:
+        raise ValueError(
+            f"site {absent[0]} has a weight and has not answered; start it, or leave it out of "
+            "the weights."
+        )
+    return [weights[name] for name in names]
+
+
+@jit_per(num_static=1)
+@in_full_precision
+def _ask_compiled(algorithm, hparams, server, key, index, members) -> tuple[PyTree, Keys]:
+    """Return the message of a round, and the data of the keys of its sites."""
+
+    def own(purpose, client):
+        return jax.random.key_data(jax.random.fold_in(purpose_key(key, purpose, index), client))
+
+    client, batches, encode = (jax.vmap(functools.partial(own, p))(members) for p in PURPOSES)
+    shared = jax.random.key_data(purpose_key(key, SHARED, index))
+    shared = jnp.broadcast_to(shared, (members.shape[0], *shared.shape))
+    return algorithm.broadcast(hparams, server), Keys(client, batches, encode, shared)
+
+
+_decode_compiled = jit_per(num_static=1)(in_full_precision(decoded_traced))
+
+
+@jit_per(num_static=2)
+@in_full_precision
+def _step_compiled(
+    algorithm, plan, hparams, states, keys, index, results: ClientResult, cohort, form_of_site
+) -> tuple[PyTree, PyTree, Array, dict[str, Array]]:
+    """Return the server's state and memory, which sites count, and metrics and counts."""
+    (server, memory), (weights, of_all, expected, arrives, finite) = states, cohort
+    everyone = jnp.sum(of_all)
+    # Noise has the scale of the largest weight of all sites and is divided by the expected weight,
+    # so that neither tells which sites are away.
+    population = TotalWeights(jnp.sum(weights), everyone, expected * everyone, jnp.max(of_all))
+    (key, noise_key), given = keys, (weights, population, memory)
+    own = purpose_key(noise_key, AGGREGATE, index)
+    found, counted = aggregate(plan.aggregator, hparams, results, *given, own, finite, arrives)
+    if plan.aggregator.noisy:  # zeros would tell that nobody took part
+        payload, public, join = split(found.upload)
+        idle = split(_idle(algorithm, plan, hparams, server, *form_of_site).upload)[1]
+        nobody = ~jnp.any(counted)
+        public = jax.tree.map(lambda a, b: jnp.where(nobody, b.astype(a.dtype), a), public, idle)
+        found = found._replace(upload=join(payload, public))
+    server_key = purpose_key(key, SERVER, index)
+    server, refused = server_step(algorithm, hparams, server, found, server_key)
+    measures = found.metrics | found.counts | {"refused": refused}
+    return server, found.memory, counted, measures
+
+
+def _idle(algorithm: Algorithm, plan: Plan, hparams, server, state, rows) -> ClientResult:
+    """Return the result of a site, of which only parts that do not depend on its rows are used."""
+    message, keys = algorithm.broadcast(hparams, server), Keys(*[jax.random.key(0)] * 4)
+    return updated(algorithm, plan, hparams, message, state, rows, keys, jnp.int32(0))

@@ -1,0 +1,510 @@
+"""The choice of a penalty's strength by cross-validation or a criterion, and the refitted model."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcojax import ClientData, Plan, tree
+from fcojax.algorithms import Work
+from fcojax.extend import (
+    Outcome,
+    as_plan,
+    in_full_precision,
+    jit_per,
+    require_one_device,
+    sizes_matter,
+    validated,
+)
+from fcojax.problems import Problem, population_loss
+from fcojax_sites.selection.criteria import Criterion, UpToOne
+from fcojax_sites.selection.folds import (
+    Folds,
+    Fraction,
+    Split,
+    by_client,
+    part_of_data,
+    stacked,
+    weighted_loss,
+)
+from fcojax_sites.selection.ledger import Entry, Ledger, entry_of_solves, shown_bytes
+from fcojax_sites.selection.nonzeros import Nonzeros
+from fcojax_sites.selection.path import (
+    Method,
+    Path,
+    as_path,
+    default_method,
+    exchanges_of_rates,
+    grid_of,
+    prepared,
+)
+from fcojax_sites.selection.path import path as path_of
+from fcojax_sites.selection.refit import refit_of
+from fcojax_sites.selection.show import draw_path, draw_scores
+from fcojax_sites.selection.solver import TRACED, SolvedPath, key_of_fold, solve_path
+from fcojax_sites.selection.solves import Setup, solver_of
+from fcojax.transforms import Penalty
+from fcojax.types import Arrays, Count, Key, NonNegative, Params, PyTree
+
+
+class Selection(NamedTuple):
+    """A chosen strength, the scores it was chosen by, and the model at that strength.
+
+    Attributes:
+      path: the models of all strengths on all data.
+      by: the name of the score.
+      scores: [draws and folds, strengths], the mean held-out loss; one row for a criterion.
+      mean: [strengths], the mean of the scores over draws and folds.
+      standard_error: [strengths], the standard error of ``mean`` over the folds of one draw,
+        because another draw evaluates the same clients again. If each draw has one fold, it is over
+        the draws; with one fold in all it is NaN.
+      best: index of the strength with the lowest mean score; of equal ones, the strongest.
+      chosen: index of the chosen strength.
+      model: the model of the path at the chosen strength.
+      refit: the model without the penalty on the support of ``model``, or ``None``.
+      refit_outcome: how that solve ended.
+      ledger: the traffic.
+      fold_outcome: how the solves of the folds ended, [draws and folds, strengths]; ``None`` for a
+        criterion.
+
+    Example:
+      >>> import jax.numpy as jnp, numpy as np
+      >>> from fcojax_sites.selection import Path, Selection
+      >>> models = jnp.array([[0.0, 0.0], [1.5, 0.0], [1.9, 0.2]])
+      >>> strengths = jnp.array([4.0, 1.0, 0.25])
+      >>> path = Path(strengths, models, objective=None, outcome=None, ledger=None)
+      >>> found = Selection(
+      ...     path, by="five folds", scores=None, mean=np.array([8.0, 3.1, 3.0]),
+      ...     standard_error=np.array([0.5, 0.2, 0.2]), best=2, chosen=1, model=models[1],
+      ...     refit=None, refit_outcome=None, ledger=None)
+      >>> found.strength, found.model.tolist()  # the sparsest model within one standard error
+      (1.0, [1.5, 0.0])
+    """
+
+    path: Path
+    by: str
+    scores: np.ndarray
+    mean: np.ndarray
+    standard_error: np.ndarray
+    best: int
+    chosen: int
+    model: Params
+    refit: Params | None
+    refit_outcome: Outcome | None
+    ledger: Ledger
+    fold_outcome: Outcome | None = None
+
+    @property
+    def strength(self) -> float:
+        """The chosen strength."""
+        return float(self.path.strengths[self.chosen])
+
+    @validated
+    def relaxed(self, shrinkage: UpToOne) -> Params:
+        """Return the relaxed lasso, ``shrinkage * model + (1 - shrinkage) * refit``.
+
+        Args:
+          shrinkage: phi: 1 is the penalised model, 0 the refit.
+        """
+        return tree.add(tree.scale(shrinkage, self.model), tree.scale(1 - shrinkage, self.refit))
+
+    def __str__(self) -> str:
+        nonzero = np.asarray(self.path.num_nonzero)
+        lines = [f"  {'strength':>10} {'nonzero':>8} {'score':>11} {'error':>9}"]
+        for index, strength in enumerate(np.asarray(self.path.strengths)):
+            mark = ">" if index == self.chosen else "*" if index == self.best else " "
+            lines.append(
+                f"{mark} {strength:10.4g} {nonzero[index]:8} {self.mean[index]:11.6g} "
+                f"{self.standard_error[index]:9.3g}"
+            )
+        traffic = (
+            f"{shown_bytes(self.ledger.bytes_down)} down, {shown_bytes(self.ledger.bytes_up)} up"
+        )
+        lines.append(
+            f"chosen by {self.by}: strength {self.strength:.4g} with {nonzero[self.chosen]} "
+            f"nonzero parameters; {traffic}"
+        )
+        solves = {
+            "strengths": self.path.outcome.solved,
+            "solves of folds": () if self.fold_outcome is None else self.fold_outcome.solved,
+        }
+        for name, solved in solves.items():
+            if count := np.sum(~np.asarray(solved, bool)):
+                lines.append(
+                    f"{count} of {np.size(solved)} {name} are not solved; scale the features to "
+                    "variance 1, or allow more rounds"
+                )
+        return "\n".join(lines)
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw the scores over the strength with matplotlib; return the axes.
+
+        Args:
+          axes: axes to draw in; ``None`` for a new figure.
+        """
+        return draw_scores(self, axes)
+
+    def plot_path(self, axes: Any = None, names: Sequence[str] | None = None) -> Any:
+        """Draw the parameters over the strength, and the choice; return the axes.
+
+        Args:
+          axes: axes to draw in; ``None`` for a new figure.
+          names: names of the features; the legend lists the features with a nonzero parameter.
+        """
+        return draw_path(self.path, axes, self.chosen, names)
+
+
+@validated
+def select(
+    problem: Problem,
+    penalty: Penalty,
+    *,
+    by: Split | Criterion | Nonzeros | None = None,
+    one_standard_error: bool = True,
+    num_draws: Count = 1,
+    refit: bool = True,
+    strengths: int | Sequence[float] | np.ndarray = 50,
+    least: Fraction = 1e-2,
+    key: Key | None = None,
+    method: Method | None = None,
+    hparams: PyTree = None,
+    plan: Plan | Work | None = None,
+    tolerance: NonNegative = 1e-5,
+    eval_every: Count = 10,
+    max_rounds: Count = 10_000,
+) -> Selection:
+    """Choose the strength of a penalty, and count the traffic of the choice.
+
+    The paths on all data and on all folds run as one program, in which weights select the clients
+    and examples of a fold. The models of a fold are scored by their mean held-out loss.
+
+    Args:
+      problem: the loss, the clients and the start point, of which only the shapes are used.
+      penalty: psi; it needs ``scale_max``, unless the strengths are given.
+      by: folds or a criterion: ``selection.by_client()`` leaves one client out and is the default,
+        ``by_client(k)`` leaves out groups of clients, ``by_example(k)`` groups of each client's
+        rows, ``hold_out(share)`` has one fold; ``selection.bic()``, ``aic()`` and ``ebic()`` are
+        criteria; ``selection.nonzeros(5)`` chooses a model with that sparsity, whatever its score.
+      one_standard_error: whether to choose the strongest penalty whose mean score is within one
+        standard error of the lowest; otherwise the penalty with the lowest score. Ties go to the
+        strongest penalty.
+      num_draws: how often the folds are drawn, if they are random.
+      refit: whether to fit the chosen support again without the penalty, which makes sense for
+        penalties that set entries to zero.
+      strengths: their number, or the strengths in the order in which they are solved.
+      least: the last strength as a share of the first, if ``strengths`` is a number.
+      key: PRNG key, the only source of randomness, including the folds; ``None`` for
+        ``jax.random.key(0)``.
+      method: ``loss -> algorithm``; by default FedMiD-OSP.
+      hparams: the method's hyperparameters; by default ``client_lr`` is found by power iterations.
+      plan: how rounds are run; by default everyone takes one full-batch step.
+      tolerance: largest violation of the optimality conditions, in units of the first strength.
+      eval_every: rounds between two evaluations of the violation.
+      max_rounds: rounds for each strength, rounded up to a multiple of ``eval_every``.
+
+    Returns:
+      The path, the scores, the choice, the refitted model and the traffic.
+
+    Example:
+      >>> import fcojax, fcojax_sites, numpy as np
+      >>> x, y = np.eye(4, dtype=np.float32) * 2, np.array([4.0, 1.0, 0.0, 0.0], np.float32)
+      >>> data = fcojax.from_rows({"x": x, "y": y}, [2, 2])
+      >>> problem = fcojax.problems.least_squares(data)
+      >>> found = fcojax_sites.select(
+      ...     problem, fcojax.transforms.l1(), by=fcojax_sites.selection.aic(), strengths=3, least=0.25,
+      ...     refit=False)
+      >>> found.path.strengths.tolist(), found.path.num_nonzero.tolist(), found.chosen
+      ([2.0, 1.0, 0.5], [0, 1, 1], 2)
+    """
+    # Refused before anything is solved: a refit without noise would release the private support.
+    if refit and plan is not None and as_plan(plan).aggregator.noisy:
+        raise ValueError("the aggregator adds noise, and the refit would not; pass refit=False.")
+    if isinstance(by, Nonzeros):
+        path = path_of(
+            problem,
+            penalty,
+            nonzeros=by,
+            least=least,
+            key=key,
+            method=method,
+            hparams=hparams,
+            plan=plan,
+            tolerance=tolerance,
+            eval_every=eval_every,
+            max_rounds=max_rounds,
+        )
+        found = of_target(by, path)
+        if not refit:
+            return found
+        key = jax.random.key(0) if key is None else key
+        limits = tolerance, eval_every, max_rounds
+        refitted, outcome, entry = refit_of(problem, found.model, key, *limits)
+        ledger = path.ledger._replace(entries=(*path.ledger.entries, entry))
+        return found._replace(
+            path=path._replace(ledger=ledger), refit=refitted, refit_outcome=outcome, ledger=ledger
+        )
+    setup, hparams, params, key = prepared(
+        problem, penalty, key, method, hparams, plan, eval_every, max_rounds
+    )
+    grid, relative = grid_of(penalty, strengths, least)
+    by = by_client() if by is None else by
+    data, folds, fold_setup = problem.train, None, setup
+    if not isinstance(by, Criterion):
+        folds = draw_folds(by, data, key, num_draws)
+        if folds.train.rows is not None:
+            loss = weighted_loss(problem.loss)
+            fold_setup = setup.with_loss(loss, (method or default_method(penalty))(loss))
+        program = fold_setup.program
+        program = program._replace(plan=_one_client_at_a_time(program.plan, data))
+        # All folds run in one program, in which weights select clients and rows, so all folds have
+        # the same shapes.
+        fold_setup = fold_setup._replace(program=program)
+    found, fold_results = _search(
+        (setup, fold_setup), relative, hparams, params, data, key, folds, grid, tolerance
+    )
+    path, fold_outcome = as_path(setup, found, data), None
+    if isinstance(by, Criterion):
+        scores, score_name = _criterion_scores(by, problem, path), by.name
+    else:
+        scores, score_name = np.asarray(fold_results.scores), "loss on held-out data"
+        fold_outcome = fold_results.outcome
+    found = selection_of(path, score_name, scores, one_standard_error, num_draws, fold_outcome)
+    entries = _tuning_entries(setup, path, found.model, folds, fold_results)
+    refitted, refit_outcome = None, None
+    if refit:
+        refitted, refit_outcome, entry = refit_of(
+            problem, found.model, key, tolerance, eval_every, max_rounds
+        )
+        entries.append(entry)
+    ledger = path.ledger._replace(entries=(*path.ledger.entries, *entries))
+    return found._replace(
+        path=path._replace(ledger=ledger),
+        refit=refitted,
+        refit_outcome=refit_outcome,
+        ledger=ledger,
+    )
+
+
+Scores = Annotated[np.ndarray, Arrays("an array [folds or 1, strengths]", 2)]
+
+
+@validated
+def selection_of(
+    path: Path,
+    name: str,
+    scores: Scores,
+    one_standard_error: bool,
+    num_draws: Count = 1,
+    fold_outcome: Outcome | None = None,
+) -> Selection:
+    """Return the choice among the models of a path, without a refit.
+
+    Args:
+      path: the models.
+      name: the name of the scores.
+      scores: [folds or 1, strengths].
+      one_standard_error: whether the strongest penalty within one standard error is chosen.
+      num_draws: draws of the folds.
+      fold_outcome: the outcomes of the folds' solves.
+
+    Example:
+      >>> strengths = jnp.array([4.0, 1.0])
+      >>> path = Path(strengths, jnp.eye(2), objective=None, outcome=None, ledger=None)
+      >>> scores = np.array([[3.0, 2.0], [5.0, 1.0]])
+      >>> found = selection_of(path, "two folds", scores, one_standard_error=False)
+      >>> found.chosen, found.model.tolist(), found.mean.tolist()
+      (1, [0.0, 1.0], [4.0, 1.5])
+    """
+    mean, error = scores.mean(axis=0), standard_error(scores, num_draws)
+    best, chosen = choice(mean, error, np.asarray(path.strengths), one_standard_error)
+    return Selection(
+        path=path,
+        by=name,
+        scores=scores,
+        mean=mean,
+        standard_error=error,
+        best=best,
+        chosen=chosen,
+        model=jax.tree.map(lambda leaf: leaf[chosen], path.models),
+        refit=None,
+        refit_outcome=None,
+        ledger=path.ledger,
+        fold_outcome=fold_outcome,
+    )
+
+
+class FoldResults(NamedTuple):
+    """Outcomes and held-out losses of all folds, with leading axes [draws and folds, strengths]."""
+
+    null_outcome: Outcome
+    outcome: Outcome
+    scores: jax.Array
+
+
+@validated
+def of_target(by: Nonzeros, path: Path) -> Selection:
+    """Return the sparser of the models that a search found, scored by its distance to the target.
+
+    Args:
+      by: the target of the search.
+      path: the result of the search.
+
+    Example:
+      >>> import fcojax, fcojax_sites
+      >>> from fcojax import problems, transforms
+      >>> from fcojax_sites import selection
+      >>> x, y = np.eye(4, dtype=np.float32) * 2, np.array([4.0, 1.0, 0.0, 0.0], np.float32)
+      >>> problem = problems.least_squares(fcojax.from_rows({"x": x, "y": y}, [2, 2]))
+      >>> path = fcojax_sites.path(problem, transforms.l1(), nonzeros=1)
+      >>> found = of_target(selection.nonzeros(1), path)
+      >>> found.by, found.scores.tolist()
+      ('1 nonzeros', [[0.0]])
+    """
+    assert path.search is not None
+    off = np.abs(path.search.numbers - by.count).astype(float)
+    model = jax.tree.map(lambda leaf: leaf[0], path.models)
+    return Selection(
+        path,
+        by.name,
+        off[None],
+        off,
+        np.full(off.shape, np.nan),
+        0,
+        0,
+        model,
+        None,
+        None,
+        path.ledger,
+    )
+
+
+@validated
+def draw_folds(split: Split, data: ClientData, key: Key, num_draws: Count) -> Folds:
+    """Return the folds of all draws; raise ``ValueError`` if all draws are equal.
+
+    Args:
+      split: such as ``by_client()``.
+      data: the clients.
+      key: PRNG key of random folds.
+      num_draws: how often the folds are drawn.
+
+    Example:
+      >>> import fcojax
+      >>> data = fcojax.from_rows({"x": np.ones((4, 1), np.float32)}, [1, 1, 2])
+      >>> draw_folds(by_client(), data, jax.random.key(0), num_draws=1).held.clients.shape
+      (3, 3)
+    """
+    require_one_device(data)
+    draws = [split(data, jax.random.fold_in(key, draw)) for draw in range(num_draws)]
+    if num_draws > 1 and all(_as_sets(folds) == _as_sets(draws[0]) for folds in draws):
+        raise ValueError(
+            f"num_draws is {num_draws} but every draw has the same folds, so the standard error "
+            "would count them repeatedly; pass num_draws=1, or random folds, as by_client(2)."
+        )
+    return stacked(draws)
+
+
+def _as_sets(folds: Folds) -> set[bytes]:
+    """Return the set of held-out parts of the folds, to compare divisions."""
+    parts = [np.asarray(leaf) > 0 for leaf in folds.held if leaf is not None]
+    return {np.concatenate(fold).tobytes() for fold in zip(*parts, strict=True)}
+
+
+def _one_client_at_a_time(plan: Plan, data: ClientData) -> Plan:
+    """Choose chunks of one client if sizes differ: larger ones would be sorted in every fold."""
+    if plan.client_chunk_size is None and sizes_matter(plan.work, data):
+        return plan._replace(client_chunk_size=1)
+    return plan
+
+
+@jit_per(num_static=2, kept=16)
+@in_full_precision
+def _search(
+    setups, relative, hparams, params, data, key, folds, grid, tolerance
+) -> tuple[SolvedPath, FoldResults | None]:
+    """Compute the paths on all data and on all folds, and the scores of the folds' models."""
+    setup, fold_setup = setups
+    solver = solver_of(setup, hparams, data)
+    found = solve_path(solver, TRACED, params, key, grid, relative, tolerance)
+    if folds is None:
+        return found, None
+
+    def one_fold(train, held, index):
+        own = key_of_fold(setup.program.plan, key, index)
+        # Folds are solved at the strengths, and to the tolerance, of the path on all data.
+        of_fold = solve_path(
+            solver_of(fold_setup, hparams, part_of_data(train, data)),
+            TRACED,
+            params,
+            own,
+            found.strengths,
+            False,
+            tolerance,
+            found.unit,
+        )
+        held_out = part_of_data(held, data)
+        scores = jax.vmap(lambda model: population_loss(fold_setup.loss, model, held_out))(
+            of_fold.fits.models
+        )
+        return FoldResults(of_fold.null_outcome, of_fold.fits.outcome, scores)
+
+    index = jnp.arange(jax.tree.leaves(folds.held)[0].shape[0], dtype=jnp.int32)
+    return found, jax.vmap(one_fold)(folds.train, folds.held, index)
+
+
+def _criterion_scores(criterion: Criterion, problem: Problem, path: Path) -> np.ndarray:
+    """Return one row; the likelihood counts every example once, whatever the clients' weights."""
+    # AIC and BIC need the likelihood of all examples, which client weights would distort.
+    sizes = problem.train.sizes.astype(problem.train.weights.dtype)
+    pooled = dataclasses.replace(problem.train, weights=sizes)
+    losses = jax.jit(jax.vmap(lambda model: population_loss(problem.loss, model, pooled)))
+    size = sum(leaf[0].size for leaf in jax.tree.leaves(path.models))
+    num_examples, nonzero = float(np.sum(np.asarray(sizes))), np.asarray(path.num_nonzero)
+    return criterion.scores(np.asarray(losses(path.models)), nonzero, num_examples, size)[None]
+
+
+def standard_error(scores: np.ndarray, num_draws: int) -> np.ndarray:
+    """Return the standard error of the mean score, over folds, or over draws of one fold each."""
+    # Draws hold out the same clients again, so scores of different draws are not independent.
+    by_draw = scores.reshape(num_draws if scores.shape[0] > num_draws else 1, -1, scores.shape[1])
+    if by_draw.shape[1] == 1:
+        return np.full(scores.shape[1], np.nan)
+    variances = by_draw.var(axis=1, ddof=1) / by_draw.shape[1]
+    return np.sqrt(variances.mean(axis=0))
+
+
+def choice(
+    mean: np.ndarray, error: np.ndarray, strengths: np.ndarray, one_standard_error: bool
+) -> tuple[int, int]:
+    """Return the index of the lowest score, and of the strongest one within a standard error."""
+    if not np.isfinite(mean).any():
+        raise ValueError("no strength has a finite score; pass a smaller rate or fewer strengths.")
+
+    def strongest(which):
+        return int(np.argmax(np.where(which, strengths, -np.inf)))
+
+    best = strongest(mean == np.nanmin(mean))
+    # With one fold there is no standard error, and the lowest score decides.
+    margin = error[best] if one_standard_error and np.isfinite(error[best]) else 0.0
+    return best, strongest(mean <= mean[best] + margin)
+
+
+def _tuning_entries(
+    setup: Setup, path: Path, model: Params, folds: Folds | None, results: FoldResults | None
+) -> list[Entry]:
+    if folds is None or results is None:
+        return []
+    one_model, num_strengths = tree.num_bytes(model), path.strengths.size
+    rates = exchanges_of_rates(setup, num_strengths)
+    # A held-out client is sent every model of its fold and sends one number for each.
+    num_models = np.sum(np.asarray(folds.held.clients) > 0, axis=0) * float(num_strengths)
+    number_bytes = path.objective.dtype.itemsize
+    return [
+        rates.entry("tune rates", one_model, np.asarray(folds.train.clients)),
+        entry_of_solves("tune start", results.null_outcome),
+        entry_of_solves("tune paths", results.outcome),
+        Entry("validation", num_models * one_model, num_models * number_bytes),
+    ]

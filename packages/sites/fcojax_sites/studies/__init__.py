@@ -1,0 +1,3 @@
+"""Studies of sites."""
+
+import fcojax.experiments  # noqa: F401  puts the launcher on the path

@@ -1,0 +1,53 @@
+"""The two apps of Flower for a study over sites, from the config beside them."""
+
+import json
+import os
+import pathlib
+from typing import Any
+
+import jax
+
+from experiments.report import rows as tidy
+from fcojax_sites.studies.select.files import names_in
+from fcojax_sites.studies.select.rows import by_sums
+from fcojax_sites.studies.select.sites import DONE, federation_of, site_file, study_of
+from fcojax_sites import flower
+
+
+def _set_up() -> None:
+    """Compute in double precision, and keep programs: each message starts a new process."""
+    jax.config.update("jax_enable_x64", True)
+    if not jax.config.values["jax_compilation_cache_dir"]:
+        cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
+        jax.config.update("jax_compilation_cache_dir", os.fspath(cache / "fcojax" / "jax"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+def client_app(file: str) -> Any:
+    """Return the ClientApp of a site, whose node config has its ``site`` and its ``file``."""
+    _set_up()
+    config, names = study_of(file)
+    return flower.client_app(
+        federation_of(config, names), lambda node: site_file(str(node["file"]), config)
+    )
+
+
+def server_app(file: str) -> Any:
+    """Return the ServerApp, which writes the rows of the study for the launcher."""
+    from flwr.serverapp import ServerApp  # pyright: ignore[reportMissingImports]
+
+    _set_up()
+    config, names = study_of(file)
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Any, context: Any) -> None:
+        federation = federation_of(config, names)
+        sites = names_in(config.sites)
+        transport = flower.over_grid(grid, len(sites), float(config.timeout))
+        rows = [tidy.plain(row) for row in by_sums(config, federation, transport, names)]
+        beside = pathlib.Path(config.folder) / "unfinished"
+        beside.write_text("".join(f"{json.dumps(row)}\n" for row in rows), "utf-8")
+        beside.replace(pathlib.Path(config.folder) / DONE)
+
+    return app

@@ -1,0 +1,350 @@
+"""A federation of sites equals the simulation: the same model, with faults and restarts."""
+
+import dataclasses
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from orbax.checkpoint import v1 as ocp
+
+import fcojax
+from fcojax import privacy, robust
+from fcojax_sites import flower, safetensors
+from fcojax.transforms import euclidean, group_l2, l1
+from tests.flower.federations import FAULTS, Sites
+from tests.flower.three_sites import (
+    ALGORITHMS,
+    NAMES,
+    NUM_ROUNDS,
+    federation_of,
+    loss,
+    rows_of,
+    simulated,
+)
+
+pytestmark = pytest.mark.gate
+
+KEY = jax.random.key(5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "accuracy"), [("float64", 1e-12), ("float32", 1e-6)])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_model_is_that_of_the_simulation(name, dtype, accuracy):
+    federation = federation_of(name, dtype)
+    sites = Sites(federation, dtype, **FAULTS)
+    model, history = flower.coordinate(federation, sites.transport, KEY, num_rounds=NUM_ROUNDS)
+    expected, of_simulation = simulated(federation, KEY, sites.lost, dtype=dtype)
+    np.testing.assert_allclose(model, expected, rtol=0, atol=accuracy)
+    assert model.dtype == expected.dtype == dtype and np.abs(model).max() > 0.1
+    for count in ("participants", "lost", "dropped", "refused"):
+        assert [row[count] for row in history] == of_simulation[count].tolist()
+
+
+@pytest.mark.slow
+def test_cohorts_weights_and_schedules_are_those_of_the_simulation():
+    federation = federation_of("fed_dyn", weights="examples")
+    plan = federation.plan._replace(cohort=fcojax.uniform_cohort(cohort_size=2))
+    schedule = fcojax.schedule(np.linspace(0.05, 0.01, NUM_ROUNDS))
+    hparams = federation.hparams._replace(client_lr=schedule)
+    federation = dataclasses.replace(federation, plan=plan, hparams=hparams)
+    sites = Sites(federation, **FAULTS)
+    model, history = flower.coordinate(federation, sites.transport, KEY, num_rounds=NUM_ROUNDS)
+    expected, of_simulation = simulated(federation, KEY, sites.lost)
+    np.testing.assert_allclose(model, expected, rtol=0, atol=1e-12)
+    assert [row["lost"] for row in history] == of_simulation["lost"].tolist()
+    assert {row["participants"] for row in history} == {2.0}
+
+
+@pytest.mark.slow
+def test_an_upload_that_is_not_finite_is_dropped_and_a_long_one_left_out():
+    federation = federation_of("scaffold")
+    plan = federation.plan._replace(aggregator=robust.norm_quantile(0.7, start=1.0))
+    federation = dataclasses.replace(federation, plan=plan)
+    sites = Sites(federation)
+    sites.rows["Cork"]["y"] = np.full(9, 1e300)  # its steps overflow
+    model, history = flower.coordinate(federation, sites.transport, KEY, num_rounds=NUM_ROUNDS)
+    data = fcojax.from_clients([sites.rows[name] for name in NAMES])
+    expected, of_simulation = fcojax.run(
+        federation.algorithm,
+        federation.hparams,
+        federation.params,
+        data,
+        KEY,
+        plan,
+        num_rounds=NUM_ROUNDS,
+    )
+    np.testing.assert_allclose(model, expected, rtol=0, atol=1e-12)
+    for count in ("dropped", "left_out"):
+        assert [row[count] for row in history] == of_simulation[count].tolist()
+    assert sum(row["dropped"] + row["left_out"] for row in history) >= NUM_ROUNDS
+
+
+@pytest.mark.slow
+def test_a_server_that_was_killed_goes_on_from_its_last_round(tmp_path):
+    federation = federation_of("scaffold")
+    sites = Sites(federation, **FAULTS)
+
+    class Killed(Exception):
+        pass
+
+    def killed(messages):
+        replies = sites.exchange(messages)
+        if safetensors.loads(messages["Cork"])[1]["round"] == "9":
+            raise Killed  # the sites have replied, and no reply is kept
+        return replies
+
+    given = {"num_rounds": NUM_ROUNDS, "checkpoints": tmp_path / "run"}
+    with pytest.raises(Killed):
+        flower.coordinate(federation, flower.Transport(sites.join, killed), KEY, **given)
+    model, history = flower.coordinate(
+        federation, sites.transport, KEY, run="another name", **given
+    )
+    np.testing.assert_allclose(model, simulated(federation, KEY, sites.lost)[0], rtol=0, atol=1e-12)
+    assert [row["round"] for row in history] == list(range(10, NUM_ROUNDS + 1))
+    alone = flower.in_process(federation, {"Bern": rows_of()["Bern"]})
+    stronger = dataclasses.replace(
+        federation, hparams=federation.hparams._replace(penalty_scale=jnp.array(0.2))
+    )
+    for other, transport, key, change in (
+        (federation, alone, KEY, "rows of Antwerp is '7' there and 'absent' now"),
+        (stronger, sites.transport, KEY, r"penalty_scale is '.*0\.1' there and '.*0\.2' now"),
+        (federation, sites.transport, jax.random.key(0), "key is"),
+    ):
+        with pytest.raises(ValueError, match=f"has another run: .*{change}.*; continue that one"):
+            flower.coordinate(other, transport, key, **given)
+
+
+@pytest.mark.slow
+def test_a_server_with_an_older_folder_goes_on_if_sites_have_no_state(tmp_path):
+    for name in ("fed_dual_avg", "scaffold"):
+        federation, folder = federation_of(name), tmp_path / name
+        sites = flower.in_process(federation, rows_of())
+        given = {"key": KEY, "checkpoints": folder}
+        flower.coordinate(federation, sites, num_rounds=2, **given)
+        shutil.copytree(folder, tmp_path / "older" / name)
+        flower.coordinate(federation, sites, num_rounds=5, **given)
+        given["checkpoints"] = tmp_path / "older" / name
+        if name == "scaffold":
+            with pytest.raises(ValueError, match="has not kept its state after round 2; restore"):
+                flower.coordinate(federation, sites, num_rounds=5, **given)
+        else:
+            model, history = flower.coordinate(federation, sites, num_rounds=5, **given)
+            expected, _ = simulated(federation, KEY, num_rounds=5)
+            np.testing.assert_allclose(model, expected, rtol=0, atol=1e-12)
+            assert [row["round"] for row in history] == [3, 4, 5]
+
+
+def test_a_checkpoint_is_written_again_if_orbax_gives_up(tmp_path, monkeypatch):
+    federation, tries = federation_of("fed_dual_avg"), []
+    save = ocp.save
+
+    def impatient(*args, **kwargs):
+        tries.append(args)
+        save(*args, **kwargs)
+        if len(tries) == 1:
+            raise TimeoutError
+
+    monkeypatch.setattr(ocp, "save", impatient)
+    sites = flower.in_process(federation, rows_of())
+    for num_rounds, more in ((1, 1), (2, 1)):
+        _, history = flower.coordinate(
+            federation, sites, KEY, num_rounds=num_rounds, checkpoints=tmp_path
+        )
+        assert len(history) == more
+    assert len(tries) == 3
+
+
+def test_two_servers_do_not_write_to_one_folder(tmp_path):
+    federation = federation_of("fed_dyn")
+    given = {"num_rounds": 1, "checkpoints": tmp_path}
+
+    def again(row):
+        with pytest.raises(ValueError, match="another run is writing to .*; end it, or pass"):
+            flower.coordinate(federation, flower.in_process(federation, rows_of()), KEY, **given)
+
+    sites = flower.in_process(federation, rows_of())
+    flower.coordinate(federation, sites, KEY, progress=again, **given)
+
+
+def test_a_site_whose_rows_have_changed_says_so():
+    federation = federation_of("fed_dyn")
+    sites = Sites(federation)
+
+    def grow(row):
+        sites.rows["Bern"] = {name: np.concatenate([x, x]) for name, x in rows_of()["Bern"].items()}
+
+    with pytest.raises(ValueError, match="site Bern has 8 rows and had 4 when the run began"):
+        flower.coordinate(federation, sites.transport, KEY, num_rounds=3, progress=grow)
+
+
+def test_a_site_that_has_lost_its_state_says_so():
+    federation = federation_of("scaffold")
+    sites = Sites(federation)
+
+    def forget(row):
+        if row["round"] == 4:
+            sites.kept["Bern"] = None
+
+    with pytest.raises(ValueError, match="site Bern has not kept its state after round 4; restore"):
+        flower.coordinate(federation, sites.transport, KEY, num_rounds=NUM_ROUNDS, progress=forget)
+
+
+@pytest.mark.slow
+def test_the_certificate_stops_the_run_where_it_holds():
+    other = {"loss": loss, "penalty": l1()}
+    federation = federation_of("composite_fl", **other)
+    hparams = federation.hparams._replace(client_lr=jnp.array(0.2))
+    federation = dataclasses.replace(federation, plan=fcojax.local_steps(1), hparams=hparams)
+    transport = flower.in_process(federation, rows_of())
+    model, history = flower.coordinate(
+        federation, transport, KEY, num_rounds=1000, eval_every=5, tolerance=0.3
+    )
+    data = fcojax.from_clients([rows_of()[name] for name in NAMES])
+    violation = fcojax.kkt_violation(loss, l1(), 0.1, model, data)
+    assert history[-1]["violation"] == pytest.approx(float(violation), abs=1e-12)
+    assert history[-1]["violation"] <= 0.3 and 5 < len(history) < 1000 and len(history) % 5 == 0
+    assert all(row["violation"] > 0.3 for row in history[:-1] if "violation" in row)
+    with pytest.raises(ValueError, match="tolerance needs a certificate"):
+        flower.coordinate(federation_of("fed_avg"), transport, KEY, num_rounds=1, tolerance=0.1)
+
+
+def other_loss(w, rows):
+    return jnp.abs(rows["x"] @ w - rows["y"])
+
+
+other_loss.__qualname__ = "loss"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "sentence"),
+    [
+        (
+            lambda: fcojax.algorithms.fed_mid(loss, euclidean(l1())),
+            r"federation: algorithm.* is .*fed_mid",
+        ),
+        (
+            lambda: fcojax.algorithms.fed_dual_avg(loss, euclidean(group_l2(axis=0))),
+            r"federation: algorithm.* is .*group_l2.* there and .*l1.* at the server",
+        ),
+        (
+            lambda: fcojax.algorithms.fed_dual_avg(other_loss, euclidean(l1())),
+            "another program of the same name",
+        ),
+    ],
+    ids=["algorithm", "penalty", "loss"],
+)
+def test_a_wrong_peer_is_refused_in_a_sentence(algorithm, sentence):
+    federation = federation_of("fed_dual_avg")
+    made = algorithm()
+    hparams = made.hparams_type(*federation.hparams)
+    wrong = dataclasses.replace(federation, algorithm=made, hparams=hparams)
+    transport = flower.in_process(wrong, rows_of())
+    with pytest.raises(ValueError, match=f"site Antwerp runs.*{sentence}"):
+        flower.coordinate(federation, transport, KEY, num_rounds=1)
+
+
+@pytest.mark.slow
+@pytest.mark.gate
+@pytest.mark.parametrize(
+    "cohort", [fcojax.everyone(), fcojax.coin_flips(0.5)], ids=["all", "flips"]
+)
+@pytest.mark.parametrize("name", ["fed_avg", "fed_dual_avg"])
+@pytest.mark.filterwarnings("ignore:delta is")
+def test_a_private_run_over_sites_is_the_simulation_with_its_noise_and_epsilon(name, cohort):
+    """Also with lost uploads and, with coin flips, in rounds without any site; up to its budget."""
+    federation = federation_of(name, weights={"Antwerp": 2.0, "Bern": 1.0, "Cork": 3.0})
+    plan = fcojax.Plan(federation.plan.work, cohort, aggregator=privacy.gaussian(0.5, noise=3.0))
+    epsilon = 1.001 * privacy.epsilon(plan, 3, 6, 1e-2)
+    budget = privacy.budget(epsilon, delta=1e-2)
+    limited = plan._replace(aggregator=privacy.gaussian(0.5, noise=3.0, budget=budget))
+    federation = dataclasses.replace(federation, plan=limited)
+    lost = frozenset({(1, 0), (2, 2)})
+    sites = Sites(federation, dropped=lost)
+    with pytest.warns(UserWarning, match="stopped after round 6, as the budget"):
+        model, history = flower.coordinate(federation, sites.transport, KEY, num_rounds=20)
+    assert len(history) == 6 == privacy.rounds_within(epsilon, 1e-2, plan, 3)  # as simulated
+    unlimited = dataclasses.replace(federation, plan=plan, weights=[2.0, 1.0, 3.0])
+    expected, _ = simulated(unlimited, KEY, lost, num_rounds=6)
+    np.testing.assert_allclose(model, expected, rtol=0, atol=1e-12)
+
+
+def test_noise_that_would_guarantee_nothing_over_sites_is_refused_in_a_sentence():
+    federation = federation_of("fed_avg")
+    private = fcojax.Plan(fcojax.local_steps(2), aggregator=privacy.gaussian(1.0, noise=1.0))
+    epochs = private._replace(work=fcojax.local_epochs(1, batch_size=2))
+    for weights, plan, sentence in (
+        ("examples", private, "sites state their own numbers of rows; pass weights="),
+        (None, epochs, "sites of different sizes take different numbers of steps"),
+    ):
+        wrong = dataclasses.replace(federation, plan=plan, weights=weights)
+        with pytest.raises(ValueError, match=sentence):
+            flower.coordinate(wrong, flower.in_process(wrong, rows_of()), KEY, num_rounds=1)
+
+
+def test_a_peer_of_another_version_is_refused_in_a_sentence(monkeypatch):
+    federation, old = federation_of("fed_dual_avg"), federation_of("fed_dual_avg")
+    with monkeypatch.context() as patch:
+        patch.setattr(fcojax, "__version__", "0.1")
+        assert old.description["fcojax"] == "0.1"
+    with pytest.raises(ValueError, match=r"site Antwerp .*: fcojax is '0.1' there and '0.3"):
+        flower.coordinate(federation, flower.in_process(old, rows_of()), KEY, num_rounds=1)
+    # A site that was replaced during the run refuses to work.
+    sites = Sites(federation)
+
+    def exchange(row):
+        sites.federation = old
+
+    with pytest.raises(ValueError, match="site Antwerp runs another federation than the server"):
+        flower.coordinate(federation, sites.transport, KEY, num_rounds=3, progress=exchange)
+
+
+@pytest.mark.parametrize("name", ["scaffold", "rand_k"])
+def test_rows_and_states_do_not_travel(name):
+    federation = federation_of(name)
+    sites = Sites(federation)
+    flower.coordinate(federation, sites.transport, KEY, num_rounds=4)
+    for site in NAMES:
+        kept, _ = safetensors.loads(sites.kept[site])
+        residuals = [array for place, array in kept.items() if "residuals" in place]
+        assert len(residuals) == (2 if name == "scaffold" else 0)
+        secret = [*sites.rows[site].values(), *residuals]
+        numbers = {number.tobytes() for array in secret for number in array.ravel() if number}
+        for reply in sites.seen[site]:
+            arrays, _ = safetensors.loads(reply)
+            assert not [array for array in arrays if array.startswith(("states", "residuals"))]
+            body = reply[8 + int.from_bytes(reply[:8], "little") :]
+            sent = {body[place : place + 8] for place in range(0, len(body), 8)}
+            assert not sent & numbers
+
+
+def test_the_key_of_the_run_does_not_travel_and_encodings_are_short():
+    federation = federation_of("rand_k")
+    sites, messages = Sites(federation), []
+
+    def exchange(given):
+        messages.extend(given.values())
+        return sites.exchange(given)
+
+    flower.coordinate(federation, flower.Transport(sites.join, exchange), KEY, num_rounds=2)
+    secret = np.asarray(jax.random.key_data(KEY)).tobytes()
+    assert len(messages) == 6 and not [message for message in messages if secret in message]
+    arrays, _ = safetensors.loads(sites.seen["Bern"][-1])
+    # Three of six numbers, whose places both sides draw, and whether they are finite.
+    assert sorted(array.nbytes for array in arrays.values()) == [1, 24]
+
+
+def test_messages_that_are_damaged_are_refused():
+    federation = federation_of("fed_dual_avg")
+    transport = flower.in_process(federation, rows_of())
+    joined = [
+        flower.admitted(federation, reply)
+        for reply in transport.join(flower.invitation(federation, "run"))
+    ]
+    server = flower.Server(federation, joined, "run")
+    message = server.ask(server.start(KEY))["Bern"]
+    for damaged in (b"", message[:20], message[:-3], b"PK" + message):
+        with pytest.raises(ValueError, match="are not safetensors"):
+            flower.answer(federation, "Bern", rows_of()["Bern"], None, damaged)
