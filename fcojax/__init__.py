@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from fcojax.robust import norm_bound, norm_quantile
     from fcojax.rows import to_frame
 
-__version__ = "0.3.0"
+__version__ = "0.4.0.dev0"
 
 __all__ = [
     # subpackages
@@ -146,6 +146,7 @@ _FUNCTIONS = {
     "norm_quantile": "robust",
     "to_frame": "rows",
 }
+_LEFT = ("estimators", "flower", "safetensors", "select", "selection")
 
 
 def __getattr__(name: str) -> Any:
@@ -154,6 +155,11 @@ def __getattr__(name: str) -> Any:
     if name in _FUNCTIONS:
         found = getattr(importlib.import_module(f"fcojax.{_FUNCTIONS[name]}"), name)
         return globals().setdefault(name, found)
+    if name in _LEFT:
+        raise AttributeError(
+            f"fcojax.{name} is fcojax_sites.{name} since 0.4, of the distribution fcojax-sites; "
+            "pip install ./packages/sites in a checkout."
+        )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

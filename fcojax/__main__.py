@@ -28,6 +28,7 @@ _PACKAGED = pathlib.Path(__file__).parent / "_launcher"
 LAUNCHER = _PACKAGED if _PACKAGED.is_dir() else pathlib.Path(__file__).parent.parent
 _TABLES = (".csv", ".xlsx", ".parquet", ".npz", ".svm", ".libsvm")
 _NEEDED = ("filelock", "jinja2", "ml_collections", "matplotlib")
+_OF_SITES = ("select", "sites", "flamby")  # configs that come with fcojax-sites
 
 
 class Command(NamedTuple):
@@ -138,14 +139,17 @@ _HOW = (
 
 
 def configs() -> dict[str, pathlib.Path]:
-    """Return the configs that come with the library, by name."""
-    found = {path.stem: path for path in sorted((LAUNCHER / "configs").glob("*.py"))}
+    """Return the configs of the library and of installed packages, by name.
+
+    A package names a package of its configs as an entry point of the group ``fcojax.configs``.
+    """
+    folders = [LAUNCHER / "configs"]
     for entry in importlib.metadata.entry_points(group="fcojax.configs"):
         spec = importlib.util.find_spec(entry.value)
-        for folder in (spec and spec.submodule_search_locations) or ():
-            own = sorted(pathlib.Path(folder).glob("[!_]*.py"))
-            found |= {path.stem: path for path in own if path.stem not in found}
-    return found
+        folders += map(pathlib.Path, (spec and spec.submodule_search_locations) or ())
+    # The library's own come last, so that no package replaces them.
+    found = {path.stem: path for folder in reversed(folders) for path in folder.glob("[!_]*.py")}
+    return dict(sorted(found.items()))
 
 
 def summary(path: pathlib.Path) -> str:
@@ -173,6 +177,8 @@ def _copy(*arguments: str) -> None:
 def _known(name: str) -> pathlib.Path:
     """Return the file of a config that comes with the library."""
     known = configs()
+    if name not in known and name in _OF_SITES:
+        _leave(f"{name} comes with fcojax-sites; pip install ./packages/sites in a checkout.")
     if name not in known:
         close = difflib.get_close_matches(name, known, n=1)
         others = f"pass a FILE.py or one of {', '.join(known)}."

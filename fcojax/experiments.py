@@ -15,22 +15,36 @@ from experiments.config.keys import sweep_config
 from experiments.report import axes
 from experiments.report.claims import Claim, over_seeds
 from experiments.report.plots import Panel, style
-from experiments.report.rows import by_seed, column, select
-from experiments.study import Study, Sweep, from_config, on_kernel
+from experiments.report.rows import Row, Summary, by_seed, column, plain, select
+from experiments.study import (
+    Config,
+    Study,
+    Sweep,
+    from_config,
+    naming,
+    observe_model,
+    on_kernel,
+)
 
 sys.path.remove(os.fspath(LAUNCHER))
 
 __all__ = [
     "Claim",
+    "Config",
     "Panel",
+    "Row",
     "Study",
+    "Summary",
     "Sweep",
     "axes",
     "by_seed",
     "column",
     "from_config",
+    "naming",
+    "observe_model",
     "on_kernel",
     "over_seeds",
+    "plain",
     "select",
     "style",
     "sweep_config",

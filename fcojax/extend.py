@@ -24,6 +24,7 @@ from fcojax.arguments import (
     shown,
     validated,
 )
+from fcojax.engine import remote
 from fcojax.engine.aggregation import (
     TotalWeights,
     decoded_upload,
@@ -78,7 +79,6 @@ from fcojax.engine.randomness import (
     folded_by,
     purpose_key,
 )
-from fcojax.engine.received import aggregate
 from fcojax.engine.round import payload_bytes, server_step
 from fcojax.engine.solve import Outcome, has_failed, solve_traced
 from fcojax.engine.stack import STACK, Stacked

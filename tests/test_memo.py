@@ -172,13 +172,6 @@ def path_once(loss, data, number):
     )
 
 
-def select_once(loss, data, number):
-    strengths, hparams = [1 + number], fcojax.algorithms.fed_mid_osp.Hparams(0.1)
-    fcojax.select(
-        problem_of(loss, data), transforms.l1(), strengths=strengths, hparams=hparams, max_rounds=10
-    )
-
-
 def optimum_once(loss, data, number):
     fcojax.reference.optimum(problem_of(loss, data), transforms.l1(), 1.0 + number, max_steps=10)
 
@@ -231,23 +224,12 @@ def solve_with(arguments):
     fcojax.solve(*arguments, max_rounds=20, certificate=within)
 
 
-def select_with(arguments):
-    chosen, hparams, _, data, *_ = arguments
-    fcojax.select(
-        problem_of(fixed_loss, data),
-        transforms.l1(),
-        strengths=[1.0 + hparams.penalty_scale],
-        hparams=fcojax.algorithms.fed_mid_osp.Hparams(0.1),
-        max_rounds=10,
-    )
-
-
 def resident_mebibytes():
     return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("call", [run_with, sweep_with, solve_with, select_with])
+@pytest.mark.parametrize("call", [run_with, sweep_with, solve_with])
 @pytest.mark.parametrize("change", ["strengths", "data"])
 def test_a_thousand_strengths_and_data_objects_take_no_memory(change, call):
     """They are arguments of one program; JAX keeps the last calls of ``eval_shape``, 5 kB each."""
@@ -283,7 +265,6 @@ def test_programs_of_a_hundred_penalties_and_plans_are_let_go(change, call):
         (run_once, 1000, 50),
         (solve_once, 300, 50),
         (path_once, 80, 35),
-        (select_once, 80, 35),
         (optimum_once, 100, 40),
     ],
 )

@@ -118,8 +118,6 @@ INSIDE = {
 MEANT = {
     ("transforms.penalties.norms.group_l2", "axis"): "counts from the end",
     ("transforms.penalties.norms.sparse_group", "axis"): "counts from the end",
-    ("selection.path.search_on_host", "params"): "the example's solver does not read it",
-    ("selection.solver.solve_path", "params"): "the example's solver does not read it",
     ("theory.least_squares.powers", "z"): "any number",
     ("engine.placement.chunk_size.sized", "params"): "only its shape is read",
     ("engine.placement.mesh.spread", "params"): "only its shape is read",
@@ -132,7 +130,7 @@ MEANT = {
     ("datasets.pooled.by_client", "weights"): "a number is a power of the sizes",
 }
 # Functions whose documentation says when a result is NaN.
-MAY_BE_NAN = {"problems.fmri.on_grid", "selection.select.select", "selection.select.selection_of"}
+MAY_BE_NAN = {"problems.fmri.on_grid"}
 # Odd arguments that fail elsewhere, and why.
 PASSED_ON = {
     ("networks.modules.functions_of", "x"): "the model itself refuses another shape",
@@ -150,7 +148,7 @@ def surface():
             value = getattr(module, name)
             own = names or getattr(value, "__module__", "") == module.__name__
             if inspect.ismodule(value) and names:
-                if value.__name__ not in ("fcojax.flower", "fcojax.extend"):
+                if value.__name__ != "fcojax.extend":
                     walk(value)
             elif own and (inspect.isfunction(value) or value in MADE_BY_USERS):
                 found.setdefault(value, f"{value.__module__}.{name}".removeprefix("fcojax."))
@@ -172,7 +170,6 @@ CALLS = {
     "problems.partition.similarity": "similarity([0, 1, 0, 1, 1, 0], 2, 0.5)",
     "reference.fista": "fista(lambda w, _: jnp.sum(w**2), ZERO, 0.1, jnp.ones(2))",
     "rows.read": "read('nowhere')",
-    "safetensors.loads": "loads(dumps({'w': np.ones(2)}))",
 }
 
 # Other classes are results, or tuples that are judged where they are used.

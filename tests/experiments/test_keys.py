@@ -41,8 +41,6 @@ def test_every_key_of_a_study_says_what_it_may_be(name):
     [
         ("compare", "methods", ("nope",), "an entry of methods is 'nope'; pass one of 'prox_gd'"),
         ("compare", "tolerance", float("nan"), "tolerance is nan; pass a finite number above 0."),
-        ("select", "least", float("inf"), "least is inf; pass a number above 0 and at most 1."),
-        ("sites", "weights", (0.5, 0.3, 0.3), "weights is (0.5, 0.3, 0.3); pass weights that sum"),
         ("fed_gd", "many_steps", (1,), "many_steps is (1,); pass at least 3 values."),
         ("kpca", "num_components", 30, "num_components is 30 and dim is 30; pass num_components"),
         ("theory", "small_eval_every", 7, "small_rounds is 4000 and small_eval_every is 7; pass"),

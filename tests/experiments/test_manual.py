@@ -9,12 +9,10 @@ from experiments.cli.help import documented, manual
 from experiments.config import config_file
 
 CONFIGS = sorted((pathlib.Path(__file__).parent.parent.parent / "configs").glob("*.py"))
-# Sweeps, and the study for users' files.
 SWEEPS = [path for path in CONFIGS if "sweep_config(" in path.read_text("utf-8")]
-TOLD = [*SWEEPS, *(path for path in CONFIGS if path.stem == "select")]
 
 
-@pytest.mark.parametrize("path", TOLD, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
 def test_every_key_has_a_meaning(path):
     config = config_file.load(path).get_config()
     assert {key for key, _, _ in documented(config, path)} == set(config)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax import algorithms, problems, selection, transforms
+from fcojax import algorithms, problems, transforms
 from fcojax import grid as grids
 from fcojax.transforms import euclidean, l1
 from tests.odd_calls.federation import (
@@ -51,7 +51,6 @@ def donated():
 
 OTHER = algorithms.fed_dual_avg.Hparams
 CAPITALS = fcojax.from_rows({"X": np.ones((2, 3)), "y": np.array([0, 1])}, [1, 1])
-REGRESSION = fcojax.from_rows({"x": np.ones((2, 3)), "y": np.array([0.0, 1.0])}, [1, 1])
 COLUMN = fcojax.from_rows({"x": np.ones(2), "y": np.array([0, 1])}, [1, 1])
 
 
@@ -102,14 +101,6 @@ TABLE = {
     "a metric beyond float32": (in_float32(lambda: transforms.quadratic(1e300)), "matrix"),
     "a game of shape -3": (lambda: problems.bilinear(shape=-3), "shape"),
     "a population in a number": (lambda: fcojax.open_clients(3.5), "folder"),
-    "groups of columns of a vector": (
-        lambda: fcojax.path(
-            problems.least_squares(REGRESSION),
-            l1(),
-            nonzeros=selection.nonzeros(3, of="groups", axis=1),
-        ),
-        "axis",
-    ),
     "a shift of NaN": (lambda: transforms.translated(l1(), np.array([np.nan])), "shift"),
     "a complex start": (lambda: ran(params=1j), "params"),
     "sums modulo less than one": (

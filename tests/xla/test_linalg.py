@@ -6,7 +6,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fcojax.selection.nonzeros import _rank
 from fcojax.transforms import grassmann, nuclear, stiefel
 from fcojax.xla import rules
 from fcojax.xla.linalg import singular_values, solve, symmetric_eigh, thin_svd
@@ -155,8 +154,8 @@ def test_the_scale_of_a_system_by_products_does_not_matter(scale):
 
 @pytest.mark.parametrize(
     "function",
-    [jax.grad(lambda x: jnp.sum(nuclear().prox(x, 1.0, 0.5) ** 2)), _rank],
-    ids=["the slope of a prox", "a rank"],
+    [jax.grad(lambda x: jnp.sum(nuclear().prox(x, 1.0, 0.5) ** 2)), singular_values],
+    ids=["the slope of a prox", "singular values"],
 )
 def test_no_float32_svd_is_left_on_a_tpu_where_float64_is_enabled(function):
     x = jnp.ones((5, 4), jnp.float32)

@@ -15,10 +15,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fcojax import problems
-from fcojax_sites import selection
 from fcojax.datasets import Pooled, by_client
 from fcojax.problems import Problem
 from fcojax.transforms import Penalty, l1, named, on_subtree
+from fcojax_sites import selection
 
 
 class _Sparse(BaseEstimator):

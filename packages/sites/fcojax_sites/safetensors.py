@@ -44,7 +44,8 @@ def dumps(params: PyTree, metadata: dict[str, str] | None = None) -> bytes:
 
     Example:
       >>> import fcojax, fcojax_sites, jax.numpy as jnp
-      >>> data = fcojax_sites.safetensors.dumps({"w": jnp.zeros(3, "float32")}, {"algorithm": "fed_avg"})
+      >>> model, facts = {"w": jnp.zeros(3, "float32")}, {"algorithm": "fed_avg"}
+      >>> data = fcojax_sites.safetensors.dumps(model, facts)
       >>> arrays, metadata = fcojax_sites.safetensors.loads(data)
       >>> arrays["w"].shape, metadata["algorithm"]
       ((3,), 'fed_avg')

@@ -10,9 +10,10 @@ import pathlib
 # before numpy is loaded, which reads it once.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import fcojax.experiments  # noqa: F401
 import jax
 import pytest
+
+import fcojax.experiments  # noqa: F401
 
 # Compilation dominates the tests; it takes half the time without LLVM's optimiser and, where they
 # can be turned off, XLA's newer code generators. XLA reads this flag with the first device, and

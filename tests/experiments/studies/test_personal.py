@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from experiments.studies.flamby.scores import c_index
 
 from configs import personal
-from experiments.studies.flamby.scores import c_index
 from experiments.studies.personal.claims import claims
 from experiments.studies.personal.problem import TASKS, c_indices, lasso
 from experiments.studies.personal.rows import study, summarise

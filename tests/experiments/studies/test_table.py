@@ -3,10 +3,10 @@
 import jax
 import numpy as np
 import pytest
+from experiments.studies.select import table
 
 from experiments.config import config_file
 from experiments.config.settings import resolve
-from experiments.studies.select import table
 from fcojax import __main__ as command
 from fcojax.reference import optimum
 

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from fcojax_sites import safetensors
 from fcojax.types import PyTree
+from fcojax_sites import safetensors
 
 Value = TypeVar("Value")
 
@@ -61,7 +61,8 @@ def read(reply: Any, like: PyTree = ()) -> tuple[dict[str, np.ndarray], dict[str
     Example:
       >>> read(b"PK")
       Traceback (most recent call last):
-      fcojax_sites.flower.answers.BadAnswer: these 2 bytes are not safetensors: the header is cut off.
+      fcojax_sites.flower.answers.BadAnswer: these 2 bytes are not safetensors: the header is cut
+      off.
     """
     if not isinstance(reply, bytes):
         raise BadAnswer(f"it is of type {plain(type(reply).__name__)}, not bytes.")

@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from fcojax_sites import safetensors
 from fcojax.extend import validated
+from fcojax.types import Count, Key, Positive, PyTree
+from fcojax_sites import safetensors
 from fcojax_sites.flower.answers import LOG, BadAnswer, plain
 from fcojax_sites.flower.federation import Federation
 from fcojax_sites.flower.joining import introduced
 from fcojax_sites.flower.loop import Report, Transport, coordinate
 from fcojax_sites.flower.site import SOLVE, answer
-from fcojax.types import Count, Key, Positive, PyTree
 
 _RECORD, _VALUE = "fcojax", "bytes"
 _KINDS = {"join": "query", "round": "train", "certificate": "evaluate", "sums": "evaluate"}

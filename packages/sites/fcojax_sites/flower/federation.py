@@ -17,17 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import fcojax
 from fcojax.algorithms import Algorithm
-from fcojax.extend import (
-    Loss,
-    as_arrays,
-    as_plan,
-    at_round,
-    backend,
-    checked_value,
-    is_schedule,
-    shown,
-)
+from fcojax.extend import Loss, as_arrays, as_plan, at_round, checked_value, is_schedule, shown
 from fcojax.transforms import Penalty
 from fcojax.types import Params, PyTree
 
@@ -100,7 +92,8 @@ class Federation:
         """The facts that must be equal at the server and at all sites, by name."""
         facts = {
             "messages": VERSION,
-            "fcojax": importlib.import_module("fcojax").__version__,
+            "fcojax": fcojax.__version__,
+            "fcojax-sites": importlib.import_module("fcojax_sites").__version__,
             "jax": jax.__version__,
             "precision": str(jnp.result_type(float)),
         }
@@ -207,7 +200,7 @@ def program_hash(function: Any, *args: Any) -> str:
     traced = jax.make_jaxpr(function)(*args)
     text = re.sub(r"0x[0-9a-f]+", "", str(traced))
     constants = [np.asarray(constant).tobytes() for constant in traced.consts]
-    return f"{backend()} {_hash(text.encode() + b''.join(constants))}"
+    return f"{jax.default_backend()} {_hash(text.encode() + b''.join(constants))}"
 
 
 def _contents(cell: Any) -> Any:

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import jax
 
-from fcojax_sites import safetensors
 from fcojax.extend import validated
+from fcojax.types import PyTree
+from fcojax_sites import safetensors
 from fcojax_sites.flower.answers import BadAnswer, plain, read
 from fcojax_sites.flower.federation import Federation, difference
 from fcojax_sites.flower.site import site_hash
-from fcojax.types import PyTree
 
 _MOST_LETTERS, _MOST_AXES = 100, 32
 MOST_ROWS = 2**31 - 1  # rows are counted in int32
@@ -51,7 +51,8 @@ def invitation(federation: Federation, run: str) -> bytes:
       >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: (w - rows["a"]) ** 2)
       >>> federation = fcojax_sites.flower.Federation(
       ...     fed_avg, fcojax.local_steps(1), fed_avg.hparams_type(), jnp.array(0.0))
-      >>> _, facts = fcojax_sites.safetensors.loads(fcojax_sites.flower.invitation(federation, "run 1"))
+      >>> message = fcojax_sites.flower.invitation(federation, "run 1")
+      >>> _, facts = fcojax_sites.safetensors.loads(message)
       >>> facts["kind"], facts["run"]
       ('join', 'run 1')
     """

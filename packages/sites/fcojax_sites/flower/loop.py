@@ -11,13 +11,13 @@ import jax
 import numpy as np
 
 from fcojax.extend import VIOLATION, validated
+from fcojax.types import Count, Key, NonNegative, Params, PyTree
 from fcojax_sites.flower import checkpoints as saved
 from fcojax_sites.flower.answers import BadAnswer
 from fcojax_sites.flower.federation import Federation, described
 from fcojax_sites.flower.joining import Site, admitted, invitation
 from fcojax_sites.flower.server import Server, ServerProgress
 from fcojax_sites.flower.site import answer
-from fcojax.types import Count, Key, NonNegative, Params, PyTree
 
 Report = Callable[[dict[str, float]], Any]
 

@@ -24,6 +24,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from fcojax.extend import Outcome, symmetric_eigh, validated, violation_at
+from fcojax.types import Array, Count, Fraction, Key, NonNegative, Params
 from fcojax_sites.flower.solves import folds_of_sites, penalty_of
 from fcojax_sites.flower.sums import Sums
 from fcojax_sites.selection import (
@@ -41,7 +42,6 @@ from fcojax_sites.selection import (
     search_on_host,
     selection_of,
 )
-from fcojax.types import Array, Count, Fraction, Key, NonNegative, Params
 
 _MOST_NUMBERS = 2_000_000  # of the Hessians in one exchange: 16 MB
 _INNER = 20_000  # proximal gradient steps for one quadratic
@@ -112,7 +112,7 @@ def regress(
     max_exchanges: Count = 40,
     key: Key | None = None,
 ) -> Regression:
-    """Choose the strength of the federation's penalty, as ``fcojax_sites.select`` does, from moments.
+    """Choose the strength of the federation's penalty as ``select`` does, from moments.
 
     The models are those of ``fcojax_sites.select`` on the scaled columns, up to both tolerances.
 

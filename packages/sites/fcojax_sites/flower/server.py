@@ -12,43 +12,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax import ClientData, Draw, Plan, tree
+from fcojax import ClientData, Draw, Plan, from_rows, tree
+from fcojax.algorithms import ClientResult
+from fcojax.extend import VIOLATION, remote, violation_at
+from fcojax.types import Array, Key, PyTree
 from fcojax_sites import safetensors
-from fcojax.algorithms import Algorithm, ClientResult
-from fcojax.extend import (
-    AGGREGATE,
-    BATCHES,
-    CLIENT,
-    ENCODE,
-    SERVER,
-    SHARED,
-    VIOLATION,
-    Allowance,
-    TotalWeights,
-    aggregate,
-    allowance_of,
-    as_first_states,
-    checked_weights,
-    depend_on_first,
-    draw_cohort,
-    folded_by,
-    in_full_precision,
-    in_range,
-    jit_per,
-    kept_for,
-    purpose_key,
-    require_fitting,
-    server_step,
-    split,
-    violation_at,
-)
 from fcojax_sites.flower.answers import BadAnswer, Judge, Value, filled, plain, read
 from fcojax_sites.flower.federation import Federation
 from fcojax_sites.flower.joining import MOST_ROWS, Site
-from fcojax_sites.flower.site import EncodedUpload, Forms, Keys, decoded_traced, forms, updated
-from fcojax.types import Array, Key, PyTree
-
-PURPOSES = CLIENT, BATCHES, ENCODE  # purposes of a site's ``Keys``
+from fcojax_sites.flower.site import forms
 
 
 class ServerProgress(NamedTuple):
@@ -144,8 +116,8 @@ class Server:
         self.judge = judge or Judge()
         self.federation, self._run = federation, run
         self._plan: Plan = federation.plan
-        weights = checked_weights(_in_order(federation.weights, names), sizes)
-        self._weights = jnp.asarray(in_range(weights, np.array(names)), jnp.result_type(float))
+        weights = _weights_of(_in_order(federation.weights, names), sizes, names)
+        self._weights = jnp.asarray(weights, jnp.result_type(float))
         self.data = ClientData(
             examples=(),
             offsets=jnp.asarray(np.concatenate([[0], np.cumsum(sizes)]), jnp.int32),
@@ -158,14 +130,13 @@ class Server:
         self._plan.cohort.size(len(sites))  # a cohort beyond the population is refused now
 
     @functools.cached_property
-    def _form_of_site(self) -> PyTree:
-        """Zeros in the form of a site's state and rows, for what does not depend on them."""
-        form = self._forms.rows.states, self.sites[0].columns
-        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), form)
-
-    @functools.cached_property
-    def _forms(self) -> Forms:
+    def _forms(self) -> remote.Forms:
         return forms(self.federation, self.sites[0].columns)
+
+    @property
+    def _setting(self) -> tuple[Any, Plan, Any, PyTree]:
+        federation = self.federation
+        return federation.algorithm, self._plan, federation.hparams_at(0), federation.params
 
     def start(self, key: Key) -> ServerProgress:
         """Return the progress before the first round.
@@ -173,28 +144,16 @@ class Server:
         Args:
           key: PRNG key, the only source of randomness.
         """
-        federation, plan = self.federation, self._plan
-        hparams = federation.hparams_at(0)
-        server, _ = as_first_states(federation.algorithm.init(hparams, federation.params))
-        if plan.aggregator.noisy:
-            self._require_private(server)
-        if plan.correct is not None:
-            raise ValueError("real sites take part by themselves; pass a plan with correct=None.")
-        if plan.work.by_round is not None:
-            raise ValueError("real sites do not know the round; pass local steps without by_round.")
-        result = self._forms.result
-        _, memory, one = kept_for(plan, hparams, result)
-        require_fitting(federation.algorithm, plan, hparams, server, result, memory, one)
+        if self._plan.aggregator.noisy:
+            self._require_private()
+        server, memory = remote.begin(*self._setting, self._forms)
         return ServerProgress(server, memory, key, 0, np.full(len(self.sites), -1))
 
-    def limit(self) -> Allowance | None:
+    def limit(self) -> Any:
         """Return how many rounds a privacy budget allows, ``None`` without one."""
-        allowance = allowance_of(self._plan)
-        if allowance is None:
-            return None
-        return allowance(self._plan.cohort, [[self.federation.hparams]], len(self.sites))
+        return remote.rounds_within(self._plan, self.federation.hparams, len(self.sites))
 
-    def _require_private(self, server: PyTree) -> None:
+    def _require_private(self) -> None:
         """Raise ``ValueError`` if noise would not hide which sites took part, or what they have."""
         federation, work = self.federation, self._plan.work
         if isinstance(federation.weights, str):
@@ -207,11 +166,7 @@ class Server:
                 "the aggregator adds noise, but sites of different sizes take different numbers "
                 "of steps, which tell who took part; pass local_steps(...) with one number."
             )
-
-        def public(seen, hparams, server):
-            return split(_idle(federation.algorithm, self._plan, hparams, server, *seen).upload)[1]
-
-        if any(depend_on_first(public, self._form_of_site, federation.hparams_at(0), server)):
+        if remote.public_parts_differ(*self._setting, self._forms, self.sites[0].columns):
             raise ValueError(
                 "the aggregator adds noise, but Public parts of this algorithm's upload depend on "
                 "the rows of a site and get no noise; pass an algorithm without such parts."
@@ -227,7 +182,7 @@ class Server:
         hparams = federation.hparams_at(progress.round)
         draw, asked = self._asked(progress)
         members = np.asarray(draw.indices)
-        message, keys = _ask_compiled(
+        message, keys = remote.ask(
             federation.algorithm,
             hparams,
             progress.server,
@@ -284,24 +239,25 @@ class Server:
         uploads, metrics = jax.tree.map(
             lambda *leaves: jnp.stack(leaves), *(one or zeros for one in found)
         )
-        index = jnp.int32(progress.round)
-        hparams = self.federation.hparams_at(progress.round)
-        weights = jnp.where(asked, self._weights[members], 0)
-        results = ClientResult((), uploads, metrics)
-        expected = self._plan.cohort.mean_size(len(self.sites)) / len(self.sites)
-        noise_key = progress.key
-        if self._plan.aggregator.noisy:
-            noise_key = folded_by(progress.key, self.federation.hparams)
-        server, memory, counted, measures = _step_compiled(
+        arrived = remote.Arrivals(
+            ClientResult((), uploads, metrics),
+            jnp.where(asked, self._weights[members], 0),
+            self._weights,
+            self._plan.cohort.mean_size(len(self.sites)) / len(self.sites),
+            arrives,
+            finite,
+        )
+        server, memory, counted, measures = remote.step(
             self.federation.algorithm,
             self._plan,
-            hparams,
+            self.federation.hparams,
+            self.federation.hparams_at(progress.round),
             (progress.server, progress.memory),
-            (progress.key, noise_key),
-            index,
-            results,
-            (weights, self._weights, expected, arrives, finite),
-            self._form_of_site,
+            progress.key,
+            progress.round,
+            arrived,
+            self._forms,
+            self.sites[0].columns,
         )
         last = progress.counted.copy()
         last[members[np.asarray(counted)]] = progress.round
@@ -451,7 +407,7 @@ class Server:
 
     def _asked(self, progress: ServerProgress) -> tuple[Draw, np.ndarray]:
         """Return the cohort of a round, and which of its places are asked for an upload."""
-        draw = draw_cohort(self._plan, self.data, progress.key, jnp.int32(progress.round))
+        draw = remote.draw(self._plan, self.data, progress.key, progress.round)
         weights = np.asarray(self._weights)[np.asarray(draw.indices)]
         return draw, np.asarray(draw.present) & (weights > 0)
 
@@ -489,23 +445,15 @@ class Server:
             if facts.get("finite") != "True":
                 raise BadAnswer("it does not say whether it is finite.")
             sent = filled(self._forms.sent, arrays)
-            upload = self._decoded(progress, client, sent)
+            hparams = self.federation.hparams_at(progress.round)
+            place = jnp.int32(progress.round), client
+            upload = remote.decode(self._plan, hparams, sent, self._forms, progress.key, *place)
             if not tree.all_finite(upload):
                 raise BadAnswer("it says that it is finite, and is not.")
             return upload, sent.metrics
 
         name = self.sites[client].name
         return self._answer(name, "round", str(progress.round), self._forms.sent, replies, reader)
-
-    def _decoded(self, progress: ServerProgress, client: int, sent: EncodedUpload) -> PyTree:
-        """Return the upload that a site has encoded."""
-        hparams = self.federation.hparams_at(progress.round)
-        index = jnp.int32(progress.round)
-        own = jax.random.fold_in(purpose_key(progress.key, ENCODE, index), client)
-        shared = purpose_key(progress.key, SHARED, index)
-        form = self._forms.result.upload, self._forms.rows.residuals
-        like, residual = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), form)
-        return _decode_compiled(self._plan.codec, hparams, sent, like, residual, own, shared)
 
 
 def _in_order(weights: Any, names: list[str]) -> Any:
@@ -527,50 +475,7 @@ def _in_order(weights: Any, names: list[str]) -> Any:
     return [weights[name] for name in names]
 
 
-@jit_per(num_static=1)
-@in_full_precision
-def _ask_compiled(algorithm, hparams, server, key, index, members) -> tuple[PyTree, Keys]:
-    """Return the message of a round, and the data of the keys of its sites."""
-
-    def own(purpose, client):
-        return jax.random.key_data(jax.random.fold_in(purpose_key(key, purpose, index), client))
-
-    client, batches, encode = (jax.vmap(functools.partial(own, p))(members) for p in PURPOSES)
-    shared = jax.random.key_data(purpose_key(key, SHARED, index))
-    shared = jnp.broadcast_to(shared, (members.shape[0], *shared.shape))
-    return algorithm.broadcast(hparams, server), Keys(client, batches, encode, shared)
-
-
-_decode_compiled = jit_per(num_static=1)(in_full_precision(decoded_traced))
-
-
-@jit_per(num_static=2)
-@in_full_precision
-def _step_compiled(
-    algorithm, plan, hparams, states, keys, index, results: ClientResult, cohort, form_of_site
-) -> tuple[PyTree, PyTree, Array, dict[str, Array]]:
-    """Return the server's state and memory, which sites count, and metrics and counts."""
-    (server, memory), (weights, of_all, expected, arrives, finite) = states, cohort
-    everyone = jnp.sum(of_all)
-    # Noise has the scale of the largest weight of all sites and is divided by the expected weight,
-    # so that neither tells which sites are away.
-    population = TotalWeights(jnp.sum(weights), everyone, expected * everyone, jnp.max(of_all))
-    (key, noise_key), given = keys, (weights, population, memory)
-    own = purpose_key(noise_key, AGGREGATE, index)
-    found, counted = aggregate(plan.aggregator, hparams, results, *given, own, finite, arrives)
-    if plan.aggregator.noisy:  # zeros would tell that nobody took part
-        payload, public, join = split(found.upload)
-        idle = split(_idle(algorithm, plan, hparams, server, *form_of_site).upload)[1]
-        nobody = ~jnp.any(counted)
-        public = jax.tree.map(lambda a, b: jnp.where(nobody, b.astype(a.dtype), a), public, idle)
-        found = found._replace(upload=join(payload, public))
-    server_key = purpose_key(key, SERVER, index)
-    server, refused = server_step(algorithm, hparams, server, found, server_key)
-    measures = found.metrics | found.counts | {"refused": refused}
-    return server, found.memory, counted, measures
-
-
-def _idle(algorithm: Algorithm, plan: Plan, hparams, server, state, rows) -> ClientResult:
-    """Return the result of a site, of which only parts that do not depend on its rows are used."""
-    message, keys = algorithm.broadcast(hparams, server), Keys(*[jax.random.key(0)] * 4)
-    return updated(algorithm, plan, hparams, message, state, rows, keys, jnp.int32(0))
+def _weights_of(weights: Any, sizes: np.ndarray, names: list[str]) -> Array:
+    """Return the weights of sites, by the rule of ``from_rows``."""
+    rows = {"row": np.zeros(int(np.sum(sizes)), np.int8)}
+    return from_rows(rows, [int(size) for size in sizes], weights=weights, ids=names).weights

@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import ClientData, tree
-from fcojax.extend import Outcome, has_failed, violation_at
+from fcojax.extend import Outcome, violation_at
+from fcojax.transforms import Penalty
+from fcojax.types import Array, Key, Params
 from fcojax_sites.flower.answers import Judge
 from fcojax_sites.flower.federation import Federation
 from fcojax_sites.flower.joining import Site
@@ -27,8 +29,6 @@ from fcojax_sites.selection import (
     Start,
     draw_folds,
 )
-from fcojax.transforms import Penalty
-from fcojax.types import Array, Key, Params
 
 _TRIES = 3  # exchanges of gradients before a silent site ends the path
 # Rounds in a row: one site may be silent in some, and each of them costs the timeout.
@@ -188,3 +188,9 @@ def penalty_of(federation: Federation) -> Penalty:
     """Return the penalty of a federation that has one."""
     assert federation.penalty is not None
     return federation.penalty
+
+
+def has_failed(counts: Any, violation: Any, first: Any) -> bool:
+    """Return whether a solve cannot go on."""
+    none_finite = counts["participants"] > 0 and counts["dropped"] >= counts["participants"]
+    return none_finite or counts["refused"] > 0 or violation > 1e8 * first

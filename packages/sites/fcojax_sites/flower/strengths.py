@@ -1,4 +1,4 @@
-"""Paths of strengths over sites, and the choice of one: the solves of ``fcojax_sites.path`` as rounds."""
+"""Paths of strengths over sites, and the choice of one: the solves of ``path`` as rounds."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,6 +9,7 @@ import numpy as np
 
 from fcojax import tree
 from fcojax.extend import require_unlimited, validated
+from fcojax.types import Count, Fraction, Key, NonNegative, Params
 from fcojax_sites.flower.federation import Federation
 from fcojax_sites.flower.loop import Report, Transport, drawn_name, met
 from fcojax_sites.flower.solves import Solves, folds_of_sites, penalty_of
@@ -28,7 +29,6 @@ from fcojax_sites.selection import (
     selection_of,
     solve_path,
 )
-from fcojax.types import Count, Fraction, Key, NonNegative, Params
 
 
 @validated
@@ -58,8 +58,8 @@ def path(
       transport: how messages travel.
       key: PRNG key, the only source of randomness.
       strengths: their number, or the strengths in the order in which they are solved.
-      nonzeros: in place of ``strengths``, the wanted sparsity, as for ``fcojax_sites.path``; each tried
-        strength is a solve over the sites.
+      nonzeros: in place of ``strengths``, the wanted sparsity, as for ``fcojax_sites.path``; each
+        tried strength is a solve over the sites.
       least: the last strength as a share of the first, if ``strengths`` is a number; a search for
         ``nonzeros`` ends there.
       tolerance: largest violation of the optimality conditions, in units of the first strength.

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from fcojax.extend import validated
+from fcojax.types import PyTree
 from fcojax_sites.flower.federation import Federation
 from fcojax_sites.flower.loop import Transport, drawn_name, met, num_bytes
 from fcojax_sites.flower.server import Server
 from fcojax_sites.selection import Entry, Ledger
-from fcojax.types import PyTree
 
 _TRIES = 3  # exchanges before a silent site ends the run
 

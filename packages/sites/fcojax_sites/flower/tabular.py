@@ -19,11 +19,11 @@ from jax.flatten_util import ravel_pytree
 from fcojax import from_rows, local_steps, problems
 from fcojax.algorithms import fed_mid_osp
 from fcojax.extend import Loss, validated
-from fcojax_sites.flower.federation import Federation
-from fcojax_sites.flower.sums import Sums
 from fcojax.problems import WholeBatchLoss
 from fcojax.transforms import Penalty, euclidean
 from fcojax.types import Array, Count, Params, PyTree
+from fcojax_sites.flower.federation import Federation
+from fcojax_sites.flower.sums import Sums
 
 LEAST_COUNT = 5  # sites report smaller counts of a histogram as 0
 _NUM_CELLS = 10

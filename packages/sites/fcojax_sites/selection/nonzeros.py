@@ -10,9 +10,9 @@ import numpy as np
 
 from fcojax import tree
 from fcojax.extend import grouped, memoised, singular_values, validated
-from fcojax_sites.selection.solver import beyond_all
 from fcojax.transforms import Penalty
 from fcojax.types import Array, Count, Params, PyTree
+from fcojax_sites.selection.solver import beyond_all
 
 Number = Callable[[Params], Array]
 

@@ -14,7 +14,6 @@ from fcojax.extend import (
     Outcome,
     Program,
     as_arrays,
-    as_params,
     as_plan,
     checked_value,
     in_full_precision,
@@ -26,6 +25,8 @@ from fcojax.extend import (
     validated,
 )
 from fcojax.problems import Problem
+from fcojax.transforms import Penalty, euclidean
+from fcojax.types import Array, Count, Key, NonNegative, Numbers, Params, PyTree, Share
 from fcojax_sites.selection.folds import Fraction
 from fcojax_sites.selection.ledger import Entry, Exchanges, Ledger, client_names, entry_of_solves
 from fcojax_sites.selection.nonzeros import Counter, Nonzeros, Range, range_of
@@ -35,8 +36,6 @@ from fcojax_sites.selection.show import draw_path, table_of
 from fcojax_sites.selection.solver import ON_HOST, TRACED, Fits, SolvedPath, Solver, solve_path
 from fcojax_sites.selection.solves import FIRST_ITERATIONS, LATER_ITERATIONS, Setup, solver_of
 from fcojax_sites.selection.summary import traffic_of_all, usable_summary
-from fcojax.transforms import Penalty, euclidean
-from fcojax.types import Array, Count, Key, NonNegative, Numbers, Params, PyTree, Share
 
 Method = Callable[[Loss], Algorithm]
 
@@ -297,7 +296,7 @@ def prepared(
             )
     require_run(algorithm, plan, hparams, problem.train, key)
     require_unlimited(plan, "a path")
-    params = _zeros_like(as_params(problem.init(key)), problem.train)
+    params = _zeros_like(jax.tree.map(jnp.asarray, problem.init(key)), problem.train)
     max_rounds = -(-max_rounds // eval_every) * eval_every
     program = Program(algorithm, plan, kkt(problem.loss, penalty), 1, eval_every)
     setup = Setup(program, problem.loss, penalty, max_rounds, finds_rate)

@@ -7,12 +7,12 @@ import numpy as np
 from fcojax import tree
 from fcojax.extend import Outcome, in_full_precision, jit_per
 from fcojax.problems import Problem
+from fcojax.transforms import box
+from fcojax.types import Key, Params, Scalar
 from fcojax_sites.selection.ledger import Entry, Exchanges, entry_of_solves
 from fcojax_sites.selection.path import prepared
 from fcojax_sites.selection.solver import TRACED, warm_started
 from fcojax_sites.selection.solves import FIRST_ITERATIONS, solver_of
-from fcojax.transforms import box
-from fcojax.types import Key, Params, Scalar
 
 
 def refit_of(

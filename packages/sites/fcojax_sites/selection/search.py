@@ -8,6 +8,7 @@ solution of a problem whose gradients differ by v. Once the two are neighbours, 
 the full tolerance.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -15,11 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
-from fcojax.extend import least_scale
-from fcojax_sites.selection.nonzeros import Counter, Nonzeros, Range
-from fcojax_sites.selection.solver import Fits, Loops, Null, Solver, Start, null_model
 from fcojax.transforms import Penalty
 from fcojax.types import Array
+from fcojax_sites.selection.nonzeros import Counter, Nonzeros, Range
+from fcojax_sites.selection.solver import Fits, Loops, Null, Solver, Start, null_model
 
 # Each step shrinks the range by at least a fifth, so 60 steps shrink ln(100) to 7e-6, below
 # `_NARROW`.
@@ -118,7 +118,7 @@ class Searching(NamedTuple):
             return self.counter(self.penalty, guess) < self.goal.fewest
 
         # This bisection uses the known gradient and needs no exchange.
-        guess = jnp.log(least_scale(is_sparse, null.first))
+        guess = jnp.log(_least_scale(is_sparse, null.first))
         zero = jnp.zeros((), jnp.int32)
         fit = Fits(null.model, objective, null.outcome)
         sparser = End(first, zero, jnp.asarray(self.tolerance, first.dtype), fit)
@@ -280,3 +280,15 @@ def _after(now: SearchProgress, goal: Range, first, floor, tolerance) -> SearchP
         is_hit=is_hit & ~now.fit.outcome.diverged,
         is_done=done,
     )
+
+
+def _least_scale(stays_zero: Callable, high: Array) -> Array:
+    """Return the least strength below ``high`` at which zero is the solution, by bisection."""
+
+    def bisect(_, bounds):
+        low, high = bounds
+        middle = 0.5 * (low + high)
+        enough = stays_zero(middle)
+        return jnp.where(enough, low, middle), jnp.where(enough, middle, high)
+
+    return jax.lax.fori_loop(0, 100, bisect, (jnp.zeros_like(high), high))[1]

@@ -10,16 +10,10 @@ import numpy as np
 
 from fcojax import ClientData, Plan, tree
 from fcojax.algorithms import Work
-from fcojax.extend import (
-    Outcome,
-    as_plan,
-    in_full_precision,
-    jit_per,
-    require_one_device,
-    sizes_matter,
-    validated,
-)
+from fcojax.extend import Outcome, as_plan, in_full_precision, jit_per, validated
 from fcojax.problems import Problem, population_loss
+from fcojax.transforms import Penalty
+from fcojax.types import Arrays, Count, Key, NonNegative, Params, PyTree
 from fcojax_sites.selection.criteria import Criterion, UpToOne
 from fcojax_sites.selection.folds import (
     Folds,
@@ -46,8 +40,6 @@ from fcojax_sites.selection.refit import refit_of
 from fcojax_sites.selection.show import draw_path, draw_scores
 from fcojax_sites.selection.solver import TRACED, SolvedPath, key_of_fold, solve_path
 from fcojax_sites.selection.solves import Setup, solver_of
-from fcojax.transforms import Penalty
-from fcojax.types import Arrays, Count, Key, NonNegative, Params, PyTree
 
 
 class Selection(NamedTuple):
@@ -214,8 +206,8 @@ def select(
       >>> data = fcojax.from_rows({"x": x, "y": y}, [2, 2])
       >>> problem = fcojax.problems.least_squares(data)
       >>> found = fcojax_sites.select(
-      ...     problem, fcojax.transforms.l1(), by=fcojax_sites.selection.aic(), strengths=3, least=0.25,
-      ...     refit=False)
+      ...     problem, fcojax.transforms.l1(), by=fcojax_sites.selection.aic(), strengths=3,
+      ...     least=0.25, refit=False)
       >>> found.path.strengths.tolist(), found.path.num_nonzero.tolist(), found.chosen
       ([2.0, 1.0, 0.5], [0, 1, 1], 2)
     """
@@ -397,7 +389,7 @@ def draw_folds(split: Split, data: ClientData, key: Key, num_draws: Count) -> Fo
       >>> draw_folds(by_client(), data, jax.random.key(0), num_draws=1).held.clients.shape
       (3, 3)
     """
-    require_one_device(data)
+    _require_one_device(data)
     draws = [split(data, jax.random.fold_in(key, draw)) for draw in range(num_draws)]
     if num_draws > 1 and all(_as_sets(folds) == _as_sets(draws[0]) for folds in draws):
         raise ValueError(
@@ -415,7 +407,7 @@ def _as_sets(folds: Folds) -> set[bytes]:
 
 def _one_client_at_a_time(plan: Plan, data: ClientData) -> Plan:
     """Choose chunks of one client if sizes differ: larger ones would be sorted in every fold."""
-    if plan.client_chunk_size is None and sizes_matter(plan.work, data):
+    if plan.client_chunk_size is None and _sizes_matter(plan.work, data):
         return plan._replace(client_chunk_size=1)
     return plan
 
@@ -508,3 +500,16 @@ def _tuning_entries(
         entry_of_solves("tune paths", results.outcome),
         Entry("validation", num_models * one_model, num_models * number_bytes),
     ]
+
+
+def _require_one_device(data: ClientData) -> None:
+    """Raise ``ValueError`` for a population on a mesh."""
+    if data.mesh is not None:
+        raise ValueError("the population is on a mesh; pass the one it was made from.")
+
+
+def _sizes_matter(work: Any, data: ClientData) -> bool:
+    """Return whether clients of different sizes do different work."""
+    if work.batch_size is None:
+        return len(data.size_bounds) > 1
+    return work.max_steps(data.min_size) < work.max_steps(data.max_size)

@@ -11,9 +11,9 @@ from fcojax import ClientData, kkt, tree
 from fcojax.algorithms import Algorithm
 from fcojax.extend import Loss, Program, pooled_gradient, solve_traced
 from fcojax.problems import population_loss
-from fcojax_sites.selection.solver import Fits, Solver, Start
 from fcojax.transforms import Penalty, flat
 from fcojax.types import Array, Params, PyTree
+from fcojax_sites.selection.solver import Fits, Solver, Start
 
 # Power iterations for the curvature from a random direction, and from the last direction.
 FIRST_ITERATIONS, LATER_ITERATIONS = 30, 3

@@ -10,7 +10,16 @@ import numpy as np
 from fcojax import tree
 from fcojax.extend import in_full_precision, jit_per, validated
 from fcojax.problems import Problem
-from fcojax_sites.selection.folds import Fraction, Part, hold_out, part_of_data, stacked, weighted_loss
+from fcojax.transforms import Penalty
+from fcojax.types import Array, Count, Key, NonNegative, Params
+from fcojax_sites.selection.folds import (
+    Fraction,
+    Part,
+    hold_out,
+    part_of_data,
+    stacked,
+    weighted_loss,
+)
 from fcojax_sites.selection.ledger import Ledger, client_names, entry_of_solves
 from fcojax_sites.selection.path import (
     default_method,
@@ -20,8 +29,6 @@ from fcojax_sites.selection.path import (
 )
 from fcojax_sites.selection.solver import TRACED, solve_path
 from fcojax_sites.selection.solves import solver_of
-from fcojax.transforms import Penalty
-from fcojax.types import Array, Count, Key, NonNegative, Params
 
 
 class Stability(NamedTuple):

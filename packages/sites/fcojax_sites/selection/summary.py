@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from fcojax import ClientData, Plan, local_steps
 from fcojax.extend import Outcome
 from fcojax.problems import Problem
-from fcojax_sites.selection.search import Tried
 from fcojax.types import Array
+from fcojax_sites.selection.search import Tried
 
 Traffic = TypeVar("Traffic", Outcome, Tried)
 

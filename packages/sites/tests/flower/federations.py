@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import fcojax
 import fcojax_sites
 from fcojax_sites import flower
 from tests.flower.three_sites import NAMES, rows_of

@@ -22,8 +22,8 @@ import numpy as np
 
 import fcojax
 import fcojax_sites
-from fcojax_sites import flower
 from fcojax.transforms import euclidean, group_l2, l1
+from fcojax_sites import flower
 from tests.flower import bad_peers
 from tests.flower.three_sites import NAMES, federation_of, loss, rows_of
 

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 import pytest
 
-from fcojax_sites import flower, safetensors
 from fcojax.transforms import l1
+from fcojax_sites import flower, safetensors
 from tests.flower import bad_peers
 from tests.flower.bad_peers import ESCAPES, with_facts
 from tests.flower.test_strengths import parts as path_parts

@@ -10,9 +10,10 @@ import pytest
 from orbax.checkpoint import v1 as ocp
 
 import fcojax
+import fcojax_sites
 from fcojax import privacy, robust
-from fcojax_sites import flower, safetensors
 from fcojax.transforms import euclidean, group_l2, l1
+from fcojax_sites import flower, safetensors
 from tests.flower.federations import FAULTS, Sites
 from tests.flower.three_sites import (
     ALGORITHMS,
@@ -284,12 +285,14 @@ def test_noise_that_would_guarantee_nothing_over_sites_is_refused_in_a_sentence(
             flower.coordinate(wrong, flower.in_process(wrong, rows_of()), KEY, num_rounds=1)
 
 
-def test_a_peer_of_another_version_is_refused_in_a_sentence(monkeypatch):
+@pytest.mark.parametrize("package", [fcojax, fcojax_sites], ids=lambda package: package.__name__)
+def test_a_peer_of_another_version_is_refused_in_a_sentence(monkeypatch, package):
     federation, old = federation_of("fed_dual_avg"), federation_of("fed_dual_avg")
+    name = package.__name__.replace("_", "-")
     with monkeypatch.context() as patch:
-        patch.setattr(fcojax, "__version__", "0.1")
-        assert old.description["fcojax"] == "0.1"
-    with pytest.raises(ValueError, match=r"site Antwerp .*: fcojax is '0.1' there and '0.3"):
+        patch.setattr(package, "__version__", "0.1")
+        assert old.description[name] == "0.1"
+    with pytest.raises(ValueError, match=rf"site Antwerp .*: {name} is '0.1' there and '0.4"):
         flower.coordinate(federation, flower.in_process(old, rows_of()), KEY, num_rounds=1)
     # A site that was replaced during the run refuses to work.
     sites = Sites(federation)

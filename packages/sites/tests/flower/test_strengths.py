@@ -9,9 +9,9 @@ import pytest
 
 import fcojax
 import fcojax_sites
+from fcojax.transforms import box, euclidean, l1
 from fcojax_sites import flower, safetensors
 from fcojax_sites.selection import by_client, by_example, ebic, hold_out, nonzeros
-from fcojax.transforms import box, euclidean, l1
 from tests.flower.federations import Sites
 from tests.flower.three_sites import NAMES, federation_of, loss, rows_of
 

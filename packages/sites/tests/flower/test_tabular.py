@@ -14,10 +14,10 @@ from sklearn.metrics import roc_auc_score
 import fcojax
 import fcojax_sites
 from fcojax import problems
+from fcojax.transforms import group_l2, l1, named, on_subtree
 from fcojax_sites import flower
 from fcojax_sites.flower.tabular import _losses, _moments, _unravel
 from fcojax_sites.selection import by_client, ebic, nonzeros
-from fcojax.transforms import group_l2, l1, named, on_subtree
 
 NAMES = ("Antwerp", "Bern", "Cork")
 SIZES = (50, 40, 60)

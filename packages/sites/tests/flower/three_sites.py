@@ -7,8 +7,8 @@ import numpy as np
 
 import fcojax
 from fcojax import uploads
-from fcojax_sites import flower
 from fcojax.transforms import euclidean, l1
+from fcojax_sites import flower
 
 NAMES = ("Antwerp", "Bern", "Cork")
 SIZES = (7, 4, 9)

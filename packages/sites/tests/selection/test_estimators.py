@@ -11,9 +11,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fcojax
 import fcojax_sites
+from fcojax.transforms import l1, named, on_subtree
 from fcojax_sites import selection
 from fcojax_sites.estimators import SparseClassifier, SparseRegressor
-from fcojax.transforms import l1, named, on_subtree
 
 QUICK = {"strengths": 3, "by": selection.bic(), "shrinkage": 1, "max_rounds": 500}
 

@@ -8,9 +8,9 @@ from sklearn.linear_model import Lasso
 import fcojax
 import fcojax_sites
 from fcojax import problems
+from fcojax.transforms import group_l2, l1, named, nuclear, on_subtree
 from fcojax_sites.selection import nonzeros
 from fcojax_sites.selection.nonzeros import Counter, range_of
-from fcojax.transforms import group_l2, l1, named, nuclear, on_subtree
 from tests.selection.test_path import PENALTY, matrices, population
 
 

@@ -13,7 +13,6 @@ from fcojax import problems, robust, uploads
 from fcojax.algorithms import fed_dual_avg, fed_mid_osp
 from fcojax.problems.linear_models import half_square, poisson_loss
 from fcojax.problems.logistic import logistic_loss
-from fcojax_sites.selection.summary import usable_summary
 from fcojax.transforms import (
     elastic_net,
     euclidean,
@@ -24,6 +23,7 @@ from fcojax.transforms import (
     nuclear,
     on_subtree,
 )
+from fcojax_sites.selection.summary import usable_summary
 
 pytestmark = pytest.mark.gate
 
@@ -44,7 +44,9 @@ def population(kind="linear", sizes=(20, 12, 8), dim=6, seed=0):
 
 def test_lasso_path_and_ledger_against_scikit_learn():
     data = population()
-    found = fcojax_sites.path(problems.linear(data), PENALTY, strengths=3, least=0.05, tolerance=1e-8)
+    found = fcojax_sites.path(
+        problems.linear(data), PENALTY, strengths=3, least=0.05, tolerance=1e-8
+    )
     x, y = (np.asarray(data.examples[name]) for name in "xy")
     centred = (x - x.mean(0)).T @ (y - y.mean()) / len(y)
     assert float(found.strengths[0]) == pytest.approx(np.abs(centred).max(), rel=1e-6)

@@ -4,13 +4,12 @@ import pathlib
 import numpy as np
 import pytest
 
-import fcojax
 import fcojax_sites
+from experiments.study import check
+from fcojax.transforms import l2_squared
 from fcojax_sites.configs import flamby
 from fcojax_sites.studies.flamby import data, published, rows
 from fcojax_sites.studies.flamby.scores import accuracy, c_index, scores
-from experiments.study import check
-from fcojax.transforms import l2_squared
 
 COLUMNS = ("age_at_index", "race_white", "race_asian", "tumor_stage_stage i", "never")
 

@@ -14,6 +14,10 @@ from experiments.cli.console import results
 from experiments.config import config_file
 from experiments.process import errors
 from experiments.report.rows import plain
+from experiments.study import check
+from fcojax import problems
+from fcojax.__main__ import configs
+from fcojax_sites.selection import aic
 from fcojax_sites.studies.select import EXPERIMENT
 from fcojax_sites.studies.select.problem import (
     LOSSES,
@@ -33,10 +37,6 @@ from fcojax_sites.studies.select.rows import (
     summarise,
 )
 from fcojax_sites.studies.select.sites import _last_error, link_to
-from experiments.study import check
-from fcojax import problems
-from fcojax.__main__ import configs
-from fcojax_sites.selection import aic
 from tests.studies.quick_studies import quick_study
 from tests.studies.select_files import compressed, config_of
 
@@ -207,7 +207,9 @@ def test_coefficients_have_intervals_where_the_loss_is_a_likelihood():
     x = rng.normal(size=(60, 3))
     rows = {"x": x, "y": x[:, 0] + 0.5 * rng.normal(size=60)}
     problem = problems.linear(fcojax.from_rows(rows, [30, 30], weights="examples"))
-    found = fcojax_sites.select(problem, penalty(grouped(""), ["a", "b", "c"]), by=aic(), strengths=4)
+    found = fcojax_sites.select(
+        problem, penalty(grouped(""), ["a", "b", "c"]), by=aic(), strengths=4
+    )
     config = types.SimpleNamespace(loss="linear")
     of, said = _intervals(config, problem, found)
     assert said.startswith("debiased") and [e.part for e in of.ledger.entries] == ["moments"]

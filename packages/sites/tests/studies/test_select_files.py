@@ -7,10 +7,10 @@ import sys
 import numpy as np
 import pytest
 
+from fcojax.problems import SparseRows
 from fcojax_sites.studies.select import files
 from fcojax_sites.studies.select.files import read
 from fcojax_sites.studies.select.problem import _standardised, groups
-from fcojax.problems import SparseRows
 from tests.studies.select_files import compressed, config_of
 
 

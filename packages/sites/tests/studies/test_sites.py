@@ -4,15 +4,14 @@ import numpy as np
 import pytest
 
 import fcojax
-import fcojax_sites
-from fcojax_sites.configs import sites as config_of_sites
 from experiments.report.rows import select
-from fcojax_sites.studies.sites import claims, problem, runs
-from fcojax_sites.studies.sites.averaged_descent import averaged_coordinate_descent, lasso_path
-from fcojax_sites.studies.sites.rows import cells, rounds_at_cap, summarise, uploads
 from fcojax.algorithms import fed_dual_avg
 from fcojax.problems.least_squares import half_squared_error
 from fcojax.transforms import euclidean, l1
+from fcojax_sites.configs import sites as config_of_sites
+from fcojax_sites.studies.sites import claims, problem, runs
+from fcojax_sites.studies.sites.averaged_descent import averaged_coordinate_descent, lasso_path
+from fcojax_sites.studies.sites.rows import cells, rounds_at_cap, summarise, uploads
 from tests.studies.quick_studies import quick_study
 
 

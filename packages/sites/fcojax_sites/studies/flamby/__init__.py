@@ -2,10 +2,10 @@
 
 from typing import Literal
 
+from fcojax.experiments import Study
+from fcojax.types import Count, CountOrZero, Positive, Share
 from fcojax_sites.studies.flamby import claims, figures, rows
 from fcojax_sites.studies.flamby.data import DATASETS
-from experiments.study import Study
-from fcojax.types import Count, CountOrZero, Positive, Share
 
 EXPERIMENT = Study(
     title="FLamby's survival and heart disease beside its published figures",

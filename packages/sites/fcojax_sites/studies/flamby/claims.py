@@ -5,10 +5,8 @@ Written before the first run.
 
 import numpy as np
 
-from experiments.report.claims import Claim
-from experiments.report.rows import Row, Summary, select
+from fcojax.experiments import Claim, Config, Row, Summary, select
 from fcojax_sites.studies.flamby import published
-from experiments.study import Config
 
 _LESS = {"fed_tcga_brca": "C-index", "fed_heart_disease": "accuracy"}
 _TITLES = {"fed_tcga_brca": "TCGA-BRCA", "fed_heart_disease": "Heart Disease"}

@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-from experiments.report import axes
-from experiments.report.rows import Row, Summary
-from experiments.study import Config
+from fcojax.experiments import Config, Row, Summary, axes
 
 _TITLES = {
     "fed_tcga_brca": "TCGA-BRCA: survival in six regions",

@@ -14,15 +14,14 @@ import optax
 
 import fcojax
 import fcojax_sites
-from experiments.report.rows import Row, Summary, select
+from fcojax import algorithms, attacks, privacy, robust
+from fcojax.experiments import Config, Row, Summary, observe_model, select
+from fcojax.problems import Problem, population_loss
+from fcojax.transforms import Penalty, euclidean
+from fcojax_sites.selection import by_example
 from fcojax_sites.studies.flamby import published
 from fcojax_sites.studies.flamby.data import DATASETS, Silos, penalties
 from fcojax_sites.studies.flamby.scores import Measure, Scores, accuracy, c_index, scores
-from experiments.study import Config, observe_model
-from fcojax import algorithms, attacks, privacy, robust
-from fcojax.problems import Problem, population_loss
-from fcojax_sites.selection import by_example
-from fcojax.transforms import Penalty, euclidean
 
 MEASURES: dict[str, Measure] = {"fed_tcga_brca": c_index, "fed_heart_disease": accuracy}
 PENALISED = "lasso"  # the penalty of the federated methods that take one

@@ -2,10 +2,10 @@
 
 from typing import Any, Literal
 
+from fcojax.experiments import Study
+from fcojax.types import Count, CountOrZero, Positive, Share
 from fcojax_sites.studies.select import figures, rows
 from fcojax_sites.studies.select.problem import LOSSES, SPLITS
-from experiments.study import Study
-from fcojax.types import Count, CountOrZero, Positive, Share
 
 EXPERIMENT = Study(
     title="A sparse model across sites",

@@ -7,11 +7,11 @@ from typing import Any
 
 import jax
 
-from experiments.report import rows as tidy
+from fcojax.experiments import plain
+from fcojax_sites import flower
 from fcojax_sites.studies.select.files import names_in
 from fcojax_sites.studies.select.rows import by_sums
 from fcojax_sites.studies.select.sites import DONE, federation_of, site_file, study_of
-from fcojax_sites import flower
 
 
 def _set_up() -> None:
@@ -45,7 +45,7 @@ def server_app(file: str) -> Any:
         federation = federation_of(config, names)
         sites = names_in(config.sites)
         transport = flower.over_grid(grid, len(sites), float(config.timeout))
-        rows = [tidy.plain(row) for row in by_sums(config, federation, transport, names)]
+        rows = [plain(row) for row in by_sums(config, federation, transport, names)]
         beside = pathlib.Path(config.folder) / "unfinished"
         beside.write_text("".join(f"{json.dumps(row)}\n" for row in rows), "utf-8")
         beside.replace(pathlib.Path(config.folder) / DONE)

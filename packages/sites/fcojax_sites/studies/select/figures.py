@@ -6,10 +6,8 @@ import numpy as np
 from matplotlib import ticker
 from matplotlib.axes import Axes
 
-from experiments.report import axes
-from experiments.report.rows import Row, Summary, column, select
+from fcojax.experiments import Config, Row, Summary, axes, column, select
 from fcojax_sites.studies.select.rows import best_and_chosen, shown
-from experiments.study import Config
 
 _MOST_BARS = 25
 _MOST_NAMED = 8  # the number of curves with distinct colours

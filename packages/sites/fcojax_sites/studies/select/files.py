@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from experiments.study import Config
 from fcojax import datasets
 from fcojax.datasets.reading import Foreign, reading
+from fcojax.experiments import Config
 from fcojax.problems import SparseRows, sparse_rows
 
 _MOST_ENTRIES = 1 << 25  # dense; four copies in double precision are a gigabyte

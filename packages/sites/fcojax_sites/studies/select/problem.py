@@ -11,11 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fcojax_sites.studies.select.files import Description, Table, names_in, numbered, read
-from experiments.study import Config
 from fcojax import datasets, problems
-from fcojax_sites import selection
-from fcojax.datasets.pooled import Pooled
+from fcojax.datasets import Pooled
+from fcojax.experiments import Config
 from fcojax.problems import ClientData, Problem, SparseRows, WholeBatchLoss, partition
 from fcojax.transforms import (
     Penalty,
@@ -30,6 +28,8 @@ from fcojax.transforms import (
     sparse_group,
     trend_filter,
 )
+from fcojax_sites import selection
+from fcojax_sites.studies.select.files import Description, Table, names_in, numbered, read
 
 
 class Loss(NamedTuple):

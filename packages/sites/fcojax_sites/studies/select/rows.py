@@ -8,18 +8,15 @@ import numpy as np
 
 import fcojax
 import fcojax_sites
-from experiments.report.rows import Row, Summary, column, select
+from fcojax import privacy, uploads
+from fcojax.experiments import Config, Row, Summary, column, naming, select
+from fcojax.problems import Problem
+from fcojax_sites import flower
+from fcojax_sites.selection import Intervals, Selection, intervals
+from fcojax_sites.selection.ledger import Entry
 from fcojax_sites.studies.select import sites as over_sites
 from fcojax_sites.studies.select.files import Description, names_in
 from fcojax_sites.studies.select.problem import Scaling, penalty, split, task
-from experiments.study import Config, naming
-from fcojax import privacy, uploads
-from fcojax_sites import flower
-from fcojax.extend import Uploads
-from fcojax.problems import Problem
-from fcojax.problems.clients import ids_of
-from fcojax_sites.selection import Intervals, Selection, intervals
-from fcojax_sites.selection.ledger import Entry
 
 _MOST_NAMES = 100  # features that the chosen model leaves out
 _MOST_FEATURES = 500  # limit for intervals: a site sends two matrices with a row for each feature
@@ -222,12 +219,12 @@ def _by_rounds(config: Config) -> Iterator[Row]:
         "filled_columns": int(np.count_nonzero(filled)),
         "columns": filled.size,
     }
-    sites = ids_of(problem.train).tolist()
+    sites = np.asarray(problem.train.ids).tolist()
     for name, size in zip(sites, np.asarray(problem.train.sizes).tolist(), strict=True):
         yield {"part": "site", "site": name, "examples": size}
     with naming("codec", config.codec):
-        sent = Uploads() if config.codec is None else uploads.from_text(config.codec, "codec")
-    plan = fcojax.Plan(fcojax.local_steps(1), fcojax.everyone(), *sent)
+        sent = {} if not config.codec else uploads.from_text(config.codec, "codec")._asdict()
+    plan = fcojax.Plan(fcojax.local_steps(1), fcojax.everyone(), **sent)
     found = fcojax_sites.select(
         problem,
         penalty(config, names),

@@ -20,7 +20,9 @@ from typing import Any
 import numpy as np
 
 import fcojax
-import fcojax_sites
+from fcojax.experiments import Config
+from fcojax.problems import SparseRows
+from fcojax_sites import flower
 from fcojax_sites.studies.select.files import (
     Description,
     Table,
@@ -30,9 +32,6 @@ from fcojax_sites.studies.select.files import (
     tables_in,
 )
 from fcojax_sites.studies.select.problem import LOSSES, labelled, loaded, outcome, penalty
-from experiments.study import Config
-from fcojax_sites import flower
-from fcojax.problems import SparseRows
 
 KINDS = ("linear", "logistic", "poisson", "cox")  # the losses whose sites answer by sums
 STUDY, DONE = "study.json", "rows.jsonl"

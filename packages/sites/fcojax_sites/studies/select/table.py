@@ -6,12 +6,11 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from experiments.report.plots import Panel
-from fcojax_sites.studies.select.problem import LOSSES, task
-from experiments.study import Config, Sweep, on_kernel
+from fcojax.experiments import Config, Panel, Sweep, on_kernel
 from fcojax.problems import Problem, population_loss
 from fcojax.transforms import l1
 from fcojax.types import Count, CountOrZero, Positive
+from fcojax_sites.studies.select.problem import LOSSES, task
 
 penalty = on_kernel(l1())
 

@@ -4,10 +4,10 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
+from fcojax.experiments import Study
+from fcojax.types import Count, CountOrZero, Numbers, Positive, Share
 from fcojax_sites.studies.sites import claims, figures, rows
 from fcojax_sites.studies.sites.problem import DESIGNS
-from experiments.study import Study
-from fcojax.types import Count, CountOrZero, Numbers, Positive, Share
 
 _Correlation = Annotated[Any, Numbers("a number between -1 and 1", lambda values: abs(values) < 1)]
 

@@ -4,10 +4,8 @@ import math
 
 import numpy as np
 
-from experiments.report.claims import Claim, over_seeds
-from experiments.report.rows import Row, Summary, column, select
+from fcojax.experiments import Claim, Config, Row, Summary, column, over_seeds, select
 from fcojax_sites.studies.sites.rows import at, cells, rounds_at_cap, standard_error
-from experiments.study import Config
 
 # From the source: the mean gaps of one cell, and the smallest and largest of nine cells for the
 # differences in F1 at a common cap and for the active counts.

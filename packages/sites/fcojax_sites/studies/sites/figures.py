@@ -4,12 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.report import axes
-from experiments.report.plots import style
-from experiments.report.rows import Row, Summary, column, select
+from fcojax.experiments import Config, Row, Summary, axes, column, select, style
 from fcojax_sites.studies.sites.rows import standard_error
 from fcojax_sites.studies.sites.runs import METHODS
-from experiments.study import Config
 
 _COLOURS = {"fed_dual_avg": style("fed_dual_avg")[1], "averaged_cd": style("fed_mid")[1]}
 _LINES = (":", "--", "-")

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import eigh
 
-from experiments.study import Config
+from fcojax.experiments import Config
 from fcojax.problems import ClientData, from_rows
 from fcojax.types import Array
 

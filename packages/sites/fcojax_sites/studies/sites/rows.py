@@ -10,10 +10,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.report.rows import Row, Summary, column, select
+from fcojax.experiments import Config, Row, Summary, column, select
 from fcojax_sites.studies.sites.problem import Sites, draw
 from fcojax_sites.studies.sites.runs import METHODS, common_strength, models, optimum
-from experiments.study import Config
 
 _FLOAT = 8  # bytes per number sent
 

@@ -8,17 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 
 import fcojax
-import fcojax_sites
+from fcojax.algorithms import Algorithm, fed_dual_avg
+from fcojax.experiments import Config, observe_model
+from fcojax.problems import ClientData
+from fcojax.transforms import euclidean, l1
 from fcojax_sites.studies.sites.averaged_descent import (
     Strength,
     averaged_coordinate_descent,
     lasso_path,
 )
 from fcojax_sites.studies.sites.problem import Moments, Sites, moment_loss
-from experiments.study import Config, observe_model
-from fcojax.algorithms import Algorithm, fed_dual_avg
-from fcojax.problems import ClientData
-from fcojax.transforms import euclidean, l1
 
 METHODS = {"fed_dual_avg": "FedDualAvg", "averaged_cd": "averaged descent"}
 
