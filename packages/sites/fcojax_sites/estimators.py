@@ -1,6 +1,6 @@
 """Estimators for scikit-learn that call ``select``; every row belongs to a site.
 
-They need scikit-learn, ``pip install 'fcojax[data]'``, and an explicit import:
+They need scikit-learn, ``pip install 'fcojax-sites[estimators]'``, and an explicit import:
 ``from fcojax_sites.estimators import SparseRegressor``.
 """
 

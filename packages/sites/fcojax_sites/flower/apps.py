@@ -34,7 +34,7 @@ def client_app(federation: Federation, rows: Callable[[dict[str, Any]], PyTree])
     context, which ends with the run or the SuperNode. With ``folder`` in the node config it keeps
     one file per run in that folder, from which a killed site continues.
 
-    Needs Flower, ``pip install 'fcojax[flower]'``.
+    Needs Flower, ``pip install 'fcojax-sites[flower]'``.
 
     Args:
       federation: the ``Federation`` that the server and all sites build from the same code.
@@ -86,7 +86,7 @@ def server_app(
     It waits for the sites, runs the rounds, and writes ``model.safetensors`` and ``history.jsonl``
     to the folder. A run that was stopped continues from the folder.
 
-    Needs Flower, ``pip install 'fcojax[flower]'``.
+    Needs Flower, ``pip install 'fcojax-sites[flower]'``.
 
     Args:
       federation: the ``Federation`` that the server and all sites build from the same code.
@@ -298,5 +298,5 @@ def _flower() -> Any:
         import flwr.clientapp  # pyright: ignore[reportMissingImports]
         import flwr.serverapp  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise ImportError("the apps need Flower; pip install 'fcojax[flower]'.") from error
+        raise ImportError("the apps need Flower; pip install 'fcojax-sites[flower]'.") from error
     return flwr

@@ -10,7 +10,7 @@ import pytest
 from fcojax_sites import flower, safetensors
 from tests.flower.three_sites import NAMES, federation_of, rows_of, simulated
 
-pytest.importorskip("flwr", reason="Flower is not installed; pip install 'fcojax[flower]'")
+pytest.importorskip("flwr", reason="Flower is not installed; pip install 'fcojax-sites[flower]'")
 
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity

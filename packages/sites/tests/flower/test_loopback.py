@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-pytest.importorskip("flwr", reason="Flower is not installed; pip install 'fcojax[flower]'")
+pytest.importorskip("flwr", reason="Flower is not installed; pip install 'fcojax-sites[flower]'")
 
 from fcojax_sites import safetensors
 from tests.flower.loopback import CUT, DEAD, KEY, LATE, WIRE, Processes, kill, wait_for
