@@ -47,7 +47,7 @@ def get_config():
     config.sessions = (12, 12, 12, 12, 11, 1)  # nothing is held out for accuracies
     config.num_strengths, config.least = 10, 0.3  # of the path, the last as a share of the first
     config.num_draws = 50
-    config.tolerance = 1e-3  # of the optimality conditions, in units of the first strength
+    config.tolerance = 1e-3  # of the optimality conditions, relative
     config.often = 0.9  # the frequency from which a voxel counts as found
     return config
 

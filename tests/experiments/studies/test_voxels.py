@@ -1,8 +1,11 @@
+import jax
 import numpy as np
 import pytest
 
+import fcojax
 from configs.voxels import EXPERIMENT, get_config
 from experiments.report.rows import column, select
+from experiments.studies.fmri.voxels.rows import _half, _weights
 from tests.experiments.studies.quick_studies import draw_figures
 
 
@@ -24,6 +27,18 @@ def test_the_overlap_is_of_the_voxels_found_often():
 def test_without_a_voxel_nothing_is_expected_to_hold():
     overlap, some = EXPERIMENT.claims(get_config(), rows_of([0.0], [0.0]), {"stability": []})
     assert not overlap.holds and not some.holds
+
+
+def test_a_half_is_of_each_session_or_of_whole_sessions():
+    data, sizes = fcojax.from_rows({"x": np.arange(13.0)}, [8, 4, 1]), np.array([8, 4, 1])
+    session = np.repeat(np.arange(3), sizes)
+    for halves, counts in (("scans", [4, 2, 1]), ("sessions", None)):
+        half = _half(data, halves, jax.random.key(0))
+        own, weights = np.bincount(session[half], minlength=3), _weights(data, half)
+        assert own.tolist() == counts if counts else set(own / sizes) == {0.0, 1.0}
+        assert set(half) == set(np.flatnonzero(weights))
+        # Sessions with scans have equal weights.
+        np.testing.assert_allclose(np.bincount(session, weights), (own > 0) / np.sum(own > 0))
 
 
 @pytest.mark.slow
