@@ -407,7 +407,7 @@ def write_claims(folder: pathlib.Path, claims: Claims) -> None:
 
 _INTRODUCTION = """# Results
 
-Full runs of all configs except `select` and `text`, written by `fcojax results`.
+Full runs of all configs except `select`, written by `fcojax results`.
 Rates are not chosen by hand: each algorithm is shown at the best point of its grid, by the \
 criterion of the config.
 A star marks a value at the edge of the grid.

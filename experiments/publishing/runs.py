@@ -126,11 +126,6 @@ _FULL = (
 # Below a gradient of 1e-5 by digit from round 506.
 _DIGITS = ("--config.relative_lr=0.2", "--config.num_rounds=520", "--config.seeds=0,1,2")
 _SEEDS = ("--config.seeds=0,1,2",)
-_CONCEPTS = (
-    "--config.num_features=128",
-    "--config.num_classes=10",
-    "--config.kept=2,5,10,20,50,128",
-)
 
 RUNS = (
     Run("lasso", "lasso", heading="Strength 0.5"),
@@ -230,11 +225,6 @@ RUNS = (
     Run("compress", "compress"),
     Run("compress_digits", "compress_digits"),
     Run("compress_network", "compress_network", data="mnist"),
-    Run("concepts", "concepts", heading="Synthetic features", figure="accuracy"),
-    Run("concepts_mnist", "concepts", _CONCEPTS, "Features of a network trained on MNIST", "mnist"),
-    Run("private", "private", figure="private"),
-    Run("robust", "robust", figure="robust"),
-    Run("time", "time", figure="time"),
     Run("saddle", "saddle", figure="vectors"),
     Run("personal", "personal", ("--config.tasks=lasso",), "Lasso", figure="clients"),
     Run(
