@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from experiments.publishing.runs import RUNS, Run
+from experiments.publishing.runs import Run
 from experiments.report import tables
 from experiments.report.statements import (
     FAILS,
@@ -28,10 +28,11 @@ from experiments.report.statements import (
 from experiments.study import Sweep
 
 _LONG = 900  # seconds above which a run is marked
-CONFIGS = list(dict.fromkeys(run.config for run in RUNS))
 
 
-def section(run: Run, workdir: pathlib.Path, figures: pathlib.Path, data: str = "") -> str:
+def section(
+    run: Run, workdir: pathlib.Path, figures: pathlib.Path, data: str = "", on_top: bool = False
+) -> str:
     """Return the section of a finished run as Markdown: its command, its figures and its tables.
 
     Args:
@@ -39,6 +40,7 @@ def section(run: Run, workdir: pathlib.Path, figures: pathlib.Path, data: str = 
       workdir: its folder.
       figures: the folder of the figures, beside that of the pages.
       data: the folder of real data, written as DIR.
+      on_top: whether the run's figure is on top of the page.
     """
     summary = json.loads((workdir / "summary.json").read_text("utf-8"))
     known = json.loads((workdir / "config.json").read_text("utf-8"))
@@ -56,17 +58,12 @@ def section(run: Run, workdir: pathlib.Path, figures: pathlib.Path, data: str = 
         "\n".join(
             picture(figures, f"{run.name}_{path.stem}")
             for path in sorted((workdir / "figures").glob("*.png"))
-            if not (is_first(run) and path.stem == run.figure)  # which is on top of the page
+            if not (on_top and path.stem == run.figure)
         ),
         narrow(run.config, tables.best_points(summary, [panel.measure for panel in panels])),
         *_tables(run.config, experiment, summary),
     ]
     return "\n\n".join(part.strip() for part in parts if part)
-
-
-def is_first(run: Run) -> bool:
-    """Whether the run is the first of its config."""
-    return next(one for one in RUNS if one.config == run.config) is run
 
 
 def picture(figures: pathlib.Path, stem: str) -> str:
@@ -336,14 +333,19 @@ def _cell(value: Any) -> str:
     return f"**no**{value[2:]}" if str(value).startswith(("no: ", "no, ")) else str(value)
 
 
-def index(folder: pathlib.Path) -> str:
+def configs_of(runs: Sequence[Run]) -> list[str]:
+    """Return the configs of runs, in their order."""
+    return list(dict.fromkeys(run.config for run in runs))
+
+
+def index(folder: pathlib.Path, all_runs: Sequence[Run]) -> str:
     """Return the page that links the pages in ``folder`` and counts the statements."""
     claims, entries, total = read_claims(folder), [], []
-    names = [name for name in CONFIGS if (folder / f"{name}.md").exists()]
+    names = [name for name in configs_of(all_runs) if (folder / f"{name}.md").exists()]
     for name in names:
         path = folder / f"{name}.md"
         text = path.read_text("utf-8")
-        runs = [run for run in RUNS if run.config == name]
+        runs = [run for run in all_runs if run.config == name]
         found = list(outcomes(runs, claims, read_page(path)).values())
         made = re.findall(r"^(\d{4}-\d\d-\d\d), (\d+) s", text, re.M)
         title = text.partition("\n")[0].removeprefix("# ")
@@ -393,13 +395,13 @@ def read_claims(folder: pathlib.Path) -> Claims:
     return json.loads(path.read_text("utf-8")) if path.exists() else {}
 
 
-def write_claims(folder: pathlib.Path, claims: Claims) -> None:
+def write_claims(folder: pathlib.Path, claims: Claims, all_runs: Sequence[Run]) -> None:
     """Write the claims of all runs, one a line, in the order of the runs."""
     runs = [
         f" {json.dumps(run.name)}: [\n  "
         + ",\n  ".join(json.dumps(entry) for entry in claims[run.name])
         + "\n ]"
-        for run in RUNS
+        for run in all_runs
         if claims.get(run.name)
     ]
     (folder / "claims.json").write_text("{\n" + ",\n".join(runs) + "\n}\n", "utf-8")
@@ -407,7 +409,7 @@ def write_claims(folder: pathlib.Path, claims: Claims) -> None:
 
 _INTRODUCTION = """# Results
 
-Full runs of all configs except `select`, written by `fcojax results`.
+Full runs of the configs, written by `fcojax results`.
 Rates are not chosen by hand: each algorithm is shown at the best point of its grid, by the \
 criterion of the config.
 A star marks a value at the edge of the grid.

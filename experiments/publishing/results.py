@@ -12,6 +12,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from absl import app, flags
 
@@ -39,7 +40,7 @@ def _finish(run: Run, workdir: pathlib.Path) -> None:
             sys.executable,
             "-m",
             module,
-            f"--config=configs/{run.config}.py",
+            f"--config={run.path}",
             f"--workdir={workdir.absolute()}",
             *options,
         ],
@@ -48,22 +49,22 @@ def _finish(run: Run, workdir: pathlib.Path) -> None:
     )
 
 
-def main(argv: list[str]) -> None:
+def main(argv: list[str], all_runs: Sequence[Run] = RUNS) -> None:
     """Run the chosen experiments, and write their pages, their figures and the index."""
     del argv
-    unknown = set(FLAGS.only) - {run.name for run in RUNS}
+    unknown = set(FLAGS.only) - {run.name for run in all_runs}
     if unknown:
         sys.exit(
             f"experiments.publishing.results: there is no run {unknown.pop()}; pass one of "
-            f"{', '.join(run.name for run in RUNS)}."
+            f"{', '.join(run.name for run in all_runs)}."
         )
     page = pathlib.Path(FLAGS.page)
     folder, figures = page.parent / page.stem, page.parent / "figures"
     for made in (folder, figures):
         made.mkdir(parents=True, exist_ok=True)
     claims = pages.read_claims(folder)
-    for name in pages.CONFIGS:
-        runs = [run for run in RUNS if run.config == name]
+    for name in pages.configs_of(all_runs):
+        runs = [run for run in all_runs if run.config == name]
         kept = pages.read_page(folder / f"{name}.md")
         for run in runs:
             if FLAGS.only and run.name not in FLAGS.only:
@@ -77,22 +78,27 @@ def main(argv: list[str]) -> None:
             _finish(run, workdir)
             for drawn in (workdir / "figures").glob("*.p[nd][gf]"):
                 shutil.copy(drawn, figures / f"{run.name}_{drawn.name}")
-            kept.sections[run.heading] = pages.section(run, workdir, figures, FLAGS.data)
+            kept.sections[run.heading] = pages.section(
+                run, workdir, figures, FLAGS.data, on_top=run is runs[0]
+            )
             summary = json.loads((workdir / "summary.json").read_text("utf-8"))
             claims[run.name] = summary["claims"]
         for text in pages.write_page(folder / f"{name}.md", runs, claims, kept, figures):
             print(f"{name}.md gives no reason for: {text}")
-    pages.write_claims(folder, claims)
-    page.write_text(pages.index(folder), "utf-8")
+    pages.write_claims(folder, claims, all_runs)
+    page.write_text(pages.index(folder, all_runs), "utf-8")
     print(f"The results are in {page} and {folder}.")
 
 
-if __name__ == "__main__":
+def define_flags(page: str = "docs/results.md") -> None:
+    """Define the flags, with the index that is written."""
     flags.DEFINE_string("workdir", "runs", "The folder with one workdir for each run.")
     flags.DEFINE_string("data", "", "The folder with real data sets.")
     flags.DEFINE_list("only", [], "The runs; all by default.")
     flags.DEFINE_bool("stored", False, "Only the runs that are finished in --workdir.")
-    flags.DEFINE_string(
-        "page", "docs/results.md", "The index; pages and figures are written beside it."
-    )
+    flags.DEFINE_string("page", page, "The index; pages and figures are written beside it.")
+
+
+if __name__ == "__main__":
+    define_flags()
     app.run(main)

@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 from experiments.config import config_file
 from experiments.config.config_file import ConfigFile
-
-_ROOT = pathlib.Path(__file__).parent.parent.parent
+from fcojax.__main__ import configs
 
 
 class Run(NamedTuple):
@@ -38,7 +37,12 @@ class Run(NamedTuple):
     @property
     def file(self) -> ConfigFile:
         """The config file."""
-        return config_file.load(str(_ROOT / "configs" / f"{self.config}.py"))
+        return config_file.load(str(self.path))
+
+    @property
+    def path(self) -> pathlib.Path:
+        """The path of the config file."""
+        return configs()[self.config]
 
 
 _CROWD = ("--config.num_clients=256", "--config.num_examples=32")

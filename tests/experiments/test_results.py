@@ -10,8 +10,8 @@ import pytest
 
 from experiments.publishing import results
 from experiments.publishing.pages import (
-    CONFIGS,
     columns,
+    configs_of,
     index,
     narrow,
     outcomes,
@@ -28,6 +28,7 @@ from experiments.report.statements import FAILS, HOLDS, KINDS, NEEDS_DATA, state
 
 DOCS = pathlib.Path(__file__).parent.parent.parent / "docs"
 CLAIMS = read_claims(DOCS / "results")
+CONFIGS = configs_of(RUNS)
 
 
 def of_config(name):
@@ -73,7 +74,9 @@ def test_a_page_is_made_from_stored_runs_and_keeps_what_is_written_by_hand(tmp_p
     kept = read_page(page)
     for run in (first, ours):
         workdir = made_run(tmp_path / run.name, claims[run.name])
-        kept.sections[run.heading] = section(run, workdir, figures, data="/data")
+        kept.sections[run.heading] = section(
+            run, workdir, figures, data="/data", on_top=run is first
+        )
     stored = {name: [claim.as_json() for claim in own] for name, own in claims.items()}
     missing = write_page(page, of_config("lasso"), stored, kept, figures)
     assert missing == ["it is sparse", "it is fast"]
@@ -180,8 +183,8 @@ def test_every_figure_is_on_a_page():
 
 
 def test_the_index_is_that_of_the_pages(tmp_path):
-    assert (DOCS / "results.md").read_text() == index(DOCS / "results")
-    write_claims(tmp_path, CLAIMS)
+    assert (DOCS / "results.md").read_text() == index(DOCS / "results", RUNS)
+    write_claims(tmp_path, CLAIMS, RUNS)
     assert read_claims(tmp_path) == CLAIMS
 
 
