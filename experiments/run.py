@@ -122,8 +122,7 @@ def _run(watch: Watch) -> int:
         distributed.broadcast_from_first(lambda: stack.enter_context(claimed))
         summary = execute()
         distributed.broadcast_from_first(lambda: _conclude(workdir, file, config, summary))
-    shown = file.experiment.printed if isinstance(file.experiment, Study) else ()
-    for text in results(summary, workdir.path, shown):
+    for text in results(summary, workdir.path, file.experiment.printed):
         write(text)
     return _status(summary)
 

@@ -257,6 +257,8 @@ class Sweep(NamedTuple):
       x64: whether to compute in double precision.
       keys: the allowed values of keys that no factory checks, as for a ``Study``.
       requires: conditions on several values, as for a ``Study``.
+      remarks: ``config -> sentences`` on the data, for the terminal and the page.
+      printed: measures of the best points that the terminal and the page show beside the criterion.
     """
 
     title: str
@@ -277,6 +279,8 @@ class Sweep(NamedTuple):
     x64: bool = False
     keys: Keys = {}
     requires: Requires = {}
+    remarks: Callable[[ConfigDict], str] = lambda config: ""
+    printed: Sequence[str] = ()
 
 
 class Study(NamedTuple):

@@ -103,7 +103,7 @@ def _mute() -> None:
 def results(
     summary: dict[str, Any], workdir: pathlib.Path, shown: Sequence[str] = ()
 ) -> Iterator[str]:
-    r"""Yield the best points, the entries of the summary in ``shown``, the verdict and the page.
+    r"""Yield the best points with the measures in ``shown``, or those entries, and the verdict.
 
     Example:
       >>> [*results({"size": {"rows": 3}, "verdict": "It is small."}, pathlib.Path("w"), ["size"])]
@@ -113,12 +113,12 @@ def results(
     if entries:
         criterion = Criterion(**next(iter(entries.values()))["criterion"])
         title = f"best by {criterion.measure} over the last {criterion.last_rounds} rounds"
-        points = tables.best_points(summary, ["suboptimality"])
+        points = tables.best_points(summary, ["suboptimality", *shown])
         seconds = [f"{entry['seconds']:.1f}" for entry in entries.values()]
         yield aligned(title, [p | {"s": s} for p, s in zip(points, seconds, strict=True)])
         if any(entry.get("edges") for entry in entries.values()):
             yield tables.EDGE
-    for name in shown:
+    for name in () if entries else shown:
         entry = summary[name]
         more = len(entry) - _MOST_ROWS if isinstance(entry, list) else 0
         title = f"{name}, and {more:,} more in summary.json" if more > 0 else name

@@ -81,6 +81,7 @@ class Prepared(NamedTuple):
       penalty: psi.
       jobs: the algorithms with their grids.
       data: the data in one sentence.
+      remarks: further sentences on the data.
       stopped: a message if a budget allows fewer rounds.
     """
 
@@ -90,6 +91,7 @@ class Prepared(NamedTuple):
     penalty: Penalty
     jobs: list[Job]
     data: str
+    remarks: str
     stopped: str | None
 
 
@@ -107,8 +109,8 @@ def prepared(sweep: Sweep, config: ConfigDict) -> Prepared:
         raise UserError(
             f"criterion is {measure!r}, which is not a measure; {suggest(measure, known)}"
         )
-    data = described(problem, config, settings.seeds)
-    return Prepared(sweep, settings, problem, penalty, jobs, data, stopped)
+    data, remarks = described(problem, config, settings.seeds), sweep.remarks(config)
+    return Prepared(sweep, settings, problem, penalty, jobs, data, remarks, stopped)
 
 
 def run_sweep(
@@ -117,15 +119,15 @@ def run_sweep(
     """Run or resume all jobs of a sweep; return its summary, which is written after each job."""
     settings, problem, penalty, jobs = given.settings, given.problem, given.penalty, given.jobs
     parts = [part for job in jobs for part in (job.algorithm, job.plan)]
-    summary: dict[str, Any] = {"algorithms": {}, "data": given.data}
+    summary: dict[str, Any] = {"algorithms": {}, "data": f"{given.data} {given.remarks}".strip()}
     summary["citation"] = citation(penalty, *parts)
     private = any(job.plan.aggregator.noisy for job in jobs)
     if private:
         distributed.broadcast_from_first(
             lambda: workdir.refuse_other_data(fingerprint_of(problem.train))
         )
-    if given.stopped:
-        progress.say(given.stopped)
+    for sentence in filter(None, (given.remarks, given.stopped)):
+        progress.say(sentence)
     store = distributed.broadcast_from_first(workdir.rows)
     store.writes = distributed.is_first()
     for unknown in set(store.rows) - {job.label for job in jobs}:

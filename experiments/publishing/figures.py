@@ -151,7 +151,9 @@ def _draw_sweep(
 
 def _tables(experiment: Sweep | Study, summary: Summary) -> list[page.Table]:
     panels = experiment.panels if isinstance(experiment, Sweep) else ()
-    points = tables.best_points(summary, [panel.measure for panel in panels])
+    points = tables.best_points(
+        summary, [*(panel.measure for panel in panels), *experiment.printed]
+    )
     return [
         page.Table("Best points", points, tables.remarks_on_points(summary)),
         page.Table(

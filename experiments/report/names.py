@@ -12,6 +12,7 @@ _SYMBOLS = {
 }
 _WORDS = {
     "f1": "F1 score",
+    "r2": "R2",
     "error_fro": "Frobenius error",
     "rmse": "root mean squared error",
     "validation_loss": "validation loss",

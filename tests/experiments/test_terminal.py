@@ -87,8 +87,11 @@ def test_a_run_prints_a_line_for_each_algorithm_one_table_the_verdict_and_the_pa
     assert lines[0] == "a: compiling for 6 points and seeds"
     assert lines[1].startswith("a: best f1 0.9, in 12 s; about ")
     assert lines[2:] == ["b: best f1 0.7, in 12 s"]
-    table, star, *told = results({"algorithms": found}, tmp_path)
+    for score, each in zip((0.8, 0.6), found.values(), strict=True):
+        each["last"] = {"accuracy": score, "density": 0.5}
+    table, star, *told = results({"algorithms": found}, tmp_path, ("accuracy", "r2"))
     title, *rows = table.splitlines()
+    assert "accuracy" in rows[0] and " 0.6 " in rows[2] and "density" not in rows[0]
     assert title == "best by f1 over the last 10 rounds"
     assert [row.split()[0] for row in rows] == ["algorithm", "a", "b"]
     assert "0.3*" in rows[2] and star.startswith("* is the edge of a grid")
