@@ -1,0 +1,338 @@
+"""Read a user's CSV file: named features, a target, and the client of each row.
+
+With Python's ``csv``: pandas fills short lines with missing values, takes the first column of long
+ones for an index, renames equal headers, and needs a hundred times as long for 100,000 columns.
+"""
+
+import collections
+import csv
+import difflib
+import io
+import itertools
+import math
+import os
+import pathlib
+import re
+import shlex
+import unicodedata
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments.study import Config
+
+# What other programs write for a missing value, in upper or lower case.
+_MISSING = ("", "na", "n/a", "#n/a", "nan", "null", "none", "?", ".")
+# Control characters other than white space, and what stands for bytes that are not UTF-8.
+_FOREIGN = re.compile("[\0-\x08\x0e-\x1f\ufffd]")
+_UNSEEN = re.compile("[\xad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
+_SPACES = re.compile("[\xa0\u2000-\u200a\u202f\u205f\u3000]")
+_NUMBERLIKE = re.compile(r"[-+]?\.?\d")  # begins 1,5 and 12 kg, which are no words
+_ID = re.compile(r"(.*[ _.-])?id|index|unnamed: 0|__index_level_0__|", re.IGNORECASE)
+_AUTO = "auto"
+_MOST_LEVELS = 30  # of a column of words
+_FEWEST_ROWS = 10  # in which a column that differs in all rows is an id
+_SHOWN = 8  # names in a sentence
+
+
+class Table(NamedTuple):
+    """The rows of a file that have a target.
+
+    Attributes:
+      x: the features, NaN for a missing value.
+      y: the target.
+      client: the name of each row's client; ``None`` if the file has no clients.
+      names: the names of the features.
+      remarks: what was left out, in sentences.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    client: np.ndarray | None
+    names: list[str]
+    remarks: Sequence[str] = ()
+
+
+class _Column(NamedTuple):
+    """A column of the rows that have a target.
+
+    Attributes:
+      name: its name.
+      cells: its texts.
+      values: its numbers, NaN where a cell has none.
+      words: the texts that are neither missing nor finite numbers, with their first rows.
+    """
+
+    name: str
+    cells: Sequence[str]
+    values: np.ndarray
+    words: dict[str, int]
+
+    def has_numbers(self) -> bool:
+        """Return whether any cell is a number."""
+        return not np.isnan(self.values).all()
+
+    def has_words_alone(self) -> bool:
+        """Return whether some cells are words, and none is a number or begins like one."""
+        numbers = self.has_numbers() or any(map(_NUMBERLIKE.match, self.words))
+        return bool(self.words) and not numbers
+
+    def has_levels(self) -> bool:
+        """Return whether its texts can be levels: not one, and not as many as ids have."""
+        differ = len(self.words) == len(self.cells) >= _FEWEST_ROWS
+        return 1 < len(self.words) <= _MOST_LEVELS and not (differ or self.has_numbers())
+
+    def is_id(self) -> bool:
+        """Return whether its numbers are whole, and named as ids or a sequence without a gap."""
+        named, count = _ID.fullmatch(self.name), len(self.values)
+        if not named and count < _FEWEST_ROWS or (self.values % 1 > 0).any():
+            return False
+        return bool(named) or np.ptp(self.values) + 1 == count == len({*self.values})
+
+
+class _Missing:
+    """The texts and numbers that stand for a missing value."""
+
+    def __init__(self, said: Sequence[str]):
+        self.texts = {*_MISSING, *(text.casefold() for text in said)}
+        self.numbers = {*map(_number, said)} - {None}
+
+    def __contains__(self, cell: str) -> bool:
+        return cell.casefold() in self.texts or _number(cell) in self.numbers
+
+    def column(self, name: str, cells: Sequence[str]) -> _Column:
+        """Return the numbers and the words of a column."""
+        values, words = [], {}
+        for row, cell in enumerate(cells):
+            number = _number(cell)
+            if number is None and cell not in words and cell not in self:
+                words[cell] = row
+            values.append(math.nan if number is None or number in self.numbers else number)
+        return _Column(name, cells, np.array(values), words)
+
+
+def _number(cell: str) -> float | None:
+    """Return the number in a cell, if it is finite; Python also reads 1_000 and inf."""
+    try:
+        number = float(cell)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and "_" not in cell else None
+
+
+def read(config: Config) -> Table:
+    """Return the table in the file ``config.data``; raise ``ValueError`` if it cannot be used."""
+    path, missing = pathlib.Path(config.data), _Missing(split(config.missing))
+    columns, lines, remarks = _columns(path)
+    levels = _levels(config.categories)
+    names = _features(config, levels, columns, path.name)
+    target, client = plain(config.target), plain(config.client)
+    present = [cell not in missing for cell in columns[target]]
+    if not any(present):
+        raise ValueError(f"{target} is missing in all rows; pass another --config.target.")
+    clients = _clients(client, columns[client], lines, missing) if client else None
+    if unlabelled := present.count(False):
+        remarks.append(f"{unlabelled:,} rows without {target} are left out.")
+        lost = {*(clients or ())} - {*itertools.compress(clients or (), present)}
+        if lost:
+            raise ValueError(
+                f"no row of {min(lost)} has a value of {target}; remove the rows of that client."
+            )
+    lines = [*itertools.compress(lines, present)]
+    blocks: dict[str, np.ndarray] = {}
+    left, faults = [], []
+    for name in (target, *names):
+        column = missing.column(name, [*itertools.compress(columns[name], present)])
+        in_words = _AUTO in levels and column.has_words_alone()
+        if name in levels:
+            blocks[name] = _indicators(column, levels[name], missing, lines)
+        elif column.has_numbers() and not column.words:
+            if name != target and not config.features and column.is_id():
+                left.append(f"{name or 'a column without a name'} (an id)")
+            else:
+                blocks[name] = column.values[:, None]
+        elif in_words and (len(column.words) == 2 if name == target else column.has_levels()):
+            found = _indicators(column, words := sorted(column.words), missing, lines)
+            blank = np.isnan(found[:, :1])  # a level of its own
+            remarks += [f"{name} is 1 for {words[1]} and 0 for {words[0]}."] * (name == target)
+            blocks[name] = np.column_stack(
+                [np.nan_to_num(found), blank] if blank.any() else [found]
+            )
+        elif in_words and name != target:
+            left.append(f"{name} ({len(column.words)} different texts)")
+        else:
+            faults.append(column)
+    if faults:
+        raise ValueError(f"{path.name} {_refusal(faults, target, config, lines)}")
+    y = blocks.pop(target)
+    if y.shape[1] > 1 or not blocks:
+        what = f"{target} has more than two levels" if blocks else "no column is left as a feature"
+        raise ValueError(f"{path.name}: {what}; change --config.categories or --config.features.")
+    if left:
+        remarks.append(f"Left out: {_listed(left)}; --config.features names what to keep.")
+    x = np.concatenate([*blocks.values()], axis=1)
+    if filled := np.isnan(x).sum():
+        remarks.append(f"{filled:,} missing values are the means of their features.")
+    of = [name for name, block in blocks.items() for _ in range(block.shape[1])]
+    kept = None if clients is None else np.array([*itertools.compress(clients, present)])
+    return Table(x, y[:, 0], kept, of, remarks)
+
+
+def _columns(path: pathlib.Path) -> tuple[dict[str, Sequence[str]], list[int], list[str]]:
+    """Return the cells of each column, the line of each row, and what is ignored."""
+    if path.suffix.lower() != ".csv":
+        raise ValueError(
+            f"{path} is no CSV file; write it as one, as pandas does: "
+            "pandas.read_excel(FILE).to_csv('table.csv', index=False)."
+        )
+    if not (path.is_file() and os.access(path, os.R_OK)):
+        raise ValueError(f"there is no file {path} that can be read; pass the path of a CSV file.")
+    text = path.read_bytes().decode("utf-8-sig", "replace")
+    if found := _FOREIGN.search(text):
+        line = text.count("\n", 0, found.start()) + 1
+        raise ValueError(
+            f"{path.name}, line {line}: has bytes that are no text in UTF-8; save the file as that."
+        )
+    reader = csv.reader(io.StringIO(_spelt(text), newline=""), strict=True)
+    try:
+        rows = [([cell.strip() for cell in cells], reader.line_num) for cells in reader if cells]
+    except csv.Error as error:  # without strict an open quote takes the rest of the file
+        where = f"{path.name}, line {reader.line_num}"
+        raise ValueError(f"{where}: {error}; is there an open quote?") from error
+    if len(rows) < 2:
+        raise ValueError(f"{path} has no rows; pass a file with a header and one row per example.")
+    (header, _), *rows = rows
+    if len(header) == 1:
+        raise ValueError(f"{path} has one column, {header[0]!r}; separate cells by commas.")
+    for cells, line in rows:
+        if len(cells) != len(header):
+            counts = f"{len(cells)} cells where the header has {len(header)}"
+            raise ValueError(f"{path.name}, line {line}: has {counts}.")
+    columns = zip(header, zip(*(cells for cells, _ in rows), strict=True), strict=True)
+    pairs = [(name, cells) for name, cells in columns if name or any(cells)]
+    [(name, count)] = collections.Counter(name for name, _ in pairs).most_common(1)
+    if count > 1:
+        raise ValueError(f"{path.name} has {count} columns {name!r}; rename one.")
+    unseen = len(_UNSEEN.findall(text))
+    ignored = [f"{unseen:,} invisible letters, such as zero-width spaces, are ignored."]
+    return dict(pairs), [line for _, line in rows], ignored if unseen else []
+
+
+def _features(config: Config, levels: Collection[str], columns: Collection[str], where: str):
+    """Return the columns that are features; raise ``ValueError`` if the keys do not fit them."""
+    chosen, drop = split(config.features), split(",".join(config.drop))
+    client = plain(config.client)
+    named = {"target": [plain(config.target)], "client": [client] if client else []}
+    named |= {"features": chosen, "drop": drop}
+    keys: dict[str, str] = {}
+    for key, names in (*named.items(), ("categories", {*levels} - {_AUTO})):
+        for name in names:
+            if name not in columns:
+                close = difflib.get_close_matches(name, columns, n=1)
+                what = f"did you mean {close[0]}?" if close else f"it has {_listed(columns)}."
+                raise ValueError(f"{where} has no column {name!r} for --config.{key}; {what}")
+            if key in named and keys.setdefault(name, key) != key:
+                raise ValueError(f"{keys[name]} and {key} both name {name}; name a column once.")
+    names = chosen or [name for name in columns if name not in keys]
+    if not names:
+        raise ValueError(f"no column of {where} is left as a feature, only target and client.")
+    return names
+
+
+def _levels(categories: str) -> dict[str, list[str]]:
+    """Return the levels of each column of words, the reference first; ``auto`` has none."""
+    found = {}
+    for part in split(categories):
+        name, _, levels = part.partition("=")
+        found[name.strip()] = each = [level.strip() for level in levels.split("|")]
+        if part != _AUTO and (len({*each, ""}) <= len(each) or len(each) < 2):
+            raise ValueError(
+                f"categories has {part!r}; write auto, or NAME=REFERENCE|LEVEL with distinct "
+                "levels, as in ward=surgery|icu."
+            )
+    return found
+
+
+def _indicators(
+    column: _Column, levels: Sequence[str], missing: _Missing, lines: Sequence[int]
+) -> np.ndarray:
+    """Return a column of 1 and 0 for each level but the first; NaN for a missing cell."""
+    blank = [cell in missing for cell in column.cells]
+    for row, cell in enumerate(column.cells):
+        if cell not in levels and not blank[row]:
+            raise ValueError(
+                f"line {lines[row]}: {column.name} is {cell!r}, which is not a level; add it to "
+                f"--config.categories={column.name}={'|'.join(levels)}."
+            )
+    found = np.equal(np.array(column.cells)[:, None], np.array(levels[1:])).astype(float)
+    found[blank] = np.nan
+    return found
+
+
+def _clients(
+    name: str, cells: Sequence[str], lines: Sequence[int], missing: _Missing
+) -> Sequence[str]:
+    """Return the names of clients; raise ``ValueError`` if one is missing or ambiguous.
+
+    Names that differ only in case or spaces, or as 1 and 1.0, probably mean the same client.
+    """
+    first: dict[str | float, str] = {}
+    for cell in dict.fromkeys(cells):
+        at = f"line {lines[cells.index(cell)]}: {name} is {cell!r}"
+        if cell in missing:
+            raise ValueError(f"{at}; name the client or remove the row.")
+        number = _number(cell)
+        form = " ".join(cell.casefold().split()) if number is None else number
+        known = first.setdefault(form, cell)
+        if known != cell:
+            raise ValueError(f"{at} and {known!r} elsewhere; write it in one way.")
+    return cells
+
+
+def _refusal(faults: Sequence[_Column], target: str, config: Config, lines: Sequence[int]) -> str:
+    """Return which columns are not numbers, and the arguments that mend it, ready to paste."""
+    shown, levels, drop, advice = [], [], split(",".join(config.drop)), []
+    for column in faults:
+        name, words = column.name, sorted(column.words)
+        word, row = next(iter(column.words.items()), ("", 0))
+        shown.append(f"{name} ({f'{word!r} in line {lines[row]}' if words else 'no value'})")
+        if name == target and len(words) != 2:
+            advice.append(f"{target} is the target: write numbers, 0 and 1 for two classes")
+        elif column.has_levels() and not {*",|="} & {*name, *"".join(words)}:
+            levels.append(f"{name}={'|'.join(words)}")
+        else:
+            drop.append(name)
+        if words and column.has_numbers():
+            pasted = shlex.quote(f"--config.missing={word}")
+            advice.append(f"if {word!r} stands for a missing value, {pasted}")
+    mended = f"--config.drop={','.join(drop)}", ",".join(filter(None, [config.categories, *levels]))
+    arguments = [mended[0]] * bool(drop) + [f"--config.categories={mended[1]}"] * bool(levels)
+    if arguments:
+        others = ", each reference first" * bool(levels)
+        others += ", or --config.categories=auto" * (not config.categories and bool(levels))
+        advice.insert(0, f"pass {' '.join(map(shlex.quote, arguments))}{others}")
+    what = "columns that are not numbers" if len(faults) > 1 else "column that is not numbers"
+    return f"has {len(faults)} {what}: {_listed(shown)}; {'; '.join(advice)}."
+
+
+def split(text: str) -> list[str]:
+    """Return the distinct names in a text, separated by commas."""
+    return [name for name in dict.fromkeys(map(plain, text.split(","))) if name]
+
+
+def plain(text: str) -> str:
+    """Return a text in one Unicode form, without letters that nobody sees."""
+    return _spelt(text).strip()
+
+
+def _spelt(text: str) -> str:
+    if text.isascii():
+        return text
+    return unicodedata.normalize("NFC", _SPACES.sub(" ", _UNSEEN.sub("", text)))
+
+
+def _listed(names: Collection[str]) -> str:
+    """Return the first of many names."""
+    more = [f"and {len(names) - _SHOWN:,} more"] if len(names) > _SHOWN else []
+    return ", ".join([*itertools.islice(names, _SHOWN), *more])
