@@ -277,16 +277,21 @@ def _clients(
 
     Names that differ only in case or spaces, or as 1 and 1.0, probably mean the same client.
     """
-    first: dict[str | float, str] = {}
-    for cell in dict.fromkeys(cells):
-        at = f"line {lines[cells.index(cell)]}: {name} is {cell!r}"
+    seen: set[str] = set()
+    first: dict[str | float | None, str] = {}
+    for cell, line in zip(cells, lines, strict=True):
+        if cell in seen:
+            continue
+        seen.add(cell)
         if cell in missing:
-            raise ValueError(f"{at}; name the client or remove the row.")
+            raise ValueError(f"line {line}: {name} is {cell!r}; name the client or remove the row.")
         number = _number(cell)
-        form = " ".join(cell.casefold().split()) if number is None else number
-        known = first.setdefault(form, cell)
+        whole = number is not None and abs(number) < 2**53  # others are rounded
+        known = first.setdefault(number if whole else " ".join(cell.casefold().split()), cell)
         if known != cell:
-            raise ValueError(f"{at} and {known!r} elsewhere; write it in one way.")
+            raise ValueError(
+                f"line {line}: {name} is {cell!r} and {known!r} elsewhere; write it in one way."
+            )
     return cells
 
 

@@ -209,6 +209,12 @@ def test_invisible_letters_and_forms_of_a_name_are_one_client(config):
     assert found.remarks[0].startswith("3 invisible letters")
 
 
+def test_long_ids_of_clients_are_not_rounded(config):
+    ids = "12345678901234567890", "12345678901234567891"
+    write(config, "\n".join(["age,hospital,died", *(f"{i},{c},{i}" for i, c in enumerate(ids))]))
+    assert read(config).client.tolist() == [*ids]
+
+
 GOOD = "age,hospital,died\n1,A,0\n2,B,1\n4,A,1\n"
 
 
