@@ -15,7 +15,7 @@ import pathlib
 import re
 import shlex
 import unicodedata
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -144,25 +144,15 @@ def read(config: Config) -> Table:
     left, faults = [], []
     for name in (target, *names):
         column = missing.column(name, [*itertools.compress(columns[name], present)])
-        in_words = _AUTO in levels and column.has_words_alone()
-        if name in levels:
-            blocks[name] = _indicators(column, levels[name], missing, lines)
-        elif column.has_numbers() and not column.words:
-            if name != target and not config.features and column.is_id():
-                left.append(f"{name or 'a column without a name'} (an id)")
-            else:
-                blocks[name] = column.values[:, None]
-        elif in_words and (len(column.words) == 2 if name == target else column.has_levels()):
-            found = _indicators(column, words := sorted(column.words), missing, lines)
-            blank = np.isnan(found[:, :1])  # a level of its own
-            remarks += [f"{name} is 1 for {words[1]} and 0 for {words[0]}."] * (name == target)
-            blocks[name] = np.column_stack(
-                [np.nan_to_num(found), blank] if blank.any() else [found]
-            )
-        elif in_words and name != target:
-            left.append(f"{name} ({len(column.words)} different texts)")
-        else:
+        found = _block(column, levels, missing, lines, name == target or bool(config.features))
+        if isinstance(found, str):
+            left.append(f"{name or 'a column without a name'} ({found})")
+        elif found is None:
             faults.append(column)
+        else:
+            blocks[name] = found
+        if name == target and name not in levels and len(words := sorted(column.words)) == 2:
+            remarks.append(f"{name} is 1 for {words[1]} and 0 for {words[0]}.")
     if faults:
         raise ValueError(f"{path.name} {_refusal(faults, target, config, lines)}")
     y = blocks.pop(target)
@@ -170,13 +160,36 @@ def read(config: Config) -> Table:
         what = f"{target} has more than two levels" if blocks else "no column is left as a feature"
         raise ValueError(f"{path.name}: {what}; change --config.categories or --config.features.")
     if left:
-        remarks.append(f"Left out: {_listed(left)}; --config.features names what to keep.")
+        remarks.append(
+            f"Left out: {_listed(left)}; --config.features or --config.categories keeps a column."
+        )
     x = np.concatenate([*blocks.values()], axis=1)
     if filled := np.isnan(x).sum():
         remarks.append(f"{filled:,} missing values are the means of their features.")
     of = [name for name, block in blocks.items() for _ in range(block.shape[1])]
     kept = None if clients is None else np.array([*itertools.compress(clients, present)])
     return Table(x, y[:, 0], kept, of, remarks)
+
+
+def _block(
+    column: _Column,
+    levels: Mapping[str, list[str]],
+    missing: _Missing,
+    lines: Sequence[int],
+    is_needed: bool,
+) -> np.ndarray | str | None:
+    """Return the features of a column, why it is left out, or ``None`` if it has to be mended."""
+    if column.name in levels:
+        return _indicators(column, levels[column.name], missing, lines)
+    if column.has_numbers() and not column.words:
+        return "an id" if column.is_id() and not is_needed else column.values[:, None]
+    if _AUTO not in levels or not column.has_words_alone():
+        return None
+    if not column.has_levels():
+        return None if is_needed else f"{len(column.words)} different texts"
+    found = _indicators(column, sorted(column.words), missing, lines)
+    blank = np.isnan(found[:, :1])  # a level of its own
+    return np.column_stack([np.nan_to_num(found), blank] if blank.any() else [found])
 
 
 def _columns(path: pathlib.Path) -> tuple[dict[str, Sequence[str]], list[int], list[str]]:
@@ -219,22 +232,25 @@ def _columns(path: pathlib.Path) -> tuple[dict[str, Sequence[str]], list[int], l
     return dict(pairs), [line for _, line in rows], ignored if unseen else []
 
 
-def _features(config: Config, levels: Collection[str], columns: Collection[str], where: str):
+def _features(
+    config: Config, levels: Collection[str], columns: Collection[str], where: str
+) -> list[str]:
     """Return the columns that are features; raise ``ValueError`` if the keys do not fit them."""
-    chosen, drop = split(config.features), split(",".join(config.drop))
-    client = plain(config.client)
+    chosen, drop = split(config.features), dict.fromkeys(split(",".join(config.drop)))
+    client, taken = plain(config.client), {}
     named = {"target": [plain(config.target)], "client": [client] if client else []}
-    named |= {"features": chosen, "drop": drop}
-    keys: dict[str, str] = {}
-    for key, names in (*named.items(), ("categories", {*levels} - {_AUTO})):
+    named |= {"features": chosen, "drop": drop, "categories": {*levels} - {_AUTO}}
+    for key, names in named.items():
         for name in names:
             if name not in columns:
                 close = difflib.get_close_matches(name, columns, n=1)
                 what = f"did you mean {close[0]}?" if close else f"it has {_listed(columns)}."
                 raise ValueError(f"{where} has no column {name!r} for --config.{key}; {what}")
-            if key in named and keys.setdefault(name, key) != key:
-                raise ValueError(f"{keys[name]} and {key} both name {name}; name a column once.")
-    names = chosen or [name for name in columns if name not in keys]
+            if name in taken and key != "categories":
+                raise ValueError(f"{taken[name]} and {key} both name {name}; name a column once.")
+            if key in ("target", "client"):
+                taken[name] = key
+    names = [name for name in chosen or columns if name not in taken and name not in drop]
     if not names:
         raise ValueError(f"no column of {where} is left as a feature, only target and client.")
     return names

@@ -162,9 +162,16 @@ def test_words_become_categories_and_ids_are_left_out_by_name(config):
     np.testing.assert_array_equal(found.x[:4, 1:3], [[0, 0], [1, 0], [0, 1], [0, 0]])
     assert found.remarks[:2] == [
         "died is 1 for yes and 0 for no.",
-        "Left out: patient (12 different texts); --config.features names what to keep.",
+        "Left out: patient (12 different texts); --config.features or --config.categories keeps a "
+        "column.",
     ]
-    # What begins like a number is no word.
+    config.features = "patient,age"
+    with pytest.raises(ValueError, match=r"patient .'P0' in line 2.; pass --config.drop=patient."):
+        read(config)
+    config.drop = ("patient",)
+    assert read(config).names == ["age"]
+    config.update(features="", drop=())
+    # A text among numbers is no level.
     config.missing = ""
     with pytest.raises(ValueError, match=r"1 column that is not numbers: dose .'unknown' in line"):
         read(config)
