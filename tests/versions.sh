@@ -37,7 +37,15 @@ install_wheel() {
   "$folder/build/bin/python" -m build --outdir "$folder/dist" .
   "$python" -m venv "$folder/venv"
   "$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check \
-    "$(ls "$folder"/dist/*.whl)[experiments]"
+    "$(ls "$folder"/dist/fcojax-*.whl)[experiments]"
+}
+
+# install_sites FOLDER: builds the wheel of packages/sites and installs it beside the library's.
+install_sites() {
+  local folder=$1
+  "$folder/build/bin/python" -m build --wheel --outdir "$folder/dist" packages/sites
+  "$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+    "$folder"/dist/fcojax_sites-*.whl
 }
 
 # suite NAME PYTHON [ARGUMENT...]: pytest, the versions it ran on, and how long it took.
