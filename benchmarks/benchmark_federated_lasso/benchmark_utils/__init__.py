@@ -1,1 +1,0 @@
-"""Code that the solvers and the objective share; Benchopt requires this name."""
