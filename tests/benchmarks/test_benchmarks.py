@@ -104,17 +104,6 @@ def test_the_cifar_setting_runs_at_a_small_size():
 
 
 @pytest.mark.slow
-def test_curves_have_slopes_on_every_axis_and_two_processes(tmp_path):
-    command = [sys.executable, "-m", "benchmarks.curves", "--quick", "--axes=cohort,processes"]
-    subprocess.run([*command, f"--out={tmp_path}"], cwd=ROOT, check=True)
-    one, two, *others = json.loads((tmp_path / "curves.json").read_text())["rows"]
-    slope = np.log(two["ms_per_round"] / one["ms_per_round"]) / np.log(2)
-    assert one["slope"] is None and two["slope"] == pytest.approx(slope)
-    assert [row["size"] for row in others] == [1, 2]
-    assert (tmp_path / "roofline.png").exists()
-
-
-@pytest.mark.slow
 def test_memory_is_counted_in_populations():
     rows = json_lines("benchmarks.memory", "--megabytes=20", "--operations=from_rows,run,optimum")
     assert [row["operation"] for row in rows] == ["from_rows", "run", "optimum"]
