@@ -8,35 +8,28 @@ import jax
 _SAMPLE_SECONDS = 2e-3
 
 
-def alternate(
-    ways: dict[str, Callable[[], object]],
-    repeats: int,
-    clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, list[float]]:
+def alternate(ways: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
     """Return seconds per call of each candidate, ``repeats`` times, without compilation.
 
     A short call is repeated for two milliseconds, and the sample is the mean. Only the last of
     these calls is waited for: on a CPU, JAX runs a larger call in another thread, and waking it
     takes as long as the work on a hundred thousand numbers.
-
-    With ``time.process_time`` as the clock these are processor seconds of all threads, which other
-    programs on the machine affect little.
     """
     calls = {}
     for name, way in ways.items():
-        _seconds(way, 1, clock)
-        calls[name] = max(1, round(_SAMPLE_SECONDS / _seconds(way, 1, clock)))
+        _seconds(way, 1)
+        calls[name] = max(1, round(_SAMPLE_SECONDS / _seconds(way, 1)))
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(repeats):
         for name, way in ways.items():
-            times[name].append(_seconds(way, calls[name], clock) / calls[name])
+            times[name].append(_seconds(way, calls[name]) / calls[name])
     return times
 
 
-def _seconds(way: Callable[[], object], calls: int, clock: Callable[[], float]) -> float:
+def _seconds(way: Callable[[], object], calls: int) -> float:
     result = None
-    began = clock()
+    began = time.perf_counter()
     for _ in range(calls):
         result = way()
     jax.block_until_ready(result)
-    return clock() - began
+    return time.perf_counter() - began

@@ -37,7 +37,7 @@ import jax.numpy as jnp
 
 import fcojax
 from benchmarks import emnist_cnn
-from benchmarks.emnist_models import emnist_net
+from fcojax import networks
 
 _PACKAGES = {
     "fedjax": "fedjax==0.0.17 jax==0.4.30 jaxlib==0.4.30 dm-haiku==0.0.12 flax==0.8.5 optax==0.2.3 "
@@ -46,7 +46,7 @@ _PACKAGES = {
 }
 _SIDES = {  # the name in the figure, the environment and the module that runs there
     "fcojax": (None, ["benchmarks.bar_figure", "--alone"]),
-    "FedJAX": ("fedjax", ["benchmarks.fedjax_side", "--learnable"]),
+    "FedJAX": ("fedjax", ["benchmarks.fedjax_side"]),
     "PyTorch loop": ("flower", ["benchmarks.torch_side"]),
     "Flower": ("flower", ["benchmarks.torch_side", "--flower"]),
 }
@@ -56,16 +56,19 @@ _TOLERANCE = 0.01
 
 def ours(rounds: int, linear: bool, quick: bool) -> dict:
     """Measure the library in this process, as a user would call it, and return a JSON line."""
-    x, y = emnist_cnn.draw(quick, learnable=True)
-    params, apply = emnist_net(emnist_cnn.start(linear))
-    if linear:
+    x, y = emnist_cnn.draw(quick)
+    params = emnist_cnn.start(linear)
+    image = jax.ShapeDtypeStruct((1, 28, 28, 1), jnp.float32)
+    network = networks.functions_of(networks.emnist_net(dropout_rates=(0.0, 0.0)), image, (1, 62))
 
-        def apply(params, x):
-            layer = params["dense"]
-            return x.reshape(len(x), -1) @ layer["kernel"] + layer["bias"][None]
+    def logits(params, x):
+        if not linear:
+            return network.apply(params, x, None)
+        layer = params["dense"]
+        return x.reshape(len(x), -1) @ layer["kernel"] + layer["bias"][None]
 
     def loss(params, rows):
-        scores = jax.nn.log_softmax(apply(params, rows["x"]))
+        scores = jax.nn.log_softmax(logits(params, rows["x"]))
         return -jnp.take_along_axis(scores, rows["y"][:, None], axis=1)[:, 0]
 
     rows = {"x": x.reshape(-1, 28, 28, 1), "y": y.reshape(-1)}

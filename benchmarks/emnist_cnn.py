@@ -16,18 +16,16 @@ _SHAPES = {
 _TIMED = 3  # timings inside a process; their median counts
 
 
-def draw(quick: bool, learnable: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def draw(quick: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return images and labels, with axes [clients, examples] in front.
 
-    Learnable images are half noise and half an image of their class.
+    Images are half noise and half an image of their class.
     """
     rng = np.random.default_rng(0)
     outer = (2, BATCH_SIZE) if quick else (NUM_CLIENTS, NUM_EXAMPLES)
     x = rng.random((*outer, 28, 28, 1), dtype=np.float32)
     y = rng.integers(0, NUM_CLASSES, outer, dtype=np.int32)
-    if learnable:
-        x = (x + rng.random((NUM_CLASSES, 28, 28, 1), dtype=np.float32)[y]) / 2
-    return x, y
+    return (x + rng.random((NUM_CLASSES, 28, 28, 1), dtype=np.float32)[y]) / 2, y
 
 
 def start(linear: bool = False) -> dict[str, dict[str, np.ndarray]]:

@@ -1,4 +1,4 @@
-"""FedAvg in FedJAX, for ``benchmarks.libraries`` and ``bar_figure``; run by its own Python."""
+"""FedAvg in FedJAX, for ``benchmarks.bar_figure``; run by its own Python."""
 
 import argparse
 import importlib.metadata
@@ -35,9 +35,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--linear", action="store_true", help="softmax regression, not the CNN")
-    parser.add_argument("--learnable", action="store_true", help="labels that depend on images")
     options = parser.parse_args()
-    x, y = emnist_cnn.draw(options.quick, options.learnable)
+    x, y = emnist_cnn.draw(options.quick)
     model = fedjax.create_model_from_haiku(
         hk.transform(_linear if options.linear else _forward),
         {"x": x[0, :1], "y": y[0, :1]},

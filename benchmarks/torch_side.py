@@ -50,7 +50,7 @@ def model_of(linear: bool) -> nn.Module:
 @functools.cache
 def clients(quick: bool) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Return images, channels first, and labels of each client."""
-    x, y = emnist_cnn.draw(quick, learnable=True)
+    x, y = emnist_cnn.draw(quick)
     images = torch.from_numpy(x.transpose(0, 1, 4, 2, 3).copy())
     return list(zip(images, torch.from_numpy(y).long(), strict=True))
 
@@ -122,7 +122,6 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--flower", action="store_true")
     parser.add_argument("--linear", action="store_true")
-    parser.add_argument("--learnable", action="store_true", help="always so here")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
