@@ -13,11 +13,10 @@ import fcojax
 from benchmarks import by_hand, plain_jax
 from benchmarks.cases import attempt, timed
 from benchmarks.networks import on_device as rounds_of_network
-from benchmarks.peaks import needs
 from benchmarks.plain_transforms import of_transforms
 from benchmarks.settings import drawn, losses, plan
 from benchmarks.sweep import rates as grid_of_rates
-from benchmarks.workloads import SCALES, WORKLOADS, Workload, draw, objective, start
+from benchmarks.workloads import SCALES, WORKLOADS, Workload, draw, needs, objective, start
 from fcojax import transforms
 
 # The last one is an algorithm for products and not a precision; some backends lack it.

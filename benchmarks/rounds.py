@@ -20,7 +20,6 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks import by_hand, scaling
-from benchmarks.peaks import peaks, shares
 from benchmarks.processes import in_fresh_process
 from benchmarks.workloads import NETWORKS, WORKLOADS, Workload, draw, objective
 
@@ -117,7 +116,7 @@ def compare(name: str, algorithm: str, repeats: int) -> dict:
         return min(result["ms_per_round"] for result in sides[side])
 
     ours, theirs = median("ours", "ms_per_round"), median(other, "ms_per_round")
-    row = given | {
+    return given | {
         "ms_per_round": round(ours, 4),
         "ms_per_round_min": round(least("ours"), 4),
         f"{other}_ms_per_round": round(theirs, 4),
@@ -129,7 +128,6 @@ def compare(name: str, algorithm: str, repeats: int) -> dict:
         f"{other}_objective": median(other, "objective"),
         "repeats": repeats,
     }
-    return row if other == "by_hand" else row | shares(workload, ours, peaks())
 
 
 def main(argv: list[str]) -> None:

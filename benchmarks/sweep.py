@@ -18,7 +18,6 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks import by_hand
-from benchmarks.peaks import peaks, shares
 from benchmarks.processes import in_fresh_process
 from benchmarks.settings import plan, setting, store_draws
 from benchmarks.workloads import WORKLOADS, Workload, draw
@@ -146,7 +145,6 @@ def compare(name: str, algorithm: str, repeats: int) -> dict:
         "over_one_point": {
             size: round(value / milliseconds[1], 2) for size, value in milliseconds.items()
         },
-        **shares(base(name), milliseconds[middle], peaks(), middle),
         "largest_difference": max(differences),
         "repeats": repeats,
     }

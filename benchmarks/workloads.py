@@ -105,6 +105,19 @@ def start(workload: Workload) -> dict[str, np.ndarray]:
     return {"kernel": kernel, "bias": np.zeros(outputs, np.float32)}
 
 
+def needs(workload: Workload) -> tuple[float, float]:
+    """Return operations of a round's forward and gradient products, and bytes of its steps' rows.
+
+    Rows that remain in cache between steps are read once.
+    """
+    members = workload.cohort_size or workload.num_clients
+    rows = workload.batch_size or workload.num_examples
+    outputs = workload.num_classes or 1
+    operations = 4.0 * members * workload.num_steps * rows * workload.dim * outputs
+    fresh = workload.num_steps * rows if workload.batch_size else rows
+    return operations, 4.0 * members * fresh * workload.dim
+
+
 def objective(
     loss: Callable[[np.ndarray, np.ndarray], np.ndarray],
     workload: Workload,
