@@ -56,8 +56,8 @@ def measure_ours(workload: Workload, algorithm: str) -> dict:
     }
 
 
-def ours(workload: Workload, algorithm: str, data: fcojax.ClientData):
-    """Return ``num_rounds -> model`` by the library, with the data on its devices."""
+def setting(workload: Workload, algorithm: str, data: fcojax.ClientData):
+    """Build the algorithm, its hyperparameters and the first model, as a user would."""
     task = problem(workload, data)
     factory = getattr(fcojax.algorithms, algorithm)
     hparams = factory.Hparams(client_lr=workload.client_lr)
@@ -65,8 +65,12 @@ def ours(workload: Workload, algorithm: str, data: fcojax.ClientData):
     if "penalty_scale" in hparams._fields:
         hparams = hparams._replace(penalty_scale=workload.penalty_scale)
         geometry = (euclidean(on_subtree(l1(), named("kernel"))),)
-    chosen = factory(task.loss, *geometry)
-    params = task.init(jax.random.key(0))
+    return factory(task.loss, *geometry), hparams, task.init(jax.random.key(0))
+
+
+def ours(workload: Workload, algorithm: str, data: fcojax.ClientData):
+    """Return ``num_rounds -> model`` by the library, with the data on its devices."""
+    chosen, hparams, params = setting(workload, algorithm, data)
     how = fcojax.Plan(*plan(workload))
     placed = fcojax.devices.spread(chosen, hparams, params, data, plan=how)
     placed = placed.to_device() if placed.mesh is None else placed
