@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from fcojax.bibliography import citation
     from fcojax.robust import norm_bound, norm_quantile
     from fcojax.rows import to_frame
+    from fcojax.strengths import path
 
 __version__ = "0.4.0.dev0"
 
@@ -119,6 +120,7 @@ __all__ = [
     "read_model",
     "kkt",
     "kkt_violation",
+    "path",
     # sources
     "citation",
 ]
@@ -144,6 +146,7 @@ _FUNCTIONS = {
     "citation": "bibliography",
     "norm_bound": "robust",
     "norm_quantile": "robust",
+    "path": "strengths",
     "to_frame": "rows",
 }
 _LEFT = ("estimators", "flower", "safetensors", "select", "selection")

@@ -21,6 +21,7 @@ SEAM = ("extend",)
 CORE = GROUND + PAPER + LOOP + SEAM  # top to bottom
 SATELLITES = (  # top to bottom
     "reference",
+    "strengths",
     "uploads",
     "robust",
     "attacks",
