@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 import fcojax
 from benchmarks import plain_loop
@@ -35,9 +36,22 @@ def problem(workload: Workload, data: fcojax.ClientData, dropout_rates=(0.0, 0.0
     """Return the library's own problem, with its network."""
     classes = workload.num_classes or 0
     if workload.model == "char_gru":
-        return networks.language_model(networks.char_gru(), data, num_tokens=classes)
+        return _next_character(data, classes)
     model = networks.emnist_net(num_classes=classes, dropout_rates=dropout_rates)
     return networks.network(model, data, num_classes=classes)
+
+
+def _next_character(data: fcojax.ClientData, num_tokens: int) -> Problem:
+    """Return the mean cross-entropy of the next character, over the tokens that are not padding."""
+    example = jax.eval_shape(lambda x: x[:1], data.examples["x"])
+    shape = (*example.shape, num_tokens)
+    functions = networks.functions_of(networks.char_gru(), example, shape)
+
+    def cross_entropy(logits, rows):
+        each = optax.softmax_cross_entropy_with_integer_labels(logits, rows["y"])
+        return jnp.mean(each, axis=1, where=rows["y"] != 0)
+
+    return Problem(networks.loss_of(functions, cross_entropy), data, None, functions.init)
 
 
 def measure_ours(workload: Workload, algorithm: str) -> dict:
@@ -76,16 +90,8 @@ def ours(workload: Workload, algorithm: str, data: fcojax.ClientData):
     placed = placed.to_device() if placed.mesh is None else placed
 
     def run(num_rounds):
-        return fcojax.run(
-            chosen,
-            hparams,
-            params,
-            placed,
-            jax.random.key(0),
-            how,
-            num_rounds=num_rounds,
-            eval_every=num_rounds,
-        )[0]
+        given = chosen, hparams, params, placed, jax.random.key(0), how
+        return fcojax.run(*given, num_rounds=num_rounds, eval_every=num_rounds)[0]
 
     return run
 

@@ -1,4 +1,4 @@
-"""Parameters of a transformer over one axis of a mesh, rows over the other."""
+"""Parameters of a network over one axis of a mesh, rows over the other."""
 
 import dataclasses
 
@@ -21,18 +21,15 @@ def spread(leaf):
     return jax.device_put(leaf, NamedSharding(mesh, PartitionSpec(*axes)))
 
 
-text = np.random.default_rng(0).integers(1, 16, (16, 9), dtype=np.int32)
-rows = {"x": text[:, :-1], "y": text[:, 1:]}
-model = networks.transformer(
-    16, length=8, num_units=8, num_layers=1, num_heads=2, dropout_rate=0.0
-)
+x = np.random.default_rng(0).standard_normal((16, 8), np.float32)
+rows = {"x": x, "y": (x[:, 0] > 0).astype(np.int32)}
 plan = fcojax.Plan(
     fcojax.local_steps(2, batch_size=2), fcojax.uniform_cohort(cohort_size=2)
 )
 
 
 data = fcojax.from_rows(rows, sizes=[4] * 4)
-problem = networks.language_model(model, data, num_tokens=16)
+problem = networks.network(networks.two_layer(8, 16, 4), data, num_classes=4)
 algorithm = fcojax.algorithms.fed_avg(problem.loss)
 
 

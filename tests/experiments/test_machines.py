@@ -164,8 +164,8 @@ def test_the_slurm_file_continues_after_its_time_limit(tmp_path, alone):
 
 
 @pytest.mark.slow
-def test_a_transformer_spread_over_a_mesh_is_the_one_of_one_device(tmp_path):
+def test_a_network_spread_over_a_mesh_is_the_one_of_one_device(tmp_path):
     around = tools(tmp_path) | {"JAX_NUM_CPU_DEVICES": "4"}
     script = [sys.executable, os.fspath(RECIPES / "model_axis.py")]
     done = subprocess.run(script, env=around, capture_output=True, text=True)
-    assert done.stdout == "equal; a device holds 628 of 1224 parameters\n", done.stderr
+    assert done.stdout == "equal; a device holds 250 of 484 parameters\n", done.stderr

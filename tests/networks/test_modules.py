@@ -11,9 +11,9 @@ from flax import linen, nnx
 import fcojax
 from fcojax.algorithms import fed_avg, mean_gradient
 from fcojax.algorithms.local import Batch
-from fcojax.networks import Functions, functions_of, language_model, loss_of, network
+from fcojax.networks import Functions, functions_of, loss_of, network
 from fcojax.problems import RandomLoss, population_loss
-from tests.problems.families import family, images, sentences
+from tests.problems.families import family, images
 
 NUM_CLIENTS, NUM_UNITS = 3, 64
 
@@ -181,14 +181,6 @@ def test_modules_that_no_round_can_keep_are_refused(model, message):
         network(model, images(), num_classes=3)
 
 
-class Table(linen.Module):
-    """A model whose logits do not depend on earlier tokens."""
-
-    @linen.compact
-    def __call__(self, tokens):
-        return linen.Embed(5, 5)(tokens)
-
-
 @pytest.mark.slow
 def test_a_model_of_ones_own_gives_the_problem_of_the_flax_module_that_computes_the_same():
     flax = network(linen.Dense(3), images(), images(), num_classes=3)
@@ -226,48 +218,8 @@ def test_a_model_of_ones_own_draws_in_training_if_it_says_so():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["two_layer", "char_gru"])
-def test_a_measure_of_each_task_is_the_loss_on_validation(name):
-    problem = family(name).problem
+def test_a_measure_is_the_loss_on_validation():
+    problem = family("two_layer").problem
     params = problem.init(jax.random.key(0))
     expected = population_loss(problem.loss, params, problem.validation)
     assert problem.measures(params)["validation_loss"] == pytest.approx(float(expected), rel=1e-6)
-
-
-def test_padding_counts_neither_in_the_loss_nor_in_the_accuracy():
-    data = sentences()
-    problem = language_model(Table(), data, data, num_tokens=5)
-    rows = {name: np.asarray(leaf) for name, leaf in data.examples.items()}
-    table = np.random.default_rng(1).normal(size=(5, 5)).astype(np.float32)
-    params = {"Embed_0": {"embedding": table}}
-    log_shares = table - np.log(np.exp(table).sum(axis=1, keepdims=True))
-    losses, right = [], []
-    for x, y in zip(rows["x"], rows["y"], strict=True):
-        real = y != 0
-        losses.append(-log_shares[x[real], y[real]].mean())
-        right.append((table[x[real]].argmax(axis=1) == y[real]).mean())
-    np.testing.assert_allclose(problem.loss(params, rows), losses, rtol=1e-5)
-    assert problem.measures(params)["accuracy"] == pytest.approx(np.mean(right))
-    others = rows | {"x": np.where(rows["y"] == 0, 0, rows["x"]).astype(np.int32)}
-    np.testing.assert_allclose(problem.loss(params, others), losses, rtol=1e-5)
-
-
-def rows_with(data, **fields):
-    return fcojax.from_rows(dict(data.examples) | fields, [4, 4, 4])
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: language_model(Table(), sentences(), num_tokens=4), "label 4 in row"),
-        (
-            lambda: language_model(
-                Table(), rows_with(sentences(), y=np.zeros(12, np.int32)), num_tokens=5
-            ),
-            r"x of the training data has shape \(12, 6\) and y \(12,\)",
-        ),
-    ],
-)
-def test_other_data_than_tokens_are_refused(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()

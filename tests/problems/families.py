@@ -88,41 +88,19 @@ BUILDERS = {
 }
 
 
-@functools.cache
-def sentences(num_clients=3, num_examples=4, length=6, num_tokens=5):
-    """Return tokens and the next tokens, padded with 0; the last sequence has full length."""
-    rng = np.random.default_rng(0)
-    num_rows = num_clients * num_examples
-    tokens = rng.integers(1, num_tokens, size=(num_rows, length + 1), dtype=np.int32)
-    ends = np.append(rng.integers(1, length, size=num_rows - 1), length)
-    x, y = tokens[:, :-1], np.where(np.arange(length) < ends[:, None], tokens[:, 1:], 0)
-    return from_rows({"x": x, "y": y.astype(np.int32)}, [num_examples] * num_clients)
-
-
 # A small instance of each network: its factory, its sizes, its data, and the number of its outputs
 # for an example.
 NETWORKS = {
     "two_layer": (networks.two_layer, (16, 5, 3), images, (3,)),
     "conv_net": (networks.conv_net, ((4, 4, 1), (2, 3), 5, 3), images, (3,)),
     "emnist_net": (networks.emnist_net, ((8, 8, 1), 3), lambda: images(3, 4, (8, 8)), (3,)),
-    "char_lstm": (networks.char_lstm, (5, 3, 4, 1), sentences, (6, 5)),
-    "char_gru": (networks.char_gru, (5, 3, 4, 2), sentences, (6, 5)),
-    "transformer": (
-        functools.partial(networks.transformer, num_heads=2),
-        (5, 8, 8, 1),
-        sentences,
-        (6, 5),
-    ),
 }
 
 
-def as_problem(name, **options):
+def as_problem(name):
     """Return the small network with the task of its data."""
     build, sizes, data, outputs = NETWORKS[name]
-    model = build(*sizes, **options)
-    if data is sentences:
-        return networks.language_model(model, data(), data(), num_tokens=outputs[1])
-    return networks.network(model, data(), data(), num_classes=outputs[0])
+    return networks.network(build(*sizes), data(), data(), num_classes=outputs[0])
 
 
 def small(generator):
