@@ -1,8 +1,8 @@
 """Readers of data sets in common file formats, and of tables; each returns pooled arrays."""
 
-from fcojax.datasets.arrays import npy, npz
+from fcojax.datasets.arrays import npz
 from fcojax.datasets.emnist import emnist
-from fcojax.datasets.haxby import Scans, haxby, haxby_npz, of_sessions
+from fcojax.datasets.haxby import Scans, haxby, haxby_npz
 from fcojax.datasets.leaf import leaf
 from fcojax.datasets.libsvm import libsvm
 from fcojax.datasets.mnist import mnist
@@ -21,9 +21,7 @@ __all__ = [
     "leaf",
     "libsvm",
     "mnist",
-    "npy",
     "npz",
-    "of_sessions",
     "ratings",
     "table",
     "tables",

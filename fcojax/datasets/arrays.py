@@ -1,4 +1,4 @@
-"""NumPy files: one npz with named arrays, or one npy file per field."""
+"""NumPy files with named arrays."""
 
 import os
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from fcojax.datasets.pooled import Pooled
 from fcojax.datasets.reading import Foreign, find, reading
 from fcojax.extend import shown, validated
 
-_FETCH = "pass the path of a file written by numpy.save or numpy.savez."
+_FETCH = "pass the path of a file written by numpy.savez."
 
 
 @validated
@@ -37,37 +37,6 @@ def npz(path: str | os.PathLike, fields: Mapping[str, str], *, client: str | Non
             raise Foreign(f"it has no array {missing[0]}, only {', '.join(sorted(arrays.files))}")
         examples = {field: single(arrays[name]) for field, name in fields.items()}
         return Pooled(examples, arrays[client] if client else None)
-
-
-@validated
-def npy(
-    fields: Mapping[str, str | os.PathLike], *, client: str | os.PathLike | None = None
-) -> Pooled:
-    """Read fields and the client column from one npy file each.
-
-    Args:
-      fields: for each field of an example, the path of its file.
-      client: the path of the file with a client id per row, or ``None``.
-
-    Example:
-      >>> import fcojax.datasets, numpy as np, tempfile
-      >>> path = tempfile.mkdtemp() + "/x.npy"
-      >>> np.save(path, np.ones((3, 2)))
-      >>> pooled = fcojax.datasets.npy({"x": path})
-      >>> pooled.examples["x"].shape, pooled.client is None
-      ((3, 2), True)
-    """
-
-    def load(path) -> np.ndarray:
-        found = find(path, _FETCH)
-        with reading(found, "a numpy npy file"):
-            array = np.load(found, allow_pickle=False)
-            if not isinstance(array, np.ndarray):
-                raise Foreign("it is an npz file; use npz")
-        return array
-
-    examples = {field: single(load(path)) for field, path in checked(fields).items()}
-    return Pooled(examples, load(client) if client else None)
 
 
 def checked(fields: Mapping) -> Mapping:

@@ -154,30 +154,6 @@ def haxby_npz(
     return Scans(Pooled({"x": x, "y": y}, column), voxels, tuple(map(int, grid)))
 
 
-@validated
-def of_sessions(pooled: Pooled, sessions: Sequence[str]) -> Pooled:
-    """Select the scans of some sessions by their ids.
-
-    Args:
-      pooled: scans with a client column.
-      sessions: client ids to keep.
-
-    Example:
-      >>> import numpy as np
-      >>> from fcojax.datasets import Pooled, of_sessions
-      >>> pooled = Pooled({"y": np.array([0, 1, 1])}, np.array(["run00", "run01", "run00"]))
-      >>> of_sessions(pooled, ["run00"]).examples["y"].tolist()
-      [0, 1]
-    """
-    column = np.asarray(pooled.client)
-    if unknown := sorted(set(sessions) - set(column.tolist())):
-        raise ValueError(
-            f"there is no session {unknown[0]}; pass some of {', '.join(np.unique(column))}."
-        )
-    kept = np.isin(column, list(sessions))
-    return Pooled({name: rows[kept] for name, rows in pooled.examples.items()}, column[kept])
-
-
 def _read_labels(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
     """Return the stimulus and the session of each scan."""
     kind = "a table of labels and sessions"

@@ -51,9 +51,6 @@ def table(source: Any, fields: Columns, *, client: str | None = None) -> Pooled:
 def tables(parts: Mapping[Any, Any] | Iterable[Any], fields: Columns) -> Pooled:
     """Read one table per client.
 
-    Flower's partitioners make them: ``tables(map(partitioner.load_partition,
-    range(partitioner.num_partitions)), fields)``.
-
     Args:
       parts: the tables, as a dict by client id or as an iterable.
       fields: as for ``table``.

@@ -43,10 +43,6 @@ READERS = {
         lambda folder: np.savez(folder / "a.npz", x=X, y=Y, who=np.arange(12) % 3),
         lambda folder: datasets.npz(folder / "a.npz", {"x": "x", "y": "y"}, client="who"),
     ),
-    "npy": (
-        lambda folder: np.save(folder / "x.npy", X),
-        lambda folder: datasets.npy({"x": folder / "x.npy"}),
-    ),
     "ratings": (
         lambda folder: (folder / "r.txt").write_text(lines("1 5 4.0", "1 3 2.0", "2 5 1.0")),
         lambda folder: datasets.ratings(folder / "r.txt"),

@@ -109,9 +109,3 @@ def test_one_subject_from_an_npz_file(tmp_path, detrend):
     kept = labels != "rest"
     np.testing.assert_allclose(scans.pooled.examples["x"], expected[kept], atol=2e-3)
     assert scans.pooled.examples["y"].tolist() == [1, 0] * 8
-
-    last = datasets.of_sessions(scans.pooled, ["subj1.run01"])
-    assert last.examples["y"].size == 8
-    np.testing.assert_array_equal(last.examples["x"], scans.pooled.examples["x"][8:])
-    with pytest.raises(ValueError, match=r"no session subj2.run00"):
-        datasets.of_sessions(scans.pooled, ["subj2.run00"])

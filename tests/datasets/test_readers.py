@@ -47,28 +47,22 @@ def test_bad_client_columns_are_refused(client, message):
     refused(lambda: by_client(Pooled({"x": np.ones((3, 1))}, client)), message)
 
 
-def test_npz_and_npy(tmp_path):
+def test_npz(tmp_path):
     images = np.arange(12, dtype=np.float64).reshape(4, 3)
     labels = np.array([0, 1, 2, 1])
     hospital = np.array([2, 0, 2, 0], np.int8)
     np.savez(tmp_path / "all.npz", images=images, labels=labels, hospital=hospital)
-    for name, array in (("x", images), ("y", labels), ("who", hospital)):
-        np.save(tmp_path / f"{name}.npy", array)
-    one = datasets.npz(tmp_path / "all.npz", {"x": "images", "y": "labels"}, client="hospital")
-    several = datasets.npy(
-        {"x": tmp_path / "x.npy", "y": tmp_path / "y.npy"}, client=tmp_path / "who.npy"
-    )
-    for pooled in (one, several):
-        np.testing.assert_array_equal(pooled.examples["x"], images)
-        assert pooled.examples["x"].dtype == np.float32
-        assert pooled.examples["y"].dtype == np.int32
-        assert by_client(pooled).sizes.tolist() == [2, 2]
+    pooled = datasets.npz(tmp_path / "all.npz", {"x": "images", "y": "labels"}, client="hospital")
+    np.testing.assert_array_equal(pooled.examples["x"], images)
+    assert pooled.examples["x"].dtype == np.float32
+    assert pooled.examples["y"].dtype == np.int32
+    assert by_client(pooled).sizes.tolist() == [2, 2]
     assert datasets.npz(tmp_path / "all.npz", {"x": "images"}).client is None
 
 
 def test_whole_numbers_beyond_int32_do_not_wrap(tmp_path):
-    np.save(tmp_path / "x.npy", np.array([2**31, 1]))
-    pooled = datasets.npy({"x": tmp_path / "x.npy"})
+    np.savez(tmp_path / "x.npz", x=np.array([2**31, 1]))
+    pooled = datasets.npz(tmp_path / "x.npz", {"x": "x"})
     assert pooled.examples["x"].tolist() == [2**31, 1]
     with jax.enable_x64(False):
         refused(lambda: fcojax.from_rows(pooled.examples, [2]), "out of the range of int32")

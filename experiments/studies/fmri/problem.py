@@ -42,11 +42,11 @@ def _sessions(config: Config) -> Problem:
     packed = _packed(config)
     if packed.exists():
         pooled = datasets.haxby_npz(packed).pooled
-        sessions = np.unique(np.asarray(pooled.client))
-        held_out = np.isin(np.arange(sessions.size), config.held_out)
+        session = np.asarray(pooled.client)
+        held_out = np.isin(np.unique(session, return_inverse=True)[1], config.held_out)
         train, validation = (
-            datasets.of_sessions(pooled, sessions[which].tolist())
-            for which in (~held_out, held_out)
+            datasets.Pooled({name: x[kept] for name, x in pooled.examples.items()}, session[kept])
+            for kept in (~held_out, held_out)
         )
     else:
         train = datasets.haxby(config.data_dir, subjects=(1, 2, 3, 4, 5)).pooled
