@@ -6,6 +6,7 @@ faces and objects in ventral temporal cortex", Science 2001.
 
 import os
 import pathlib
+import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from fcojax.datasets.arrays import npz
 from fcojax.datasets.pooled import Pooled
-from fcojax.datasets.reading import Foreign, find, optional, reading, table
+from fcojax.datasets.reading import Foreign, find, optional, reading
 from fcojax.extend import validated
 
 _FETCH = (
@@ -156,9 +157,11 @@ def haxby_npz(
 
 def _read_labels(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
     """Return the stimulus and the session of each scan."""
-    kind = "a table of labels and sessions"
-    rows = table(path, kind, dtype=str, skiprows=1, usecols=(0, 1))
-    with reading(path, kind):
+    with reading(path, "a table of labels and sessions"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # an empty file, which is refused below
+        rows = np.loadtxt(path, ndmin=2, dtype=str, skiprows=1, usecols=(0, 1))
+        if not rows.size:
+            raise Foreign("it is empty")
         return rows[:, 0], rows[:, 1].astype(int)
 
 

@@ -7,13 +7,12 @@ import numpy as np
 
 from fcojax.datasets.arrays import npz
 from fcojax.datasets.pooled import Pooled
-from fcojax.datasets.reading import find, table
+from fcojax.datasets.reading import find
 from fcojax.extend import validated
-from fcojax.types import CountOrZero
 
 _FETCH = (
-    "download a data set of ratings, such as MovieLens 100K (grouplens.org/datasets/movielens, "
-    "file u.data) or Jester, and pass its path."
+    "download a data set of ratings, such as MovieLens 100K (grouplens.org/datasets/movielens) or "
+    "Jester, write its users, items and ratings with numpy.savez, and pass the path of that file."
 )
 
 
@@ -50,46 +49,28 @@ def ratings(
     path: str | os.PathLike,
     *,
     names: tuple[str, str, str] = ("user", "item", "rating"),
-    columns: tuple[int, int, int] = (0, 1, 2),
-    delimiter: str | None = None,
-    num_header_lines: CountOrZero = 0,
 ) -> Ratings:
-    r"""Read ratings from a text table or an npz file.
+    """Read ratings from an npz file.
 
     Args:
-      path: a file with the suffix ``.npz``, or a text table.
-      names: names of the arrays of users, items and ratings in an npz file.
-      columns: indices of the columns of users, items and ratings in a text table, where ids are
-        whole numbers.
-      delimiter: between columns; white space by default, ``","`` for CSV.
-      num_header_lines: number of lines to skip.
+      path: the file.
+      names: names of the arrays of users, items and ratings.
 
     Example:
-      >>> import fcojax.datasets, pathlib, tempfile
-      >>> path = pathlib.Path(tempfile.mkdtemp()) / "ratings.csv"
-      >>> _ = path.write_text("user,item,rating\n17,5,4.0\n42,3,1.0\n")
-      >>> found = fcojax.datasets.ratings(path, delimiter=",", num_header_lines=1)
+      >>> import fcojax.datasets, numpy as np, tempfile
+      >>> path = tempfile.mkdtemp() + "/ratings.npz"
+      >>> np.savez(path, user=[17, 42], item=[5, 3], rating=[4.0, 1.0])
+      >>> found = fcojax.datasets.ratings(path)
       >>> found.shape, found.users.tolist(), found.pooled.examples["column"].tolist()
       ((2, 2), [17, 42], [1, 0])
     """
     found = find(path, _FETCH)
-    if found.suffix == ".npz":
-        user, item, value = npz(found, dict(zip("uir", names, strict=True))).examples.values()
-        if user.ndim != 1 or {item.shape, value.shape} != {user.shape}:
-            raise ValueError(
-                f"{found} has users, items and ratings of shapes {user.shape}, {item.shape} and "
-                f"{value.shape}; write three arrays of one length."
-            )
-    else:
-        rows = table(
-            found,
-            "a table of ratings",
-            delimiter=delimiter,
-            skiprows=num_header_lines,
-            usecols=columns,
+    user, item, value = npz(found, dict(zip("uir", names, strict=True))).examples.values()
+    if user.ndim != 1 or {item.shape, value.shape} != {user.shape}:
+        raise ValueError(
+            f"{found} has users, items and ratings of shapes {user.shape}, {item.shape} and "
+            f"{value.shape}; write three arrays of one length."
         )
-        user, item = rows[:, :2].T.astype(np.int64)
-        value = rows[:, 2]
     if any(
         array.dtype.kind == "f" and not np.isfinite(array).all() for array in (user, item, value)
     ):

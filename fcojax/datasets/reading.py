@@ -6,14 +6,10 @@ import os
 import pathlib
 import struct
 import tokenize
-import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator
 from types import ModuleType
-from typing import Any
-
-import numpy as np
 
 # Raised by libraries on bytes of another format, or that end too early. OSError covers
 # gzip's BadGzipFile and h5py, ValueError covers json, numpy, scikit-learn and unicode.
@@ -69,16 +65,6 @@ def reading(path: str | os.PathLike, kind: str, *also: type[Exception]) -> Itera
         raise ValueError(
             f"{path} is not {kind}, or was cut short ({why}); fetch it again."
         ) from error
-
-
-def table(path: pathlib.Path, kind: str, **options: Any) -> np.ndarray:
-    """Read a table of text as a matrix, with the options of ``numpy.loadtxt``."""
-    with reading(path, kind), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # an empty file, which is refused below
-        rows = np.loadtxt(path, ndmin=2, **options)
-        if not rows.size:
-            raise Foreign("it is empty")
-        return rows
 
 
 def optional(module: str, extra: str) -> ModuleType:

@@ -44,10 +44,6 @@ READERS = {
         lambda folder: datasets.npz(folder / "a.npz", {"x": "x", "y": "y"}, client="who"),
     ),
     "ratings": (
-        lambda folder: (folder / "r.txt").write_text(lines("1 5 4.0", "1 3 2.0", "2 5 1.0")),
-        lambda folder: datasets.ratings(folder / "r.txt"),
-    ),
-    "ratings in npz": (
         lambda folder: np.savez(folder / "r.npz", user=Y, item=np.arange(12), rating=X[:, 0]),
         lambda folder: datasets.ratings(folder / "r.npz"),
     ),

@@ -226,31 +226,18 @@ def test_leaf_users_are_in_one_file_only(tmp_path):
     refused(lambda: datasets.leaf(tmp_path), "b.json .* user same is in .*a.json")
 
 
-def test_ratings_from_text_and_npz(tmp_path):
+def test_ratings(tmp_path):
     user, item = np.array([10, 3, 10, 7]), np.array([200, 200, 100, 300])
     rating = np.array([4.0, 1.5, 3.0, 5.0])
-    (tmp_path / "u.data").write_text(
-        "".join(f"{u}\t{i}\t{r}\t88125\n" for u, i, r in zip(user, item, rating, strict=True))
-    )
-    (tmp_path / "ratings.csv").write_text(
-        "userId,rating,movieId\n"
-        + "".join(f"{u},{r},{i}\n" for u, i, r in zip(user, item, rating, strict=True))
-    )
     np.savez(tmp_path / "r.npz", user=user, joke=item, rating=rating)
-    for read in (
-        datasets.ratings(tmp_path / "u.data"),
-        datasets.ratings(
-            tmp_path / "ratings.csv", columns=(0, 2, 1), delimiter=",", num_header_lines=1
-        ),
-        datasets.ratings(tmp_path / "r.npz", names=("user", "joke", "rating")),
-    ):
-        assert read.shape == (3, 3)
-        assert (read.users.tolist(), read.items.tolist()) == ([3, 7, 10], [100, 200, 300])
-        matrix = np.zeros((3, 3))
-        examples = read.pooled.examples
-        matrix[examples["row"], examples["column"]] = examples["value"]
-        assert matrix.tolist() == [[0, 1.5, 0], [0, 0, 5], [3, 4, 0]]
-        assert by_client(read.pooled).ids.tolist() == [3, 7, 10]
+    read = datasets.ratings(tmp_path / "r.npz", names=("user", "joke", "rating"))
+    assert read.shape == (3, 3)
+    assert (read.users.tolist(), read.items.tolist()) == ([3, 7, 10], [100, 200, 300])
+    matrix = np.zeros((3, 3))
+    examples = read.pooled.examples
+    matrix[examples["row"], examples["column"]] = examples["value"]
+    assert matrix.tolist() == [[0, 1.5, 0], [0, 0, 5], [3, 4, 0]]
+    assert by_client(read.pooled).ids.tolist() == [3, 7, 10]
 
 
 def test_a_missing_package_names_its_extra():
@@ -266,5 +253,5 @@ def test_values_that_no_population_can_have_are_refused(emnist_file, tmp_path):
     refused(lambda: datasets.emnist(emnist_file), "cut short")
     path.write_text("1 3:1\n2 4:1\n")
     refused(lambda: datasets.libsvm(path, classes=(0, 1)), "label 2 in row 1")
-    path.write_text("1 2 3.0\n1 2 4.0\n")
-    refused(lambda: datasets.ratings(path), "more than once")
+    np.savez(tmp_path / "r.npz", user=[1, 1], item=[2, 2], rating=[3.0, 4.0])
+    refused(lambda: datasets.ratings(tmp_path / "r.npz"), "more than once")
