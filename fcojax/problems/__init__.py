@@ -12,7 +12,7 @@ from fcojax.problems.hold_out import (
     hold_out_clients,
     hold_out_examples,
 )
-from fcojax.problems.least_squares import least_squares, synthetic_least_squares
+from fcojax.problems.least_squares import least_squares
 from fcojax.problems.linear_models import (
     huber_regression,
     linear,
@@ -20,17 +20,25 @@ from fcojax.problems.linear_models import (
     quantile_regression,
     squared_hinge,
 )
-from fcojax.problems.logistic import logistic, synthetic_logistic
+from fcojax.problems.logistic import logistic
 from fcojax.problems.losses import LinearLoss, RandomLoss, WholeBatchLoss
-from fcojax.problems.matrix_completion import matrix_completion, synthetic_matrix_completion
+from fcojax.problems.matrix_completion import matrix_completion
 from fcojax.problems.measures import client_means, identified, support_recovery
-from fcojax.problems.pca import pca, synthetic_pca
-from fcojax.problems.planted import lasso, low_rank
+from fcojax.problems.pca import pca
+from fcojax.problems.planted import (
+    lasso,
+    low_rank,
+    synthetic_least_squares,
+    synthetic_logistic,
+    synthetic_matrix_completion,
+    synthetic_pca,
+    synthetic_softmax,
+)
 from fcojax.problems.problem import Problem, population_loss
 from fcojax.problems.products import with_products
 from fcojax.problems.quadratic import Factored, factored, factored_loss
 from fcojax.problems.saddle import bilinear, saddle
-from fcojax.problems.softmax import softmax, synthetic_softmax
+from fcojax.problems.softmax import softmax
 from fcojax.problems.sparse import SparseRows, sparse_rows
 from fcojax.problems.stored import open_clients, save_clients
 

@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from fcojax.arguments import at_most, validated
 from fcojax.problems.clients import ClientData, from_stacked
 from fcojax.problems.logistic import logistic
-from fcojax.problems.measures import at_cuts, support_recovery
+from fcojax.problems.planted import recovery
 from fcojax.problems.problem import Problem
 from fcojax.types import Count, Matrix, NonNegative, Real, Seed, Share
 
@@ -112,13 +112,8 @@ def fmri_surrogate(
         return from_stacked(x=np.stack(x), y=np.stack(y))
 
     last = len(sessions) - 1
-    problem = logistic(draw(range(last)), draw([last]), cuts=cuts)
-
-    def measures(params):
-        found = at_cuts(lambda cut: support_recovery(params["kernel"], pattern, cut), cuts)
-        return problem.measures(params) | found
-
-    return problem._replace(measures=measures)
+    problem, found = logistic(draw(range(last)), draw([last]), cuts=cuts), recovery(pattern, cuts)
+    return problem._replace(measures=lambda params: problem.measures(params) | found(params))
 
 
 @validated

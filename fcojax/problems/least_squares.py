@@ -6,14 +6,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax.arguments import validated
-from fcojax.problems.clients import ClientData, from_stacked
+from fcojax.problems.clients import ClientData
 from fcojax.problems.labels import check_features
 from fcojax.problems.losses import LinearLoss
-from fcojax.problems.problem import Problem
+from fcojax.problems.problem import Problem, second_moment
 from fcojax.problems.products import with_products
-from fcojax.problems.second_moments import SecondMoments, second_moment, summary
+from fcojax.problems.second_moments import SecondMoments, summary
 from fcojax.problems.sparse import SparseRows
-from fcojax.types import Array, Count, NonNegative, Positive, PyTree, Seed
+from fcojax.types import Array, NonNegative, PyTree
 
 
 @validated
@@ -84,56 +84,3 @@ def normal_equations(data: ClientData, ridge: float = 0.0) -> tuple[np.ndarray, 
     """
     hessian = second_moment(data, "x")
     return hessian + ridge * np.eye(hessian.shape[0]), second_moment(data, "x", "y")[:, 0]
-
-
-@validated
-def synthetic_least_squares(
-    *,
-    num_clients: Count = 10,
-    num_examples: Count = 50,
-    dim: Count = 20,
-    condition: Positive = 10.0,
-    covariance_spread: NonNegative = 0.0,
-    truth_spread: NonNegative = 0.0,
-    noise_scale: NonNegative = 0.1,
-    num_validation: Count = 20,
-    ridge: NonNegative = 0.0,
-    seed: Seed = 0,
-) -> Problem:
-    r"""Gaussian regression whose clients may differ in their features and their true weights.
-
-    Client m draws :math:`x \sim N(0, \mathrm{diag}(s_m))`, where the variances run geometrically
-    from 1 to 1 / ``condition``, each times :math:`\exp(c z)` with z normal, and observes
-    :math:`y = x^T (w + t\, u_m) + \varepsilon` with w and :math:`u_m` standard normal. With both
-    spreads zero all clients have the same distribution.
-
-    Args:
-      num_clients: number of clients M.
-      num_examples: training examples per client.
-      dim: number of features.
-      condition: the condition number of the common covariance.
-      covariance_spread: c, the log-normal spread of a client's variances.
-      truth_spread: t, the standard deviation of the clients' true weights around w.
-      noise_scale: standard deviation of the observation noise.
-      num_validation: validation examples per client.
-      ridge: rho of ``least_squares``.
-      seed: seed of the data.
-
-    Example:
-      >>> import fcojax, jax.numpy as jnp
-      >>> problem = fcojax.problems.synthetic_least_squares(num_clients=3, num_examples=8, dim=2)
-      >>> problem.train.examples["x"].shape, sorted(problem.measures(jnp.zeros(2)))
-      ((24, 2), ['error', 'suboptimality'])
-    """
-    rng = np.random.default_rng(seed)
-    truth = rng.standard_normal(dim) + truth_spread * rng.standard_normal((num_clients, dim))
-    spread = np.exp(covariance_spread * rng.standard_normal((num_clients, dim)))
-    deviations = np.sqrt(np.geomspace(1, 1 / condition, dim) * spread)
-
-    def draw(count: int) -> ClientData:
-        x = deviations[:, None] * rng.standard_normal((num_clients, count, dim))
-        y = np.einsum("mnd,md->mn", x, truth)
-        y += noise_scale * rng.standard_normal((num_clients, count))
-        return from_stacked(x=x, y=y)
-
-    return least_squares(draw(num_examples), draw(num_validation), ridge=ridge)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax.arguments import validated
-from fcojax.problems.clients import ClientData, from_rows
+from fcojax.problems.clients import ClientData
 from fcojax.problems.measures import (
     check_components,
     feasibility,
@@ -17,9 +17,8 @@ from fcojax.problems.measures import (
     random_basis,
     stiefel_gradient_norm,
 )
-from fcojax.problems.problem import Problem
-from fcojax.problems.second_moments import second_moment
-from fcojax.types import Array, Count, CountOrZero, NonNegative, PyTree, Seed
+from fcojax.problems.problem import Problem, second_moment
+from fcojax.types import Array, Count, PyTree
 
 
 def variance_loss(basis: Array, rows: PyTree) -> Array:
@@ -86,67 +85,3 @@ def pca(
         }
 
     return Problem(variance_loss, train, validation, init, measures)
-
-
-@validated
-def synthetic_pca(
-    *,
-    num_clients: Count = 10,
-    num_examples: Count = 60,
-    dim: Count = 30,
-    num_components: Count = 5,
-    leading: tuple[float, float] = (2.0, 1.5),
-    trailing: tuple[float, float] = (0.7, 0.05),
-    num_own: CountOrZero = 2,
-    own_scale: NonNegative = 1.0,
-    num_validation: Count = 20,
-    seed: Seed = 0,
-) -> Problem:
-    r"""Principal components of rows with a common spectrum and directions that only one client has.
-
-    Client m draws :math:`x = Q\,\mathrm{diag}(\lambda)^{1/2} z + s V_m u` with z and u standard
-    normal, Q a common rotation, and random unit vectors as the columns of :math:`V_m`.
-
-    Args:
-      num_clients: number of clients M.
-      num_examples: training rows per client.
-      dim: length of a row.
-      num_components: number of columns of the basis, and of leading values.
-      leading: first and last of the leading values of lambda, which are evenly spaced.
-      trailing: first and last of the other values.
-      num_own: number of columns of each V_m.
-      own_scale: s, the heterogeneity of the clients.
-      num_validation: validation rows per client.
-      seed: seed of the data.
-
-    Example:
-      >>> import fcojax, jax
-      >>> problem = fcojax.problems.synthetic_pca(
-      ...     num_clients=2, num_examples=6, dim=4, num_components=2)
-      >>> problem.train.examples["x"].shape, problem.init(jax.random.key(0)).shape
-      ((12, 4), (4, 2))
-    """
-    rng = np.random.default_rng(seed)
-    axes = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
-    spectrum = np.concatenate(
-        [np.linspace(*leading, num_components), np.linspace(*trailing, dim - num_components)]
-    )
-    scaled_axes = np.sqrt(spectrum)[:, None] * axes.T
-    train, directions = [], []
-    for _ in range(num_clients):
-        common = rng.standard_normal((num_examples, dim)) @ scaled_axes
-        own = rng.standard_normal((dim, num_own))
-        directions.append(own_scale * own / np.linalg.norm(own, axis=0))
-        train.append(common + rng.standard_normal((num_examples, num_own)) @ directions[-1].T)
-    validation = [
-        rng.standard_normal((num_validation, dim)) @ scaled_axes
-        + rng.standard_normal((num_validation, num_own)) @ own.T
-        for own in directions
-    ]
-
-    def population(clients):
-        return from_rows(
-            {"x": np.concatenate(clients).astype(np.float32)}, [len(rows) for rows in clients]
-        )
-
-    return pca(population(train), population(validation), num_components=num_components)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import primitives
 
 from fcojax.arguments import validated
@@ -158,6 +159,13 @@ def to_rows(each: Array, data: ClientData) -> Array:
     return jnp.repeat(each, jnp.diff(data.offsets), total_repeat_length=num_rows)
 
 
+def row_weights(data: ClientData) -> Array:
+    """Return the weight of each example in the population; the sum is 1."""
+    sizes = jnp.diff(data.offsets)
+    each = data.weights / jnp.sum(data.weights) / sizes.astype(data.weights.dtype)
+    return to_rows(each, data)
+
+
 def _client_by_client(loss: WholeBatchLoss, params: Params, data: ClientData) -> Array:
     """Return the weighted loss sum by a loop over clients, each with all its examples."""
     num_rows = jax.tree.leaves(data.examples)[0].shape[0]
@@ -178,3 +186,29 @@ def _client_by_client(loss: WholeBatchLoss, params: Params, data: ClientData) ->
     dtype = jax.eval_shape(loss, params, data.examples).dtype
     clients = data.offsets[:-1], data.offsets[1:], data.weights
     return jax.lax.scan(add_client, jnp.zeros((), dtype), clients)[0]
+
+
+def second_moment(data: ClientData, left: str = "x", right: str | None = None) -> np.ndarray:
+    r"""Return the population mean of the outer products of two fields, which may be the same.
+
+    .. math:: \sum_m p_m \tfrac{1}{n_m} \sum_i a_{m,i} b_{m,i}^T \Big/ \sum_m p_m
+
+    It is computed in float64 on the host. A field with one number per row counts as vectors of
+    length 1.
+
+    Example:
+      >>> from fcojax.problems.clients import from_clients
+      >>> data = from_clients([{"x": np.eye(2)}, {"x": np.ones((1, 2))}])
+      >>> second_moment(data).tolist()
+      [[0.75, 0.5], [0.5, 0.75]]
+    """
+    a = np.asarray(data.examples[left])
+    b = np.asarray(data.examples[right or left])
+    a, b = a.reshape(a.shape[0], -1), b.reshape(b.shape[0], -1)
+    total = np.zeros((a.shape[1], b.shape[1]))
+    weights, offsets = np.asarray(data.weights, np.float64), np.asarray(data.offsets)
+    shares = weights / weights.sum() / np.diff(offsets)  # of one row of each client
+    for share, start, end in zip(shares, offsets, offsets[1:], strict=False):
+        mine = a[start:end].astype(np.float64)
+        total += share * mine.T @ (mine if right in (None, left) else b[start:end].astype(float))
+    return total

@@ -9,17 +9,16 @@ with :math:`\omega_i` the weight of example i in the population.
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from fcojax.memo import memoised
 from fcojax.problems.clients import ClientData
-from fcojax.problems.problem import to_rows
+from fcojax.problems.problem import row_weights
 from fcojax.types import Array, Params
 
 _BLOCKS = 4  # blocks of a symmetric product along each axis
@@ -35,7 +34,7 @@ class SecondMoments(NamedTuple):
       constant: e.
 
     Example:
-      >>> import fcojax
+      >>> import fcojax, numpy as np
       >>> data = fcojax.from_rows({"x": np.eye(2), "y": np.array([1.0, 3.0])}, [1, 1])
       >>> problem, at = fcojax.problems.least_squares(data), jnp.array([0.0, 1.0])
       >>> [round(float(fcojax.problems.population_loss(problem.loss, at, clients)), 5)
@@ -113,13 +112,6 @@ def _products_of_rows(a: Array) -> Array:
     )
 
 
-def row_weights(data: ClientData) -> Array:
-    """Return the weight of each example in the population; the sum is 1."""
-    sizes = jnp.diff(data.offsets)
-    each = data.weights / jnp.sum(data.weights) / sizes.astype(data.weights.dtype)
-    return to_rows(each, data)
-
-
 @jax.custom_jvp
 def _quadratic(w: Array, gram: Array, cross: Array) -> Array:
     return 0.5 * w @ _product(gram, w) - cross @ w
@@ -161,35 +153,3 @@ def _sum_of_rows(gram: Array, w: Array) -> Array:
         return jax.lax.fori_loop(0, count, add_row, jnp.zeros_like(w))
 
     return jax.lax.cond(2 * count < w.size, row_by_row, lambda: gram @ w)
-
-
-def second_moment(data: ClientData, left: str = "x", right: str | None = None) -> np.ndarray:
-    r"""Return the population mean of the outer products of two fields, which may be the same.
-
-    .. math:: \sum_m p_m \tfrac{1}{n_m} \sum_i a_{m,i} b_{m,i}^T \Big/ \sum_m p_m
-
-    It is computed in float64 on the host. A field with one number per row counts as vectors of
-    length 1.
-
-    Example:
-      >>> from fcojax.problems.clients import from_clients
-      >>> data = from_clients([{"x": np.eye(2)}, {"x": np.ones((1, 2))}])
-      >>> second_moment(data).tolist()
-      [[0.75, 0.5], [0.5, 0.75]]
-    """
-    a = np.asarray(data.examples[left])
-    b = np.asarray(data.examples[right or left])
-    a, b = a.reshape(a.shape[0], -1), b.reshape(b.shape[0], -1)
-    total = np.zeros((a.shape[1], b.shape[1]))
-    for rows, share in _shares(data):
-        mine = a[rows].astype(np.float64)
-        total += share * mine.T @ (mine if right in (None, left) else b[rows].astype(np.float64))
-    return total
-
-
-def _shares(data: ClientData) -> Iterator[tuple[slice, float]]:
-    """Yield each client's rows, and the weight of one of them in the population mean."""
-    weights, offsets = np.asarray(data.weights, np.float64), np.asarray(data.offsets)
-    weights = weights / weights.sum() / np.diff(offsets)
-    for m, weight in enumerate(weights):
-        yield slice(offsets[m], offsets[m + 1]), weight

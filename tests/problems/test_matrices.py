@@ -15,7 +15,7 @@ from fcojax.problems.matrix_completion import entry_loss
 from fcojax.problems.measures import principal_angles, rank, stiefel_gradient_norm
 from fcojax.problems.pca import variance_loss
 from fcojax.problems.planted import squared_error
-from fcojax.problems.second_moments import second_moment
+from fcojax.problems.problem import second_moment
 from fcojax.transforms import euclidean, named, nuclear, on_subtree, riemannian_gradient, stiefel
 from tests.problems.families import in_float64, mean_loss
 
