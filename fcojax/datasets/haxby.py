@@ -20,7 +20,7 @@ from fcojax.extend import validated
 _FETCH = (
     "unpack the data of Haxby et al. (2001), which the PyMVPA project describes "
     "(pymvpa.org/datadb/haxby2001.html), into haxby2001/subj1 to subj6 in the data folder with "
-    "nilearn's mask.nii.gz beside them, or pass download=True and let nilearn do it."
+    "nilearn's mask.nii.gz beside them, as nilearn.datasets.fetch_haxby does for a data folder."
 )
 
 
@@ -52,8 +52,6 @@ def haxby(
     *,
     subjects: Sequence[int] = (1, 2, 3, 4, 5),
     stimuli: tuple[str, str] = ("house", "face"),
-    detrend: bool = False,
-    download: bool = False,
 ) -> Scans:
     """Read the scans of some subjects, masked and standardised within each session by nilearn.
 
@@ -65,8 +63,6 @@ def haxby(
       data_dir: the folder that contains ``haxby2001``.
       subjects: numbers from 1 to 6, at least one.
       stimuli: the two kinds of picture to keep; the second one gets label 1.
-      detrend: whether to remove each voxel's linear trend over a session.
-      download: whether nilearn may download missing files.
 
     Example:
       >>> import fcojax.datasets
@@ -78,10 +74,6 @@ def haxby(
     maskers, nibabel = optional("nilearn.maskers", "fmri"), optional("nibabel", "fmri")
     foreign = nibabel.filebasedimages.ImageFileError
     root = pathlib.Path(data_dir) / "haxby2001"
-    if download:
-        optional("nilearn.datasets", "fmri").fetch_haxby(
-            data_dir=os.fspath(data_dir), subjects=list(subjects), verbose=0
-        )
     mask_path = find(root / "mask.nii.gz", _FETCH)
     with reading(mask_path, "a mask in NIfTI format", foreign):
         mask = nibabel.load(mask_path)
@@ -93,11 +85,7 @@ def haxby(
         scans = find(folder / "bold.nii.gz", _FETCH)
         with reading(scans, "a series of scans in NIfTI format that fits the mask", foreign):
             masker = maskers.NiftiMasker(
-                mask_img=mask,
-                runs=run,
-                standardize="zscore_sample",
-                detrend=detrend,
-                dtype=np.float32,
+                mask_img=mask, runs=run, standardize="zscore_sample", dtype=np.float32
             )
             signal = masker.fit().transform(os.fspath(scans))
             if len(signal) != len(labels):
@@ -108,23 +96,16 @@ def haxby(
 
 
 @validated
-def haxby_npz(
-    path: str | os.PathLike,
-    *,
-    stimuli: tuple[str, str] = ("house", "face"),
-    detrend: bool = True,
-    name: str = "subj1",
-) -> Scans:
-    """Read one subject's scans from an npz file and standardise them within each session.
+def haxby_npz(path: str | os.PathLike, *, stimuli: tuple[str, str] = ("house", "face")) -> Scans:
+    """Read one subject's scans from an npz file, and standardise them within each session.
 
-    The file has ``X`` [scans, voxels], ``labels`` (strings), ``run`` (numbers from 0),
-    ``voxel_ijk`` [voxels, 3] and, optionally, ``mask`` with the shape of the grid.
+    Each voxel's linear trend over a session is removed first. The file has ``X`` [scans, voxels],
+    ``labels`` (strings), ``run`` (numbers from 0), ``voxel_ijk`` [voxels, 3] and, optionally,
+    ``mask`` with the shape of the grid.
 
     Args:
       path: the file.
       stimuli: the two kinds of picture to keep; the second one gets label 1.
-      detrend: whether to remove each voxel's linear trend over a session.
-      name: name of the subject in the client ids.
 
     Example:
       >>> import fcojax.datasets, numpy as np, tempfile
@@ -148,9 +129,9 @@ def haxby_npz(
             )
     signal, run = examples["x"].astype(np.float32), examples["run"]
     for number in np.unique(run):
-        signal[run == number] = _standardise(signal[run == number], detrend)
+        signal[run == number] = _standardise(signal[run == number])
     parts: tuple[list, list, list] = ([], [], [])
-    _take(signal, examples["labels"], run, stimuli, name, parts)
+    _take(signal, examples["labels"], run, stimuli, "subj1", parts)
     x, y, column = map(np.concatenate, parts)
     return Scans(Pooled({"x": x, "y": y}, column), voxels, tuple(map(int, grid)))
 
@@ -179,11 +160,10 @@ def _take(signal, labels, run, stimuli, name, parts) -> None:
     column.append(np.array([f"{name}.run{number:02d}" for number in run[kept]]))
 
 
-def _standardise(signal: np.ndarray, detrend: bool) -> np.ndarray:
-    """Scale each column to mean 0 and standard deviation 1, optionally without linear trend."""
+def _standardise(signal: np.ndarray) -> np.ndarray:
+    """Scale each column to mean 0 and standard deviation 1, without its linear trend."""
     signal = signal - signal.mean(axis=0)
-    if detrend:
-        line = np.linspace(-1, 1, len(signal), dtype=np.float32)
-        signal -= np.outer(line, line @ signal / (line @ line))
+    line = np.linspace(-1, 1, len(signal), dtype=np.float32)
+    signal -= np.outer(line, line @ signal / (line @ line))
     deviation = signal.std(axis=0, ddof=1)
     return signal / np.where(deviation > 0, deviation, 1)
