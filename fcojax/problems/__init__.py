@@ -6,12 +6,7 @@ from fcojax.problems.condensed import condensed
 from fcojax.problems.cox import cox
 from fcojax.problems.features import feature_skew, quadratic_features, random_features
 from fcojax.problems.fmri import brain_voxels, fmri_surrogate, on_grid
-from fcojax.problems.hold_out import (
-    check_same_clients,
-    check_unseen_clients,
-    hold_out_clients,
-    hold_out_examples,
-)
+from fcojax.problems.hold_out import hold_out_clients, hold_out_examples
 from fcojax.problems.least_squares import least_squares
 from fcojax.problems.linear_models import (
     huber_regression,
@@ -52,8 +47,6 @@ __all__ = [
     "WholeBatchLoss",
     "bilinear",
     "brain_voxels",
-    "check_same_clients",
-    "check_unseen_clients",
     "client_means",
     "condensed",
     "cox",

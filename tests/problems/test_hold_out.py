@@ -5,8 +5,6 @@ import numpy as np
 import pytest
 
 from fcojax.problems import (
-    check_same_clients,
-    check_unseen_clients,
     from_rows,
     hold_out_clients,
     hold_out_examples,
@@ -39,7 +37,6 @@ def test_by_example_every_client_is_cut_in_two(share):
         assert (np.diff(names(part)) > 0).all()  # the order of rows is kept
     for size, held in zip(SIZES, validation.sizes.tolist(), strict=True):
         assert held == min(max(round(share * size), 1), size - 1)
-    check_same_clients(train, validation)
 
 
 def test_by_example_rows_are_held_out_alike():
@@ -62,7 +59,6 @@ def test_by_client_the_unseen_keep_all_they_have(share, num_held):
         assert part.sizes.tolist() == part.weights.tolist() == [SIZES[m] for m in members]
         expected = [1000 * m + i for m in members for i in range(SIZES[m])]
         assert names(part).tolist() == expected
-    check_unseen_clients(train, unseen)
 
 
 @pytest.mark.parametrize("split", [hold_out_examples, hold_out_clients])
@@ -71,17 +67,3 @@ def test_the_key_decides(split):
     one, same, other = (split(data, 0.5, jax.random.key(seed))[1] for seed in (0, 0, 1))
     assert np.array_equal(names(one), names(same))
     assert not np.array_equal(names(one), names(other))
-
-
-def test_ids_that_differ_are_named():
-    first, second = population((2, 2), ids=["ann", "bob"]), population((2, 2), ids=["bob", "cy"])
-    for one, other, found in (
-        (first, second, "client ann is in the training data and not in the validation data"),
-        (first.select([1]), second, "client cy is in the validation data and not in the training"),
-    ):
-        with pytest.raises(ValueError, match=found):
-            check_same_clients(one, other)
-    with pytest.raises(ValueError, match="client bob"):
-        check_unseen_clients(first, second)
-    check_same_clients(first, population((3, 1), ids=["bob", "ann"]))
-    check_unseen_clients(first, second.select([1]))

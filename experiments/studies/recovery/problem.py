@@ -16,8 +16,6 @@ from fcojax.algorithms.base import Factory
 from fcojax.problems import (
     ClientData,
     Problem,
-    check_same_clients,
-    check_unseen_clients,
     hold_out_clients,
     hold_out_examples,
     lasso,
@@ -75,8 +73,6 @@ def digits(config: Config) -> Problem:
         data = from_config(synthetic_softmax, config, **options).train
     hold_out = hold_out_clients if config.unseen_writers else hold_out_examples
     split = hold_out(data, config.share_held_out, jax.random.key(config.data_seed))
-    check = check_unseen_clients if config.unseen_writers else check_same_clients
-    check(*split)
     split = [with_features(part, config) for part in split]
     full = softmax(*split, num_classes=_NUM_CLASSES, cuts=tuple(config.cuts))
 
