@@ -97,9 +97,9 @@ from fcojax.memo import jit_per, memoised
 from fcojax.problems import memory
 from fcojax.problems.clients import require_one_device
 from fcojax.problems.fields import by_field, checked_weights, in_range
-from fcojax.problems.labels import SPLITS, check_labels, check_splits
+from fcojax.problems.labels import check_labels, check_splits
 from fcojax.problems.least_squares import half_squared_error
-from fcojax.problems.losses import Loss, RandomLoss
+from fcojax.problems.losses import Loss
 from fcojax.problems.measures import at_cuts, density, on_validation
 from fcojax.problems.problem import row_weights
 from fcojax.shuffle import Seed, permuted, words

@@ -8,7 +8,7 @@ import numpy as np
 from fcojax.problems.fields import locate
 from fcojax.types import PyTree
 
-SPLITS = ("the training data", "the validation data")
+_SPLITS = ("the training data", "the validation data")
 
 
 def check_fields(examples: PyTree, *needed: str) -> None:
@@ -26,7 +26,7 @@ def check_features(train: Any, validation: Any, beside: Sequence[str] = ("y",)) 
       ValueError: unless both populations have a matrix ``x`` with the same features, and one number
         per row in each field of ``beside``.
     """
-    for data, owner in zip((train, validation), SPLITS, strict=True):
+    for data, owner in zip((train, validation), _SPLITS, strict=True):
         if data is None:
             continue
         check_fields(data.examples, "x", *beside)
@@ -34,7 +34,7 @@ def check_features(train: Any, validation: Any, beside: Sequence[str] = ("y",)) 
         if len(shape) != 2 or shape[1:] != features:
             raise ValueError(
                 f"x of {owner} has shape {shape}; pass [rows, features], with as many features "
-                f"as in {SPLITS[0]}."
+                f"as in {_SPLITS[0]}."
             )
         for name in beside:
             if (found := np.shape(data.examples[name])) != shape[:1]:
@@ -69,7 +69,7 @@ def check_labels(
 
 def check_splits(train: Any, validation: Any, num_classes: int) -> None:
     """Check the field ``y`` of a training and, if there is one, a validation set for labels."""
-    for data, owner in zip((train, validation), SPLITS, strict=True):
+    for data, owner in zip((train, validation), _SPLITS, strict=True):
         if data is None:
             continue
         check_fields(data.examples, "x", "y")
