@@ -32,6 +32,7 @@ from fcojax_sites.selection.ledger import Entry, Exchanges, Ledger, client_names
 from fcojax_sites.selection.nonzeros import Counter, Nonzeros, Range, range_of
 from fcojax_sites.selection.nonzeros import nonzeros as target_of
 from fcojax_sites.selection.search import Search, answers, search_path
+from fcojax_sites.selection.second_moments import on_moments
 from fcojax_sites.selection.show import draw_path, table_of
 from fcojax_sites.selection.solver import ON_HOST, TRACED, Fits, SolvedPath, Solver, solve_path
 from fcojax_sites.selection.solves import FIRST_ITERATIONS, LATER_ITERATIONS, Setup, solver_of
@@ -162,7 +163,7 @@ def path(
       >>> found.num_nonzero.tolist()
       [1]
     """
-    data = problem.train
+    data, problem = problem.train, on_moments(problem)
     setup, hparams, params, key = prepared(
         problem, penalty, key, method, hparams, plan, eval_every, max_rounds
     )

@@ -11,6 +11,7 @@ from fcojax.extend import Outcome
 from fcojax.problems import Problem
 from fcojax.types import Array
 from fcojax_sites.selection.search import Tried
+from fcojax_sites.selection.second_moments import summary_of
 
 Traffic = TypeVar("Traffic", Outcome, Tried)
 
@@ -22,11 +23,12 @@ def usable_summary(problem: Problem, plan: Plan) -> Callable[[ClientData], Clien
     """
     data = problem.train
     only_gradients = plan[:4] == Plan(local_steps(1))[:4]  # chunk sizes change no number
-    if problem.summary is None or not only_gradients or data.mesh is not None or data.held:
+    found = summary_of(problem)
+    if found is None or not only_gradients or data.mesh is not None or data.held:
         return None
-    client = jax.eval_shape(problem.summary, data)
+    client = jax.eval_shape(found, data)
     is_smaller = 2 * _num_entries(client.examples) <= _num_entries(data.examples)
-    return problem.summary if is_smaller else None
+    return found if is_smaller else None
 
 
 def traffic_of_all(outcome: Traffic, counts: Array) -> Traffic:

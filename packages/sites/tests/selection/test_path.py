@@ -23,6 +23,7 @@ from fcojax.transforms import (
     nuclear,
     on_subtree,
 )
+from fcojax_sites.selection.second_moments import on_moments, summary_of
 from fcojax_sites.selection.summary import usable_summary
 
 pytestmark = pytest.mark.gate
@@ -210,10 +211,11 @@ def test_solve_reaches_the_pooled_optimum(kind, factory):
 def test_second_moments_in_place_of_all_rows_give_the_same_path(make):
     penalty = PENALTY if make is problems.linear else l1()
     problem = make(population(), **({} if make is problems.linear else {"ridge": 0.3}))
-    assert usable_summary(problem, fcojax.Plan(fcojax.local_steps(1))) is problem.summary
+    known = on_moments(problem)
+    assert usable_summary(known, fcojax.Plan(fcojax.local_steps(1))) is summary_of(known)
     ours, plain = (
         fcojax_sites.path(some, penalty, strengths=4, least=0.05, tolerance=1e-9)
-        for some in (problem, problem._replace(summary=None))
+        for some in (problem, problem._replace(loss=lambda w, rows: problem.loss(w, rows)))
     )
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-11), ours[:3], plain[:3])
     for entry, other in zip(ours.ledger.entries[1:], plain.ledger.entries[1:], strict=True):
@@ -252,7 +254,7 @@ def test_two_entries_of_each_upload_with_feedback_give_the_same_models(choose):
 
 
 def test_a_summary_is_used_only_where_the_server_needs_nothing_but_gradients():
-    problem, one_step = problems.least_squares(population()), fcojax.local_steps(1)
+    problem, one_step = on_moments(problems.least_squares(population())), fcojax.local_steps(1)
     identity = fcojax.Codec(
         lambda _: (), lambda hparams, sent, kept, *keys: (sent, kept), lambda a: a
     )
@@ -266,7 +268,7 @@ def test_a_summary_is_used_only_where_the_server_needs_nothing_but_gradients():
     ):
         assert not usable_summary(problem, plan)
     wide = fcojax.from_rows({"x": np.ones((3, 9)), "y": np.ones(3)}, [2, 1])
-    assert not usable_summary(problems.least_squares(wide), fcojax.Plan(one_step))
+    assert not usable_summary(on_moments(problems.least_squares(wide)), fcojax.Plan(one_step))
 
 
 @pytest.mark.slow
@@ -278,5 +280,6 @@ def test_the_summary_of_integer_features(num_rows):
     problem = problems.linear(fcojax.from_rows({"x": x, "y": y}, [first, 15], weights=[1.0, 0.0]))
     model = {"bias": jnp.array(0.3), "kernel": jnp.array([1.0, -2.0, 0.0, 0.5])}
     expected = np.mean((x[:first] @ np.array([1.0, -2.0, 0.0, 0.5]) + 0.3 - y[:first]) ** 2) / 2
-    found = problems.population_loss(problem.loss, model, problem.summary(problem.train))
+    problem = on_moments(problem)
+    found = problems.population_loss(problem.loss, model, summary_of(problem)(problem.train))
     assert float(found) == pytest.approx(expected, rel=1e-12)
