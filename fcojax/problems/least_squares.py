@@ -11,7 +11,6 @@ from fcojax.problems.labels import check_features
 from fcojax.problems.losses import LinearLoss
 from fcojax.problems.problem import Problem, second_moment
 from fcojax.problems.products import with_products
-from fcojax.problems.second_moments import SecondMoments, summary
 from fcojax.problems.sparse import SparseRows
 from fcojax.types import Array, NonNegative, PyTree
 
@@ -50,7 +49,7 @@ def least_squares(
     if isinstance(x, SparseRows):
         return Problem(loss, train, validation, init)
     measures = _distances(train, ridge)
-    return Problem(loss, with_products(train), validation, init, measures, summary())
+    return Problem(loss, with_products(train), validation, init, measures)
 
 
 def _distances(train: ClientData, ridge: float) -> Callable[[Array], dict[str, Array]]:
@@ -69,9 +68,8 @@ def _distances(train: ClientData, ridge: float) -> Callable[[Array], dict[str, A
 
 
 def half_squared_error(w: Array, rows: PyTree, ridge: float = 0.0) -> Array:
-    """Return ``(x^T w - y)^2 / 2 + ridge |w|^2 / 2`` for each row, or F from ``SecondMoments``."""
-    moments = isinstance(rows, SecondMoments)
-    losses = rows.loss(w) if moments else (rows["x"] @ w - rows["y"]) ** 2 / 2
+    """Return ``(x^T w - y)^2 / 2 + ridge |w|^2 / 2`` for each row."""
+    losses = (rows["x"] @ w - rows["y"]) ** 2 / 2
     return losses + ridge / 2 * jnp.sum(w**2) if ridge else losses
 
 

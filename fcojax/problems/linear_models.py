@@ -18,8 +18,6 @@ from fcojax.problems.losses import LinearLoss, Loss
 from fcojax.problems.measures import Predict, accuracy, at_cuts, density
 from fcojax.problems.problem import Problem
 from fcojax.problems.products import with_products
-from fcojax.problems.second_moments import SecondMoments, summary
-from fcojax.problems.sparse import SparseRows
 from fcojax.types import Array, Params, Positive, Probability, PyTree
 
 
@@ -92,16 +90,11 @@ def linear(train: ClientData, validation: ClientData | None = None) -> Problem:
       >>> problem.loss(zero, problem.train.examples).tolist()
       [0.5, 8.0]
     """
-    problem = linear_model(half_square, train, validation)
-    if isinstance(train.examples["x"], SparseRows):
-        return problem
-    return problem._replace(summary=summary(bias=True))
+    return linear_model(half_square, train, validation)
 
 
 def half_square(params: Params, rows: PyTree) -> Array:
-    """Return ``(x^T kernel + bias - y)^2 / 2`` for each row, or F from ``SecondMoments``."""
-    if isinstance(rows, SecondMoments):
-        return rows.loss(params)
+    """Return ``(x^T kernel + bias - y)^2 / 2`` for each row."""
     return 0.5 * (predictor(params, rows) - rows["y"]) ** 2
 
 

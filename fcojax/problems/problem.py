@@ -27,8 +27,6 @@ class Problem(NamedTuple):
       validation: validation data, or ``None``.
       init: ``(key) -> params``, a start point.
       measures: ``(params) -> dict`` of scalar measures other than the loss.
-      summary: ``(data) -> ClientData``: one client with the same F, computed inside a compiled
-        program; ``loss`` also accepts its examples. ``None`` if there is none.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -48,7 +46,6 @@ class Problem(NamedTuple):
     validation: ClientData | None
     init: Callable[[Key], Params]
     measures: Callable[[Params], dict[str, Array]] = lambda params: {}
-    summary: Callable[[ClientData], ClientData] | None = None
 
 
 @validated

@@ -7,7 +7,6 @@ import pytest
 from sklearn import linear_model
 
 from fcojax import problems
-from fcojax.algorithms import Batch, mean_gradient
 from fcojax.problems.clients import from_clients
 from fcojax.problems.least_squares import normal_equations
 from fcojax.problems.logistic import logistic_loss
@@ -27,24 +26,6 @@ def ragged(seed=0, dim=3, sizes=(4, 9, 6), labels=None):
         }
         for n in sizes
     ]
-
-
-@pytest.mark.parametrize("ridge", [0.0, 0.7])
-def test_second_moments_have_the_loss_and_the_gradient_of_all_rows(ridge):
-    problem = problems.least_squares(from_clients(ragged()), ridge=ridge)
-    batches = [Batch(client, np.ones(len(client["y"]))) for client in ragged()]
-    moments = problem.summary(problem.train).examples
-    gradient = mean_gradient(problem.loss)
-
-    @jax.jit
-    def pairs(w, batches, moments):
-        total = sum(gradient(w, batch) / 3 for batch in batches)
-        whole = problems.population_loss(problem.loss, w, problem.train)
-        by_moments = problem.loss(w, moments)[0], gradient(w, Batch(moments, jnp.ones(1)))
-        return by_moments, (whole, total)
-
-    for one, other in zip(*pairs(jnp.array([0.3, -1.0, 2.0]), batches, moments), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
 @pytest.mark.parametrize("ridge", [0.0, 0.7])
