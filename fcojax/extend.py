@@ -101,7 +101,6 @@ from fcojax.problems.labels import check_labels, check_splits
 from fcojax.problems.least_squares import half_squared_error
 from fcojax.problems.losses import Loss
 from fcojax.problems.measures import at_cuts, density, on_validation
-from fcojax.problems.problem import row_weights
 from fcojax.shuffle import Seed, permuted, words
 from fcojax.transforms.bisection import least_scale
 from fcojax.transforms.manifolds.manifold import ambient_norm

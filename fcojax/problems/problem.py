@@ -156,13 +156,6 @@ def to_rows(each: Array, data: ClientData) -> Array:
     return jnp.repeat(each, jnp.diff(data.offsets), total_repeat_length=num_rows)
 
 
-def row_weights(data: ClientData) -> Array:
-    """Return the weight of each example in the population; the sum is 1."""
-    sizes = jnp.diff(data.offsets)
-    each = data.weights / jnp.sum(data.weights) / sizes.astype(data.weights.dtype)
-    return to_rows(each, data)
-
-
 def _client_by_client(loss: WholeBatchLoss, params: Params, data: ClientData) -> Array:
     """Return the weighted loss sum by a loop over clients, each with all its examples."""
     num_rows = jax.tree.leaves(data.examples)[0].shape[0]

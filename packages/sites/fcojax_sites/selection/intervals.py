@@ -20,12 +20,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from fcojax import ClientData, tree
+from fcojax import tree
 from fcojax.extend import Loss, in_full_precision, jit_per, symmetric_eigh, validated
 from fcojax.problems import Problem, RandomLoss, WholeBatchLoss
 from fcojax.transforms import l1
 from fcojax.types import Array, NonNegative, Numbers, Params, PyTree
 from fcojax_sites.selection.ledger import Entry, Ledger, client_names
+from fcojax_sites.selection.second_moments import row_weights
 
 _Level = Annotated[
     Any, Numbers("a number above 0 and below 1", lambda values: (values > 0) & (values < 1))
@@ -172,7 +173,7 @@ def intervals(
 @in_full_precision
 def _compiled(loss, is_nodewise, model, data, kept, nodewise):
     strength = nodewise if is_nodewise else None
-    return debiased(loss, model, data.examples, _row_weights(data), kept, strength)
+    return debiased(loss, model, data.examples, row_weights(data), kept, strength)
 
 
 def moments_of(loss: Loss, model: Params, examples: PyTree, weights: Array) -> Moments:
@@ -260,11 +261,3 @@ def _nodewise(hessian: Array, step: Array, strength: Array) -> Array:
 
     c = jax.lax.fori_loop(0, _NODEWISE_STEPS, improve, identity)
     return c / jnp.diagonal(c @ hessian)[:, None]
-
-
-def _row_weights(data: ClientData) -> Array:
-    """Return the weight of each row in F."""
-    sizes = jnp.diff(data.offsets)
-    each = data.weights / jnp.sum(data.weights) / sizes.astype(data.weights.dtype)
-    num_rows = jax.tree.leaves(data.examples)[0].shape[0]
-    return jnp.repeat(each, sizes, total_repeat_length=num_rows)

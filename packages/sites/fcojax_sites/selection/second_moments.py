@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from fcojax import ClientData
-from fcojax.extend import Loss, half_squared_error, memoised, row_weights
+from fcojax.extend import Loss, half_squared_error, memoised
 from fcojax.problems import LinearLoss, Problem, SparseRows
 from fcojax.problems.linear_models import half_square
 from fcojax.types import Array, Params
@@ -182,3 +182,11 @@ def _sum_of_rows(gram: Array, w: Array) -> Array:
         return jax.lax.fori_loop(0, count, add_row, jnp.zeros_like(w))
 
     return jax.lax.cond(2 * count < w.size, row_by_row, lambda: gram @ w)
+
+
+def row_weights(data: ClientData) -> Array:
+    """Return the weight of each row in F."""
+    sizes = jnp.diff(data.offsets)
+    each = data.weights / jnp.sum(data.weights) / sizes.astype(data.weights.dtype)
+    num_rows = jax.tree.leaves(data.examples)[0].shape[0]
+    return jnp.repeat(each, sizes, total_repeat_length=num_rows)
