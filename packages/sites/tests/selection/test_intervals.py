@@ -9,10 +9,10 @@ from jax.flatten_util import ravel_pytree
 import fcojax
 import fcojax_sites
 from fcojax import problems
-from fcojax.problems.cox import cox_loss
 from fcojax.problems.linear_models import half_square, poisson_loss
 from fcojax.problems.logistic import logistic_loss
 from fcojax.transforms import soft_threshold
+from fcojax_sites.cox import cox_loss
 from fcojax_sites.selection import intervals
 from fcojax_sites.selection.intervals import debiased
 from tests.selection.test_path import PENALTY, population

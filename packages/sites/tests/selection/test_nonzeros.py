@@ -9,6 +9,7 @@ import fcojax
 import fcojax_sites
 from fcojax import problems
 from fcojax.transforms import group_l2, l1, named, nuclear, on_subtree
+from fcojax_sites.cox import cox
 from fcojax_sites.selection import nonzeros
 from fcojax_sites.selection.nonzeros import Counter, range_of
 from tests.selection.test_path import PENALTY, matrices, population
@@ -139,7 +140,7 @@ def test_a_cox_model_has_as_many_nonzeros_as_asked_and_is_the_minimiser():
         "event": (times <= censored).astype(int),
     }
     data = fcojax.from_rows(rows, [55, 35], weights="examples")
-    problem, numbers = problems.cox(data), []
+    problem, numbers = cox(data), []
     for count in (1, 4):
         found = fcojax_sites.path(problem, l1(), nonzeros=count, tolerance=1e-5)
         assert found.search is not None and bool(found.outcome.solved.all())

@@ -8,10 +8,10 @@ import pytest
 import fcojax
 import fcojax_sites
 from fcojax import problems
-from fcojax.problems.cox import cox_loss
 from fcojax.problems.logistic import logistic_loss
 from fcojax.transforms import euclidean, l1
 from fcojax_sites import selection
+from fcojax_sites.cox import cox_loss
 from fcojax_sites.selection.folds import part_of_data, weighted_loss
 from fcojax_sites.selection.select import choice, standard_error
 from tests.selection.test_path import PENALTY, population

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fcojax.problems import ClientData, Problem, cox, from_clients, logistic
+from fcojax.problems import ClientData, Problem, from_clients, logistic
 from fcojax.transforms import Penalty, elastic_net, group_l2, l1, named, on_subtree
+from fcojax_sites.cox import cox
 
 _HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
 _LEFT_OUT = (10, 11, 12)  # slope, ca, thal

@@ -29,6 +29,7 @@ from fcojax.transforms import (
     trend_filter,
 )
 from fcojax_sites import selection
+from fcojax_sites.cox import cox
 from fcojax_sites.studies.select.files import Description, Table, names_in, numbered, read
 
 
@@ -56,7 +57,7 @@ LOSSES = {
 
 def _cox(data: ClientData) -> Problem:
     """Return Cox regression with the parameters of the other losses; its bias has no effect."""
-    inner = problems.cox(data)
+    inner = cox(data)
     assert isinstance(inner.loss, WholeBatchLoss)
     likelihood = inner.loss.function
 
