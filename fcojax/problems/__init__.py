@@ -3,7 +3,6 @@
 from fcojax.problems import partition
 from fcojax.problems.clients import ClientData, from_clients, from_rows
 from fcojax.problems.condensed import condensed
-from fcojax.problems.cox import cox
 from fcojax.problems.features import feature_skew, quadratic_features, random_features
 from fcojax.problems.fmri import brain_voxels, fmri_surrogate, on_grid
 from fcojax.problems.hold_out import hold_out_clients, hold_out_examples
@@ -49,7 +48,6 @@ __all__ = [
     "brain_voxels",
     "client_means",
     "condensed",
-    "cox",
     "factored",
     "factored_loss",
     "feature_skew",

@@ -1,4 +1,4 @@
-"""Losses of linear models against slow formulas, and Cox regression stratified by client."""
+"""Losses of linear models against slow formulas, and a loss of whole clients."""
 
 import functools
 
@@ -10,7 +10,6 @@ import pytest
 import fcojax
 from fcojax import problems
 from fcojax.algorithms import fed_avg
-from fcojax.problems.cox import cox_loss
 from fcojax.problems.linear_models import huber_loss, poisson_loss, quantile_loss
 
 KEY = jax.random.key(0)
@@ -70,90 +69,48 @@ MODELS = {
     "quantile": problems.quantile_regression,
     "hinge": problems.squared_hinge,
     "logistic": problems.logistic,
-    "cox": problems.cox,
     "softmax": functools.partial(problems.softmax, num_classes=2),
 }
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_fields_of_other_shapes_would_broadcast_and_are_refused(name):
-    fields = ("time", "event") if name == "cox" else ("y",)
-    good = {"x": np.ones((2, 3))} | {field: np.array([0, 1]) for field in fields}
+    good = {"x": np.ones((2, 3)), "y": np.array([0, 1])}
     data = fcojax.from_rows(good, [1, 1])
     MODELS[name](data, data)
-    for field in fields:
-        for wrong in (np.zeros((2, 1), int), np.zeros((2, 2), int)):
-            other = fcojax.from_rows(good | {field: wrong}, [1, 1])
-            shape = rf"shape \(2, {wrong.shape[1]}\); pass one"
-            refused(MODELS[name], other, f"training data .*{shape}")
-            refused(MODELS[name], data, f"validation data .*{shape}", other)
+    for width in (1, 2):
+        other = fcojax.from_rows(good | {"y": np.zeros((2, width), int)}, [1, 1])
+        shape = rf"shape \(2, {width}\); pass one"
+        refused(MODELS[name], other, f"training data .*{shape}")
+        refused(MODELS[name], data, f"validation data .*{shape}", other)
     wide, flat = (fcojax.from_rows(good | {"x": x}, [2]) for x in (np.ones((2, 4)), np.ones(2)))
     refused(MODELS[name], data, r"x of the validation data has shape \(2, 4\); pass \[rows", wide)
     refused(MODELS[name], flat, r"x of the training data has shape \(2,\); pass \[rows")
 
 
-def survival():
-    rng = np.random.default_rng(0)
-    sizes = [7, 4]
-    rows = {
-        "x": rng.normal(size=(11, 2)),
-        "time": rng.integers(1, 5, size=11).astype(float),  # ties
-        "event": rng.integers(0, 2, size=11),
-    }
-    return fcojax.from_rows(rows, sizes, weights="examples")
+@problems.WholeBatchLoss
+def spread(w, rows, weights):
+    """The squared distances to the mean of the client, times w."""
+    mean = jnp.sum(weights * rows["a"]) / jnp.sum(weights)
+    return w * (rows["a"] - mean) ** 2
 
 
-def partial_likelihood(kernel, data):
-    """The textbook formula: for each event, the risks of its client's rows still at risk."""
-    total, start = 0.0, 0
-    for size in data.sizes.tolist():
-        x, time, event = (
-            np.asarray(data.examples[name])[start : start + size] for name in ("x", "time", "event")
-        )
-        risk = x @ kernel
-        for i in np.flatnonzero(event):
-            total += np.log(np.sum(np.exp(risk[time >= time[i]]))) - risk[i]
-        start += size
-    return total
+def after_one_round(work):
+    a = np.random.default_rng(0).normal(size=11)
+    data = fcojax.from_rows({"a": a}, [7, 4], weights="examples")
+    plan, hparams = fcojax.Plan(work, client_chunk_size=2), fed_avg.Hparams(client_lr=0.1)
+    start = jnp.array(1.0)
+    model, _ = fcojax.run(fed_avg(spread), hparams, start, data, KEY, plan, num_rounds=1)
+    return model, problems.population_loss(spread, start, data), a
 
 
-def test_cox_is_the_partial_likelihood_stratified_by_client():
-    data = survival()
-    kernel = np.array([0.5, -1.0])
-    value = problems.population_loss(cox_loss, jnp.asarray(kernel), data)
-    assert float(value) * 11 == pytest.approx(partial_likelihood(kernel, data), rel=1e-12)
-    # A round of one step is a gradient step of it, also for padded clients.
-    plan = fcojax.Plan(fcojax.local_steps(1), client_chunk_size=2)
-    model, _ = fcojax.run(
-        fed_avg(cox_loss),
-        fed_avg.Hparams(client_lr=0.1),
-        jnp.asarray(kernel),
-        data,
-        KEY,
-        plan,
-        num_rounds=1,
-    )
-    step = 1e-6
-    slopes = [
-        (partial_likelihood(kernel + h, data) - partial_likelihood(kernel - h, data)) / (2 * step)
-        for h in step * np.eye(2)
-    ]
-    np.testing.assert_allclose(model, kernel - 0.1 * np.array(slopes) / 11, atol=1e-8)
+def test_a_loss_of_whole_clients_sees_each_client_alone_and_no_padding():
+    model, value, a = after_one_round(fcojax.local_steps(1))
+    expected = (7 * a[:7].var() + 4 * a[7:].var()) / 11
+    assert float(value) == pytest.approx(expected, rel=1e-12)
+    assert float(model) == pytest.approx(1 - 0.1 * expected, rel=1e-12)
 
 
-def test_cox_takes_no_minibatches():
+def test_a_loss_of_whole_clients_takes_no_minibatches():
     with pytest.raises(ValueError, match="pass batch_size=None"):
-        fcojax.run(
-            fed_avg(cox_loss),
-            fed_avg.Hparams(),
-            jnp.zeros(2),
-            survival(),
-            KEY,
-            fcojax.local_steps(1, 2),
-            num_rounds=1,
-        )
-
-
-def test_an_event_is_0_or_1():
-    rows = {"x": np.ones((2, 1)), "time": np.array([1.0, 2.0]), "event": np.array([0, 2])}
-    refused(problems.cox, fcojax.from_rows(rows, [2]), "field event has values other than 0 and 1")
+        after_one_round(fcojax.local_steps(1, 2))

@@ -9,7 +9,6 @@ import scipy.sparse
 import fcojax
 from fcojax import datasets, problems
 from fcojax.problems import SparseRows, sparse_rows
-from fcojax.problems.cox import cox_loss
 from fcojax.problems.least_squares import half_squared_error
 from fcojax.problems.linear_models import (
     half_square,
@@ -40,12 +39,8 @@ def both():
     """Return the same population with sparse and with dense features."""
     x = drawn()
     rng = np.random.default_rng(1)
-    fields = {
-        "y": rng.integers(2, size=12).astype(float),
-        "time": rng.random(12),
-        "event": np.arange(12) % 2,
-    }
-    return [fcojax.from_rows({"x": x, **fields}, [5, 4, 3]) for x in (x, x.to_dense())]
+    y = rng.integers(2, size=12).astype(float)
+    return [fcojax.from_rows({"x": x, "y": y}, [5, 4, 3]) for x in (x, x.to_dense())]
 
 
 def test_products_and_their_gradients_are_those_of_the_matrix():
@@ -121,10 +116,7 @@ def test_every_linear_loss_accepts_sparse_rows():
     w, kernels = rng.standard_normal(9), rng.standard_normal((9, 3))
     params = {"kernel": jnp.asarray(w), "bias": jnp.array(0.3)}
     cases = {name: (loss, params) for name, loss in LINEAR.items()}
-    cases |= {
-        "cox": (cox_loss, jnp.asarray(w)),
-        "least squares": (half_squared_error, jnp.asarray(w)),
-    }
+    cases |= {"least squares": (half_squared_error, jnp.asarray(w))}
     sparse, dense = (data.examples for data in both())
     found, expected = jax.jit(
         lambda sparse, dense: [
@@ -141,7 +133,7 @@ def test_every_linear_loss_accepts_sparse_rows():
 
 def test_problems_start_as_on_dense_features():
     sparse, dense = both()
-    for make in (problems.linear, problems.logistic, problems.least_squares, problems.cox):
+    for make in (problems.linear, problems.logistic, problems.least_squares):
         shapes = [jax.eval_shape(make(data).init, jax.random.key(0)) for data in (sparse, dense)]
         assert shapes[0] == shapes[1]
     assert problems.least_squares(sparse).measures(jnp.zeros(9)) == {}
