@@ -1,9 +1,11 @@
 """The command ``fcojax``, from the clone and from a wheel in an empty folder."""
 
 import contextlib
+import importlib.metadata
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import zipfile
@@ -45,8 +47,27 @@ def test_every_config_is_listed_with_what_it_shows(monkeypatch, capsys):
     said, code = typed(monkeypatch, capsys, "configs")
     assert code == 0
     listed = dict(line.split(maxsplit=1) for line in said.splitlines() if line.startswith("  "))
-    assert set(listed) == {path.stem for path in (ROOT / "configs").glob("*.py")}
+    assert set(listed) == set(command.configs())
     assert all(line.endswith(".") for line in listed.values())
+
+
+def test_configs_of_a_package_are_found_by_its_entry_point(monkeypatch, capsys, tmp_path):
+    def installed(*names):
+        entries = [importlib.metadata.EntryPoint(name, name, "fcojax.configs") for name in names]
+        monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: entries)
+
+    folder = tmp_path / "their_configs"
+    folder.mkdir()
+    for name in ("__init__", "theirs", "lasso"):
+        (folder / f"{name}.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    installed("their_configs")
+    assert command.configs()["theirs"] == folder / "theirs.py"
+    assert command.configs()["lasso"] == ROOT / "configs" / "lasso.py"  # is never replaced
+    installed()
+    assert {*command.configs()} == {path.stem for path in (ROOT / "configs").glob("*.py")}
+    said, code = typed(monkeypatch, capsys, "run", "select", "--workdir=here")
+    assert code == 2 and "pip install ./packages/sites" in said
 
 
 @pytest.mark.parametrize(
@@ -110,6 +131,8 @@ def test_a_wheel_runs_from_an_empty_folder(tmp_path):
             f"fcojax-{fcojax.__version__}.dist-info",
         }
         archive.extractall(site)
+    metadata = (site / f"fcojax-{fcojax.__version__}.dist-info" / "METADATA").read_text("utf-8")
+    assert not re.search("flwr|Provides-Extra: flower", metadata)
     arguments = [f"--config.{key}={value}" for key, value in TINY.items()]
     done = subprocess.run(
         [sys.executable, "-m", "fcojax", "run", "lasso", "--workdir=run", *arguments],
