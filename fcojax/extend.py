@@ -102,9 +102,9 @@ from fcojax.problems.least_squares import half_squared_error
 from fcojax.problems.losses import Loss
 from fcojax.problems.measures import at_cuts, density, on_validation
 from fcojax.shuffle import Seed, permuted, words
-from fcojax.transforms.bisection import least_scale
 from fcojax.transforms.manifolds.manifold import ambient_norm
 from fcojax.transforms.penalties.norms import grouped
+from fcojax.transforms.penalty import least_scale
 
 # Programs for all backends.
 from fcojax.xla.jaxprs import depend_on_first, inner_programs

@@ -27,7 +27,9 @@ def loss(params, rows):
         lambda: fcojax.algorithms.fed_dyn(loss, solver=fcojax.algorithms.local_solvers.gd()),
         lambda: fcojax.algorithms.fed_manifold(loss, transforms.stiefel(method="svd")),
         lambda: transforms.on_subtree(transforms.l1(), transforms.named("kernel")),
-        lambda: transforms.weighted_l1({"kernel": np.ones(4), "bias": np.zeros(())}),
+        lambda: transforms.translated(
+            transforms.l1(), {"kernel": np.ones(4), "bias": np.zeros(())}
+        ),
         lambda: transforms.box(-jnp.ones(2), jnp.ones(2)),
         lambda: transforms.diagonal(np.ones(3), transforms.l1()),
     ],
@@ -38,10 +40,10 @@ def test_factories_called_twice_return_one_object(make):
 
 def test_other_arguments_give_other_objects():
     weights = np.ones(3)
-    first = transforms.weighted_l1(weights)
+    first = transforms.slope(weights)
     weights[0] = 2.0  # compared by contents, not by identity
-    assert transforms.weighted_l1(weights) is not first
-    assert transforms.huber(0.5) is not transforms.huber(0.25)
+    assert transforms.slope(weights) is not first
+    assert transforms.elastic_net(0.5) is not transforms.elastic_net(0.25)
     assert fcojax.algorithms.fed_avg(lambda w, rows: 0) is not fcojax.algorithms.fed_avg(loss)
 
 
@@ -195,7 +197,7 @@ def shifted(number):
 CHANGES = {
     "strengths": lambda number: numbered(transforms.l1(), 0.1 + number / 1e4),
     "data": lambda number: numbered(transforms.l1(), data=shifted(number)),
-    "penalties": lambda number: numbered(transforms.huber(0.5 + number / 1e4)),
+    "penalties": lambda number: numbered(transforms.elastic_net(0.5 + number / 1e4)),
     "plans": lambda number: numbered(
         transforms.l1(),
         plan=fcojax.Plan(

@@ -41,7 +41,7 @@ def fed_mid(
     The server adds a primal difference to a dual point, as in the paper, which is natural for the
     Euclidean mirror only. With ``euclidean(l0_ball(tau))`` this is Fed-IterHT, hard thresholding
     after each step and average, and FedMiD-OSP is Fed-HT, after each average only (Tong, Liang, Zhu
-    and Bi, 2020, arXiv 2101.00052); ``rank_ball`` does the same to singular values.
+    and Bi, 2020, arXiv 2101.00052).
 
     Args:
       loss: one loss per example.

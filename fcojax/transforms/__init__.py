@@ -4,27 +4,20 @@ from fcojax.transforms.calculus.compose import (
     on_subtree,
     per_leaf,
     precomposed,
-    rotated,
     scaled,
     translated,
     with_box,
 )
-from fcojax.transforms.calculus.moreau import conjugate, moreau_envelope
+from fcojax.transforms.calculus.moreau import moreau_envelope
 from fcojax.transforms.calculus.on_entries import on_entries
 from fcojax.transforms.calculus.on_singular_values import on_singular_values
 from fcojax.transforms.calculus.per_entry import per_entry
 from fcojax.transforms.calculus.predicates import named
 from fcojax.transforms.constraints.monotone import monotone
-from fcojax.transforms.constraints.sets import (
-    affine,
-    box,
-    half_space,
-    l2_ball,
-    linf_ball,
-)
+from fcojax.transforms.constraints.sets import affine, box, l0_ball, l2_ball
 from fcojax.transforms.constraints.simplex import l1_ball, simplex
 from fcojax.transforms.constraints.vertices import l1_vertex, nuclear_vertex
-from fcojax.transforms.manifolds.grassmann import fixed_rank, grassmann
+from fcojax.transforms.manifolds.grassmann import grassmann
 from fcojax.transforms.manifolds.hadamard import hyperbolic, spd
 from fcojax.transforms.manifolds.manifold import (
     Manifold,
@@ -34,34 +27,20 @@ from fcojax.transforms.manifolds.manifold import (
     riemannian_gradient,
     transport,
 )
-from fcojax.transforms.manifolds.polar import polar, special_polar
+from fcojax.transforms.manifolds.polar import polar
 from fcojax.transforms.manifolds.sphere import oblique, sphere
 from fcojax.transforms.manifolds.stiefel import generalised_stiefel, orthogonal, rotation, stiefel
-from fcojax.transforms.mirrors.divergence import divergence
 from fcojax.transforms.mirrors.entropy import entropic_simplex, entropy
 from fcojax.transforms.mirrors.mirror import Mirror, euclidean
 from fcojax.transforms.mirrors.p_norm import p_norm
 from fcojax.transforms.mirrors.quadratic import diagonal, quadratic
-from fcojax.transforms.mirrors.side_by_side import side_by_side
 from fcojax.transforms.penalties.grid_variation import grid_variation
 from fcojax.transforms.penalties.l1 import l1, soft_threshold, zero
-from fcojax.transforms.penalties.nonconvex import l0_ball, mcp, scad
 from fcojax.transforms.penalties.norms import group_l2, l2, l_inf, sparse_group
 from fcojax.transforms.penalties.power import lp_power
-from fcojax.transforms.penalties.separable import (
-    elastic_net,
-    huber,
-    l2_squared,
-    weighted_l1,
-)
+from fcojax.transforms.penalties.separable import elastic_net, l2_squared
 from fcojax.transforms.penalties.slope import slope
-from fcojax.transforms.penalties.spectral import (
-    nuclear,
-    nuclear_ball,
-    psd,
-    rank_ball,
-    spectral_ball,
-)
+from fcojax.transforms.penalties.spectral import nuclear, nuclear_ball, psd
 from fcojax.transforms.penalties.total_variation import fused_lasso, total_variation
 from fcojax.transforms.penalties.trend import trend_filter
 from fcojax.transforms.penalty import Penalty
@@ -72,23 +51,18 @@ __all__ = [
     "Penalty",
     "affine",
     "box",
-    "conjugate",
     "diagonal",
     "distance",
-    "divergence",
     "elastic_net",
     "entropic_simplex",
     "entropy",
     "euclidean",
-    "fixed_rank",
     "flat",
     "fused_lasso",
     "generalised_stiefel",
     "grassmann",
     "grid_variation",
     "group_l2",
-    "half_space",
-    "huber",
     "hyperbolic",
     "l0_ball",
     "l1",
@@ -98,9 +72,7 @@ __all__ = [
     "l2_ball",
     "l2_squared",
     "l_inf",
-    "linf_ball",
     "lp_power",
-    "mcp",
     "monotone",
     "moreau_envelope",
     "named",
@@ -120,27 +92,20 @@ __all__ = [
     "product_manifold",
     "psd",
     "quadratic",
-    "rank_ball",
     "riemannian_gradient",
-    "rotated",
     "rotation",
-    "scad",
     "scaled",
-    "side_by_side",
     "simplex",
     "slope",
     "soft_threshold",
     "sparse_group",
     "spd",
-    "special_polar",
-    "spectral_ball",
     "sphere",
     "stiefel",
     "total_variation",
     "translated",
     "transport",
     "trend_filter",
-    "weighted_l1",
     "with_box",
     "zero",
 ]

@@ -77,13 +77,10 @@ class SingularValueMap(NamedTuple):
     Attributes:
       apply: ``(values, number) -> new values``. The level may depend on all values.
       slopes: ``(values, new values, number) -> slopes`` of the function for a fixed level.
-      steep: whether the derivative divides by the gap between two values. A gap of at most
-        sqrt(eps) of the largest value is then treated as zero, as it consists of rounding errors.
     """
 
     apply: Callable[[Array, Array], Array]
     slopes: Callable[[Array, Array, Array], Array]
-    steep: bool = False
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -120,7 +117,7 @@ def _apply_map_jvp(rule, primals, tangents):
     new, new_dot = jax.jvp(rule.apply, (values, number), (jnp.diagonal(inner), number_dot))
     slopes = rule.slopes(values, new, number).astype(values.dtype)
     symmetric, skew = (inner + inner.T) / 2, (inner - inner.T) / 2
-    core = difference_quotients(values, new, slopes, rule.steep) * symmetric
+    core = difference_quotients(values, new, slopes) * symmetric
     core += _sum_quotients(values, new, slopes) * skew
     core = jnp.where(jnp.eye(values.size, dtype=bool), jnp.diag(new_dot), core)
     positive = values > 0
@@ -129,17 +126,17 @@ def _apply_map_jvp(rule, primals, tangents):
     return (left * new[None, :]) @ right, (left @ core + outside) @ right
 
 
-def difference_quotients(x: Array, y: Array, slopes: Array, steep: bool = False) -> Array:
+def difference_quotients(x: Array, y: Array, slopes: Array) -> Array:
     """Return ``(y_i - y_j) / (x_i - x_j)`` for y a function of x with these slopes.
 
     The mean of the two slopes is returned where it explains the difference up to rounding, as on
-    one linear piece, and where the x are (nearly) equal. On different linear pieces both
+    one linear piece, and where the x are equal. On different linear pieces both
     differences are exact.
     """
     gap, rise = x[:, None] - x[None, :], y[:, None] - y[None, :]
     mean = (slopes[:, None] + slopes[None, :]) / 2
     eps, size = jnp.finfo(x.dtype).eps, jnp.max(jnp.abs(x))
-    tied = jnp.abs(gap) <= (jnp.sqrt(eps) * size if steep else 0.0)
+    tied = gap == 0
     explained = jnp.abs(rise - mean * gap) <= _ROUNDING * eps * size
     quotients = rise / jnp.where(tied, 1, gap)
     return jnp.where(tied | explained, mean, quotients)

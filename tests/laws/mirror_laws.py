@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from fcojax import transforms
+from fcojax import transforms, tree
 from tests.laws.penalty_laws import close
 
 TREE = {"bias": jnp.zeros(()), "empty": jnp.zeros((0,)), "kernel": jnp.zeros((2, 2))}
@@ -23,6 +23,12 @@ SIZE = 5
 
 def to_tree(flat):
     return ravel_pytree(TREE)[1](flat)
+
+
+def divergence(mirror, u, v):
+    """Return Bregman's h(u) - h(v) - <grad h(v), u - v>."""
+    slope = tree.vdot(mirror.to_dual(v), tree.sub(u, v))
+    return mirror.potential(u) - mirror.potential(v) - slope
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -54,7 +60,7 @@ class Row:
         }
         value = jax.jit(lambda x, scale: self.mirror.penalty.value(to_tree(x), scale))
         potential = jax.jit(lambda x: self.mirror.potential(to_tree(x)))
-        gap = jax.jit(lambda u, v: transforms.divergence(self.mirror, to_tree(u), to_tree(v)))
+        gap = jax.jit(lambda u, v: divergence(self.mirror, to_tree(u), to_tree(v)))
 
         def read(z, step, scale, weights):
             return jnp.vdot(weights, flat["to_primal"](z, step, scale))
@@ -194,7 +200,7 @@ def structure_shapes_and_dtypes_are_kept(row):
         return mirror.to_primal(z, step, scale), mirror.to_dual(x), mirror.from_dual(z)
 
     def sizes(x):
-        return row.mirror.potential(x), transforms.divergence(row.mirror, x, x)
+        return row.mirror.potential(x), divergence(row.mirror, x, x)
 
     for number in (float, np.float64, jnp.float32, jnp.float64):
         for answer in jax.eval_shape(points, narrow_z, narrow_x, number(0.7), number(0.6)):

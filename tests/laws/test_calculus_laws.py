@@ -16,7 +16,6 @@ pytestmark = pytest.mark.slow
 TREE = {"bias": jnp.zeros(()), "empty": jnp.zeros((0,)), "kernel": jnp.zeros((2, 3))}
 VECTOR = jnp.zeros(4)
 SHIFT = {"bias": jnp.array(0.3), "empty": jnp.zeros(0), "kernel": jnp.arange(6.0).reshape(2, 3)}
-ROTATION = jnp.linalg.qr(jax.random.normal(jax.random.key(0), (4, 4)))[0]
 
 
 def fold(x):
@@ -28,10 +27,6 @@ def fold(x):
 def unfold(y):
     high, low = y["sum"] / 2**0.5, y["difference"] / 2**0.5
     return jnp.stack([high + low, high - low], axis=-1).reshape(-1)
-
-
-def in_cube(x, scale):
-    return np.clip(x, -scale, scale)
 
 
 ON_KERNELS = transforms.on_subtree(transforms.l1(), transforms.named("kernel"))
@@ -54,17 +49,10 @@ PENALTIES = {
         transforms.translated(transforms.l1(), SHIFT), TREE, cancels=True, offset=5.0
     ),
     "precomposed": Row(transforms.precomposed(transforms.l1(), fold, unfold), VECTOR, cancels=True),
-    "rotated": Row(transforms.rotated(transforms.l1(), ROTATION), VECTOR),
     "with_box": Row(
         transforms.with_box(transforms.l1(), -0.5, 1.5),
         TREE,
         member=lambda x, scale: np.clip(x, -0.5, 1.5),
-    ),
-    "conjugate of l1": Row(
-        transforms.conjugate(transforms.l1()), TREE, member=in_cube, free=False, cancels=True
-    ),
-    "conjugate of a box": Row(
-        transforms.conjugate(transforms.box(-1.0, 2.0)), TREE, free=False, cancels=True
     ),
 }
 
@@ -108,35 +96,6 @@ def test_precomposition_with_a_selection_of_coordinates():
     assert moved.tolist() == [2.0, 0.0, 0.5, -7.0]
 
 
-@many
-@given(points, positive, positive)
-def test_conjugate_of_l1_is_the_projection_onto_the_cube(v, step, scale):
-    project = transforms.conjugate(transforms.l1())
-    for t in (step, 0.0):
-        assert close(project.prox(v, t, scale), in_cube(v, scale), 1e-14, v)
-    assert close(project.value(in_cube(v, scale), scale), 0.0, 1e-12)
-
-
-@many
-@given(points, positive, positive)
-def test_twice_conjugate_is_the_penalty(v, step, scale):
-    again = transforms.conjugate(transforms.conjugate(transforms.l1()))
-    assert close(again.prox(v, step, scale), transforms.l1().prox(v, step, scale), 1e-12, v)
-
-
-@many
-@given(points, positive)
-def test_conjugate_of_the_squared_norm_is_the_squared_norm(y, scale):
-    """The conjugate of ``scale |x|^2`` is ``|y|^2 / (4 scale)``; T = 1/sqrt(eps) costs 1e-7."""
-    found = transforms.conjugate(transforms.l2_squared()).value(y, scale)
-    assert abs(found - np.vdot(y, y) / (4 * scale)) <= 1e-6 * (1 + np.vdot(y, y))
-
-
-def test_conjugate_uses_a_given_value():
-    penalty = transforms.conjugate(transforms.l1(), lambda y, scale: jnp.zeros(()))
-    assert penalty.value(jnp.array([9.0]), 1.0) == 0.0
-
-
 envelope = transforms.moreau_envelope(transforms.l1())
 compiled = jax.jit(envelope)
 slopes = jax.jit(jax.grad(envelope, argnums=(0, 1, 2)))
@@ -148,16 +107,6 @@ def test_envelope_is_a_lower_bound(v, other, step, scale):
     bound = scale * np.abs(other).sum() + np.sum((other - v) ** 2) / (2 * step)
     assert compiled(v, step, scale) <= bound * (1 + 1e-12)
     assert compiled(v, step, scale) <= scale * np.abs(v).sum() * (1 + 1e-12)
-
-
-@many
-@given(points, positive, positive)
-def test_envelopes_of_a_penalty_and_its_conjugate_add_up_to_the_square(v, step, scale):
-    dual = transforms.moreau_envelope(
-        transforms.conjugate(transforms.l1(), lambda y, scale: jnp.zeros(()))
-    )
-    total = envelope(v, step, scale) + dual(v / step, 1 / step, scale)
-    assert close(total, np.vdot(v, v) / (2 * step), 1e-12, np.vdot(v, v) / step)
 
 
 @many

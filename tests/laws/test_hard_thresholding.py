@@ -11,7 +11,7 @@ import pytest
 
 import fcojax
 from fcojax.algorithms import fed_mid, fed_mid_osp
-from fcojax.transforms import euclidean, l0_ball, rank_ball
+from fcojax.transforms import euclidean, l0_ball
 from tests.support.federations import client_means, quadratic, quadratic_clients
 
 pytestmark = pytest.mark.gate
@@ -66,32 +66,3 @@ def test_fed_mid_on_sparse_vectors_is_hard_thresholding(factory, each_step):
     assert (np.count_nonzero(expected, axis=1) == TAU).all()
     np.testing.assert_allclose(history["model"], expected, rtol=0, atol=1e-12)
     assert np.array_equal(np.asarray(history["model"]) != 0, expected != 0)
-
-
-@pytest.mark.slow
-def test_fed_mid_on_matrices_of_low_rank_truncates_the_mean():
-
-    def loss(w, rows):
-        return quadratic(w.ravel(), rows)
-
-    chosen = fed_mid_osp(loss, euclidean(rank_ball(1)))
-    model, _ = fcojax.run(
-        chosen,
-        fed_mid_osp.Hparams(RATE),
-        jnp.asarray(START.reshape(2, 4)),
-        fcojax.from_clients(clients(), WEIGHTS),
-        jax.random.key(0),
-        fcojax.local_steps(STEPS),
-        num_rounds=ROUNDS,
-    )
-    curvatures, slopes = client_means(clients())
-    x = START
-    for _ in range(ROUNDS):
-        ends = np.tile(x, (4, 1))
-        for _ in range(STEPS):
-            ends = ends - RATE * (np.einsum("mij,mj->mi", curvatures, ends) - slopes)
-        left, values, right = np.linalg.svd(
-            np.average(ends, axis=0, weights=WEIGHTS).reshape(2, 4), full_matrices=False
-        )
-        x = (values[0] * np.outer(left[:, 0], right[0])).ravel()
-    np.testing.assert_allclose(model, x.reshape(2, 4), rtol=0, atol=1e-12)

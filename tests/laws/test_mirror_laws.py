@@ -57,7 +57,6 @@ MIRRORS = {
     "diagonal zero": diagonal_row(transforms.zero()),
     "diagonal l1": diagonal_row(transforms.l1()),
     "diagonal l2_squared": diagonal_row(transforms.l2_squared()),
-    "diagonal huber": diagonal_row(transforms.huber(0.7)),
     "diagonal box": diagonal_row(
         transforms.box(-0.5, 1.5), feasible=lambda x, scale: np.clip(x, -0.5, 1.5), finite_psi=False
     ),
@@ -79,16 +78,6 @@ MIRRORS = {
         transforms.entropic_simplex(),
         lambda u, v: 0.5 * l1_norm(u - v) ** 2 / largest_sum(u, v),
         inside=on_simplex,
-    ),
-    "side_by_side": Row(
-        transforms.side_by_side(
-            transforms.named("kernel"),
-            transforms.p_norm(1.5),
-            transforms.euclidean(transforms.zero()),
-        ),
-        lambda u, v: (
-            0.5 * np.sum((u[:1] - v[:1]) ** 2) + 0.25 * np.linalg.norm(u[1:] - v[1:], ord=1.5) ** 2
-        ),
     ),
 }
 

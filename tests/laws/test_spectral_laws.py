@@ -50,12 +50,6 @@ def into_cone(x, scale):
     return (x.reshape(3, 3) @ x.reshape(3, 3).T).ravel()
 
 
-def into_rank_one(x, scale):
-    del scale
-    matrix = x.reshape(3, 3)
-    return np.outer(matrix[0], matrix[:, 1]).ravel()
-
-
 PENALTIES = {
     "nuclear, wide": Row(transforms.nuclear(), WIDE),
     "nuclear, tall": Row(transforms.nuclear(), TALL),
@@ -70,14 +64,6 @@ PENALTIES = {
         member=into_nuclear_ball((2, 2, 2)),
         ball=True,
     ),
-    "spectral_ball": Row(
-        transforms.spectral_ball(),
-        TALL,
-        indicator=True,
-        member=into_spectral_ball((4, 2)),
-        ball=True,
-        scale=1.5,
-    ),
     "psd": Row(transforms.psd(), SQUARE, indicator=True, member=into_cone),
     "on_singular_values, wide": Row(transforms.on_singular_values(transforms.l1()), WIDE),
     "on_singular_values, in a ball": Row(
@@ -89,10 +75,6 @@ PENALTIES = {
     "on_singular_values, power": Row(
         transforms.on_singular_values(transforms.lp_power(3.0)), TALL, tolerance=1e-8
     ),
-    "on_singular_values, mcp": Row(
-        transforms.on_singular_values(transforms.mcp(3.0)), TALL, smooth_prox=False
-    ),
-    "rank_ball": Row(transforms.rank_ball(1), SQUARE, indicator=True, member=into_rank_one),
 }
 
 
@@ -106,7 +88,6 @@ many = settings(max_examples=25, deadline=None, derandomize=True)
 SINGULAR_VALUE_MAPS = {
     "nuclear": transforms.nuclear(),
     "nuclear_ball": transforms.nuclear_ball(),
-    "spectral_ball": transforms.spectral_ball(),
     "nuclear in spectral_ball": NUCLEAR_IN_BALL,
 }
 PROX = {name: jax.jit(penalty.prox) for name, penalty in SINGULAR_VALUE_MAPS.items()}
@@ -135,7 +116,6 @@ def test_prox_commutes_with_the_transpose(name, v, step, scale):
 ON_A_DIAGONAL = {
     "nuclear": transforms.l1(),
     "nuclear_ball": transforms.l1_ball(),
-    "spectral_ball": transforms.linf_ball(),
     "nuclear in spectral_ball": transforms.with_box(transforms.l1(), -1.5, 1.5),
 }
 
@@ -159,15 +139,6 @@ def test_the_distance_to_subgradients_ignores_leaves_without_entries():
     x = {"empty": jnp.zeros((0, 2)), "kernel": jnp.diag(jnp.array([2.0, 0.0]))}
     v = x | {"kernel": jnp.diag(jnp.array([4.0, 5.0]))}
     assert float(transforms.nuclear().subdiff_distance(x, v, 1.0)) == 5.0  # of (3, 4)
-
-
-def test_rank_ball_truncates_the_singular_values():
-    v = np.random.default_rng(0).normal(size=(5, 4))
-    values = np.linalg.svd(v, compute_uv=False)
-    for k in range(5):
-        moved = transforms.rank_ball(k).prox(jnp.asarray(v), 1.0, 1.0)
-        assert np.linalg.matrix_rank(moved) == k
-        assert np.allclose(np.sum((v - moved) ** 2), np.sum(values[k:] ** 2), atol=1e-12)
 
 
 def test_psd_projects_the_symmetric_part():
@@ -220,7 +191,7 @@ def test_a_matrix_that_is_not_finite_gives_nan_and_no_output_of_lapack(build, ba
 @pytest.mark.parametrize("name", SINGULAR_VALUE_MAPS)
 @pytest.mark.parametrize("case", REPEATED)
 def test_derivative_at_repeated_singular_values(name, case):
-    """No singular value is at the threshold, so all three are differentiable."""
+    """No singular value is at the threshold, so all are differentiable."""
     v = REPEATED[case]
     along, weights = np.random.default_rng(5).normal(size=(2, 4, 3))
     expected = directional(lambda v: np.vdot(weights, PROX[name](v, 0.5, 0.9)), v, along)
@@ -247,9 +218,9 @@ def test_derivative_of_the_cone_at_repeated_eigenvalues(eigenvalues):
     assert np.allclose(found, directional(project, v, along), atol=1e-8)
 
 
-@pytest.mark.parametrize("name", [*SINGULAR_VALUE_MAPS, "psd", "rank_ball"])
+@pytest.mark.parametrize("name", [*SINGULAR_VALUE_MAPS, "psd"])
 def test_derivatives_are_finite_at_the_zero_matrix_and_at_ties(name):
-    others = {"psd": transforms.psd(), "rank_ball": transforms.rank_ball(1)}
+    others = {"psd": transforms.psd()}
     prox = (SINGULAR_VALUE_MAPS | others)[name].prox
     cases = jnp.stack([jnp.zeros((3, 3)), jnp.eye(3), jnp.diag(jnp.array([1.0, 0.0, 0.0]))])
     jacobians = jax.jit(jax.vmap(jax.jacobian(lambda v: prox(v, 0.5, 1.0))))(cases)

@@ -97,7 +97,6 @@ TABLE = {
     ),
     "a plan of nothing": (lambda: planned(work=None), "plan.work"),
     "a codec of None": (lambda: fcojax.uploads.from_text(None), "text"),
-    "a rotation by a number": (lambda: transforms.rotated(l1(), 3), "matrix"),
     "a metric beyond float32": (in_float32(lambda: transforms.quadratic(1e300)), "matrix"),
     "a game of shape -3": (lambda: problems.bilinear(shape=-3), "shape"),
     "a population in a number": (lambda: fcojax.open_clients(3.5), "folder"),

@@ -20,20 +20,16 @@ INNER = {
     "zero": transforms.zero(),
     "l1": transforms.l1(),
     "elastic_net": transforms.elastic_net(0.5),
-    "huber": transforms.huber(0.7),
     "power": transforms.lp_power(1.5),
-    "weighted_l1": transforms.weighted_l1(np.array([1.0, 0.0, 2.0, 0.5, 1.0, 3.0])),
     "l2": transforms.l2(),
     "l_inf": transforms.l_inf(),
     "group_l2": transforms.group_l2(labels=np.array([0, 0, 1, 1, 2, 2])),
     "sparse_group": transforms.sparse_group(0.4, labels=np.array([0, 0, 1, 1, 2, 2])),
     "box": transforms.box(-0.3, 1.0),
     "orthant": transforms.box(0.0, np.inf),
-    "linf_ball": transforms.linf_ball(),
     "l1_ball": transforms.l1_ball(),
     "l2_ball": transforms.l2_ball(),
     "simplex": transforms.simplex(),
-    "half_space": transforms.half_space(np.arange(1.0, 7.0), 0.5),
     "affine": transforms.affine(np.ones((1, DIM)), np.ones(1)),
 }
 
@@ -65,28 +61,16 @@ def wavelets(penalty):
 
 
 OUTER = {
-    "rotated": whole(lambda penalty: transforms.rotated(penalty, MATRIX)),
     "wavelets": wavelets,
     "some rows": lambda penalty: (some_rows(penalty), DIM + 2),
     "translated": whole(lambda penalty: transforms.translated(penalty, SHIFT)),
     "scaled": whole(lambda penalty: transforms.scaled(penalty, 2.5)),
     "per_leaf": whole(transforms.per_leaf),
     "on_subtree": whole(lambda penalty: transforms.on_subtree(penalty, lambda path, leaf: True)),
-    "scaled rotation": whole(
-        lambda penalty: transforms.scaled(transforms.rotated(penalty, MATRIX), 0.3)
-    ),
-    "rotated translation": whole(
-        lambda penalty: transforms.rotated(transforms.translated(penalty, SHIFT), MATRIX)
-    ),
-    "translated rotation": whole(
-        lambda penalty: transforms.translated(transforms.rotated(penalty, MATRIX), SHIFT)
-    ),
 }
-QUICK = {"rotated of l1", "some rows of l1", "wavelets of l1", "translated of linf_ball"}
+QUICK = {"some rows of l1", "wavelets of l1", "translated of box"}
 # They take a vector, while on_subtree passes a list of leaves.
-NOT_OF_A_LIST = {
-    ("on_subtree", name) for name in ("weighted_l1", "group_l2", "sparse_group", "half_space")
-}
+NOT_OF_A_LIST = {("on_subtree", name) for name in ("group_l2", "sparse_group")}
 COMPOSED = {
     f"{outer} of {inner}": make(penalty)
     for outer, make in OUTER.items()
@@ -110,9 +94,7 @@ def residuals(penalty, dtype, points, steps, scales):
 
 
 def mark(name):
-    outer, inner = name.split(" of ")
-    often = outer == "rotated" or inner in ("l1", "l2_ball")
-    return () if name in QUICK else pytest.mark.slow if often else pytest.mark.slow
+    return () if name in QUICK else pytest.mark.slow
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -126,15 +108,13 @@ def test_the_residual_of_a_prox_is_a_subgradient_to_rounding(name, dtype):
     assert residuals(penalty, dtype, points, steps, scales).max() < 300 * np.finfo(dtype).eps
 
 
-@pytest.mark.parametrize("name", ["rotated of l1", "wavelets of l1", "translated of l1"])
+@pytest.mark.parametrize("name", ["wavelets of l1", "translated of l1"])
 def test_a_point_that_is_not_optimal_keeps_its_distance(name):
     """It is the inner penalty's at the inner point, here in closed form."""
     penalty, _ = COMPOSED[name]
     inner = np.array([1.0, -2.0, 0.0, 0.0, 1e-3, 0.0])
     slope = np.array([0.5, -1.0, 1.5, 0.2, -1.0, -1.0])  # deviations of 0.5, 0, 0.5, 0, 2 and 0
-    if name.startswith("rotated"):
-        x, v = (np.asarray(MATRIX.T) @ each for each in (inner, slope))
-    elif name.startswith("wavelets"):
+    if name.startswith("wavelets"):
         x, v = (
             np.asarray(unfold({"sum": each[:3], "difference": each[3:]})) for each in (inner, slope)
         )
@@ -145,7 +125,7 @@ def test_a_point_that_is_not_optimal_keeps_its_distance(name):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_solve_ends_with_a_rotated_penalty(dtype):
+def test_solve_ends_with_a_penalty_in_another_basis(dtype):
     rng = np.random.default_rng(1)
     x = rng.normal(size=(40, DIM)).astype(dtype)
     truth = np.asarray(MATRIX.T) @ np.array([2.0, 0.0, 0.0, -1.0, 0.0, 0.0])
@@ -154,7 +134,8 @@ def test_solve_ends_with_a_rotated_penalty(dtype):
     def loss(w, rows):
         return 0.5 * (rows["x"] @ w - rows["y"]) ** 2
 
-    penalty = transforms.rotated(transforms.l1(), MATRIX)
+    basis = MATRIX.astype(dtype)
+    penalty = transforms.precomposed(transforms.l1(), lambda x: basis @ x, lambda y: basis.T @ y)
     fed_mid = fcojax.algorithms.fed_mid_osp(loss, transforms.euclidean(penalty))
     tolerance = 1e-10 if dtype == np.float64 else 1e-5
     model, outcome = fcojax.solve(

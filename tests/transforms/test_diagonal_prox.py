@@ -14,7 +14,6 @@ from fcojax.transforms import (
     l1,
     l2,
     l2_ball,
-    linf_ball,
     named,
     nuclear,
     on_subtree,
@@ -49,7 +48,6 @@ ROWS = {
         lambda x, scale: 0,
         [lambda x, _: x >= -0.5, lambda x, _: x <= 0.7],
     ),
-    "cube": (linf_ball(), lambda x, scale: 0, [lambda x, scale: cp.norm_inf(x) <= scale]),
 }
 
 

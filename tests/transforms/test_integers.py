@@ -15,25 +15,20 @@ TALL = np.array([[3, 1], [-1, 2], [4, 0]])
 SQUARE = np.array([[3, 1], [-1, 2]])
 L1 = transforms.l1()
 WHOLE = np.ones((2, 2), bool)
-SWAP = np.eye(4)[::-1]
 TRANSFORMS = {
     "affine": (transforms.affine(np.ones((1, 4)), np.ones(1)), VECTOR),
     "box": (transforms.box(-0.5, 1.5), VECTOR),
-    "conjugate": (transforms.conjugate(L1), VECTOR),
     "diagonal": (transforms.diagonal(jnp.array([0.5, 1.0, 2.0, 3.0]), L1), VECTOR),
     "elastic_net": (transforms.elastic_net(0.5), VECTOR),
     "entropic_simplex": (transforms.entropic_simplex(), POSITIVE),
     "entropy": (transforms.entropy(), POSITIVE),
     "euclidean": (transforms.euclidean(L1), VECTOR),
-    "fixed_rank": (transforms.fixed_rank(1), TALL),
     "flat": (transforms.flat(), VECTOR),
     "fused_lasso": (transforms.fused_lasso(0.5), VECTOR),
     "generalised_stiefel": (transforms.generalised_stiefel(2 * np.eye(3)), TALL),
     "grassmann": (transforms.grassmann(), TALL),
     "grid_variation": (transforms.grid_variation(WHOLE), VECTOR),
     "group_l2": (transforms.group_l2(axis=1), TALL),
-    "half_space": (transforms.half_space(np.arange(1.0, 5.0), 0.5), VECTOR),
-    "huber": (transforms.huber(0.5), VECTOR),
     "hyperbolic": (transforms.hyperbolic(), VECTOR),
     "l0_ball": (transforms.l0_ball(2), VECTOR),
     "l1": (L1, VECTOR),
@@ -42,8 +37,6 @@ TRANSFORMS = {
     "l2_ball": (transforms.l2_ball(), VECTOR),
     "l2_squared": (transforms.l2_squared(), VECTOR),
     "l_inf": (transforms.l_inf(), VECTOR),
-    "linf_ball": (transforms.linf_ball(), VECTOR),
-    "mcp": (transforms.mcp(2.5), VECTOR),
     "monotone": (transforms.monotone(), VECTOR),
     "nuclear": (transforms.nuclear(), TALL),
     "nuclear_ball": (transforms.nuclear_ball(), TALL),
@@ -63,20 +56,10 @@ TRANSFORMS = {
     "on_singular_values": (transforms.on_singular_values(L1), TALL),
     "psd": (transforms.psd(), SQUARE),
     "quadratic": (transforms.quadratic(2 * np.eye(4)), VECTOR),
-    "rank_ball": (transforms.rank_ball(1), TALL),
-    "rotated": (transforms.rotated(L1, SWAP), VECTOR),
     "rotation": (transforms.rotation(), SQUARE),
-    "scad": (transforms.scad(2.5), VECTOR),
     "scaled": (transforms.scaled(L1, 0.5), VECTOR),
-    "side_by_side": (
-        transforms.side_by_side(
-            transforms.named("a"), transforms.euclidean(L1), transforms.p_norm(1.5)
-        ),
-        {"a": VECTOR, "b": TALL},
-    ),
     "simplex": (transforms.simplex(), VECTOR),
     "sparse_group": (transforms.sparse_group(0.5, axis=1), TALL),
-    "spectral_ball": (transforms.spectral_ball(), TALL),
     "sphere": (transforms.sphere(), VECTOR),
     "stiefel": (transforms.stiefel(), TALL),
     "spd": (transforms.spd(), np.array([[3, 1], [1, 2]])),
@@ -84,7 +67,6 @@ TRANSFORMS = {
     "total_variation": (transforms.total_variation(), VECTOR),
     "translated": (transforms.translated(L1, jnp.full(4, 0.25)), VECTOR),
     "trend_filter": (transforms.trend_filter(), VECTOR),
-    "weighted_l1": (transforms.weighted_l1(np.array([0.5, 1.0, 1.5, 2.0])), VECTOR),
     "with_box": (transforms.with_box(L1, -0.5, 1.5), VECTOR),
     "zero": (transforms.zero(), VECTOR),
 }
@@ -116,11 +98,6 @@ FIELDS = {
 }
 FUNCTIONS = {
     "distance": (lambda x: transforms.distance(transforms.sphere(), x), VECTOR),
-    "divergence": (
-        lambda x, y: transforms.divergence(transforms.euclidean(L1), x, y),
-        VECTOR,
-        VECTOR + 1,
-    ),
     "l1_vertex": (lambda x: transforms.l1_vertex(x, 0.6), VECTOR),
     "moreau_envelope": (lambda x: transforms.moreau_envelope(L1)(x, 0.7, 0.6), VECTOR),
     "nuclear_vertex": (lambda x: transforms.nuclear_vertex(x, 0.6), SQUARE),
@@ -131,7 +108,6 @@ FUNCTIONS = {
         VECTOR,
     ),
     "soft_threshold": (lambda x: transforms.soft_threshold(x, 0.6), VECTOR),
-    "special_polar": (transforms.special_polar, SQUARE),
     "transport": (
         lambda x, v: transforms.transport(transforms.sphere(), x, x, v),
         VECTOR,

@@ -7,7 +7,6 @@ import pytest
 
 from fcojax.transforms import (
     distance,
-    fixed_rank,
     flat,
     generalised_stiefel,
     grassmann,
@@ -146,9 +145,6 @@ def test_results_at_cut_loci_are_finite():
     assert np.all(np.isfinite(grassmann().log(x, across)))
     for turn in (-jnp.eye(2), jnp.diag(jnp.array([1.0, -1.0]))):
         assert np.all(np.isfinite(rotation().log(jnp.eye(2), turn)))
-    for y in (jnp.zeros((4, 3)), jnp.eye(4, 3)):
-        assert np.all(np.isfinite(fixed_rank(2).project(y)))
-        assert np.all(np.isfinite(jax.grad(lambda y: jnp.sum(fixed_rank(2).project(y)))(y)))
 
 
 def test_gradient_of_the_distance():

@@ -11,10 +11,8 @@ from fcojax.transforms import fused_lasso, total_variation
 PENALTIES = {
     "zero": transforms.zero(),
     "l1": transforms.l1(),
-    "weighted_l1": transforms.weighted_l1({}),
     "l2_squared": transforms.l2_squared(),
     "elastic_net": transforms.elastic_net(0.5),
-    "huber": transforms.huber(0.8),
     "power": transforms.lp_power(2.3),
     "l2": transforms.l2(),
     "l_inf": transforms.l_inf(),
@@ -25,12 +23,9 @@ PENALTIES = {
     "total_variation": transforms.total_variation(),
     "fused_lasso": transforms.fused_lasso(0.5),
     "l1 on the orthant": transforms.with_box(transforms.l1(), 0.0, np.inf),
-    "mcp": transforms.mcp(3.0),
-    "scad": transforms.scad(3.7),
     "simplex": transforms.simplex(),
     "l1_ball": transforms.l1_ball(),
     "l2_ball": transforms.l2_ball(),
-    "linf_ball": transforms.linf_ball(),
     "box": transforms.box(-1.0, 1.0),
     "orthant": transforms.box(0.0, np.inf),
     "affine": transforms.affine(np.zeros((1, 0)), np.zeros(1)),
@@ -38,17 +33,13 @@ PENALTIES = {
     "l0_ball": transforms.l0_ball(2),
     "nuclear": transforms.nuclear(),
     "nuclear_ball": transforms.nuclear_ball(),
-    "spectral_ball": transforms.spectral_ball(),
-    "rank_ball": transforms.rank_ball(1),
     "psd": transforms.psd(),
     "per_leaf": transforms.per_leaf(transforms.l_inf()),
     "per_entry": transforms.per_entry(transforms.l1()),
     "scaled": transforms.scaled(transforms.l_inf(), 2.0),
     "translated": transforms.translated(transforms.l1(), {}),
-    "rotated": transforms.rotated(transforms.l1(), np.eye(2)),
     "with_box": transforms.with_box(transforms.l1(), -1.0, 1.0),
     "on_singular_values": transforms.on_singular_values(transforms.l1()),
-    "conjugate": transforms.conjugate(transforms.l1()),
 }
 
 
@@ -78,12 +69,8 @@ KINKS = {
     "l2 stays zero": (transforms.l2(), -1.0, 0.0),
     "l_inf stays zero": (transforms.l_inf(), 1.0, 0.0),
     "elastic_net stays zero": (transforms.elastic_net(0.5), 0.5, 0.0),
-    "mcp stays zero": (transforms.mcp(3.0), 1.0, 0.0),
-    "mcp leaves large entries": (transforms.mcp(3.0), 3.0, 1.0),
-    "huber is quadratic": (transforms.huber(0.5), 1.0, 0.5),
     "l1_ball is inside": (transforms.l1_ball(), 1.0, 1.0),
     "l2_ball is inside": (transforms.l2_ball(), -1.0, 1.0),
-    "linf_ball is inside": (transforms.linf_ball(), 1.0, 1.0),
     "box is inside below": (transforms.box(-1.0, 2.0), -1.0, 1.0),
     "box is inside above": (transforms.box(-1.0, 2.0), 2.0, 1.0),
     "a box of one point": (transforms.box(1.0, 1.0), 1.0, 0.0),
@@ -147,12 +134,6 @@ def test_powers_at_the_ends_of_single_precision(p):
             np.testing.assert_allclose(found, exact, rtol=5e-6, atol=2e-38)
 
 
-@pytest.mark.parametrize("strength", [1.0, 1e8, 1e30])
-def test_huber_shrinks_small_numbers_by_large_strengths(strength):
-    moved = transforms.huber(0.8).prox(jnp.float32(1e-7), 1.0, strength)
-    np.testing.assert_allclose(moved, 1e-7 / (1 + strength), rtol=1e-6, atol=2e-38)
-
-
 def test_affine_projections_from_far_away_in_single_precision():
     rows = np.random.default_rng(0).normal(size=(3, 20))
     penalty = transforms.affine(rows, np.ones(3))
@@ -175,7 +156,7 @@ def test_a_simplex_much_smaller_than_the_entries_in_single_precision():
 @pytest.mark.slow
 @pytest.mark.parametrize("gap", [1e-3, 1e-8, 1e-12])
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
-@pytest.mark.parametrize("name", ["nuclear", "spectral_ball", "nuclear_ball"])
+@pytest.mark.parametrize("name", ["nuclear", "nuclear_ball"])
 def test_derivative_with_nearly_equal_singular_values_on_both_sides_of_the_kink(name, gap, share):
     """V = diag(1 + s g, 1 - (1 - s) g) and f the map of singular values with its kink at 1.
 
@@ -185,10 +166,9 @@ def test_derivative_with_nearly_equal_singular_values_on_both_sides_of_the_kink(
     above, below = 1 + share * gap, 1 - (1 - share) * gap
     penalty, radius = {
         "nuclear": (transforms.nuclear(), 1.0),
-        "spectral_ball": (transforms.spectral_ball(), 1.0),
         "nuclear_ball": (transforms.nuclear_ball(), above - 1),  # the level is 1 then
     }[name]
-    new = np.array([1.0, below] if name == "spectral_ball" else [above - 1, 0.0])
+    new = np.array([above - 1, 0.0])
     v = jnp.diag(jnp.array([above, below]))
     for sign in (1.0, -1.0):
         along = jnp.array([[0.0, 1.0], [sign, 0.0]])

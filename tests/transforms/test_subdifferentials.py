@@ -13,7 +13,7 @@ SHAPE = (3, 4)
 KNOWN = {name: row for name, row in PENALTIES.items() if row.penalty.subdiff_distance is not None}
 STEP, SCALE = 0.7, 1.3
 # One of each kind; the others are slow.
-QUICK = ("l1", "l_inf", "group_l2 by axis", "l1_ball", "linf_ball")
+QUICK = ("l1", "l_inf", "group_l2 by axis", "l1_ball", "box")
 
 
 def distance(penalty, x, v, scale):
@@ -82,7 +82,6 @@ DUAL_NORMS = {
 SUPPORT_FUNCTIONS = {
     "l1_ball": (transforms.l1_ball(), lambda s: cp.max(cp.abs(s))),
     "l2_ball": (transforms.l2_ball(), lambda s: cp.norm(s, "fro")),
-    "linf_ball": (transforms.linf_ball(), lambda s: cp.sum(cp.abs(s))),
     "simplex": (transforms.simplex(), lambda s: cp.max(s)),
 }
 
@@ -138,8 +137,6 @@ def test_distances_of_composed_penalties():
     kernel, slope = x["kernel"], v["kernel"]
     around = transforms.translated(l1, jnp.array([1.0, 1.0]))
     assert distance(around, kernel, slope, 1.0) == pytest.approx(np.hypot(4.0, 1.5))
-    swap = jnp.array([[0.0, 1.0], [1.0, 0.0]])
-    assert distance(transforms.rotated(l1, swap), kernel, slope, 1.0) == pytest.approx(4.0)
     first = transforms.precomposed(l1, lambda x: x[:1], lambda y: jnp.concatenate([y, 0 * y]))
     assert distance(first, kernel, slope, 1.0) == pytest.approx(np.hypot(4.0, 0.5))
     assert transforms.with_box(l1, 0.0, 1.0).subdiff_distance is None

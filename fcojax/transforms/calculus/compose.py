@@ -1,7 +1,7 @@
 """Penalties made from other penalties.
 
-Proofs are in Beck, First-Order Methods in Optimization, 2017, chapter 6. The conjugate and the
-Moreau envelope are in ``moreau``.
+Proofs are in Beck, First-Order Methods in Optimization, 2017, chapter 6. The Moreau envelope is in
+``moreau``.
 """
 
 import functools
@@ -10,19 +10,17 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.core import Tracer
 
 from fcojax import tree
 from fcojax.arguments import factory
 from fcojax.transforms.calculus.predicates import PathPredicate, split_leaves
-from fcojax.transforms.constraints.indicator import indicator, largest
-from fcojax.transforms.penalty import Penalty, steps_like
+from fcojax.transforms.penalty import Penalty, indicator, largest, steps_like
 from fcojax.transforms.shapes import require_ordered, require_same_shapes
 from fcojax.transforms.stable_norms import relative_rounding
 from fcojax.transforms.subdifferentials import distance_up_to_rounding
 from fcojax.transforms.thresholds import clipped
-from fcojax.types import Array, FiniteTree, Matrix, NumberTree, Positive, PyTree
+from fcojax.types import Array, FiniteTree, NumberTree, Positive, PyTree
 
 
 @factory
@@ -241,53 +239,6 @@ def precomposed(
 
 
 @factory
-def rotated(penalty: Penalty, matrix: Matrix) -> Penalty:
-    r"""Express a penalty in another orthonormal basis, :math:`\psi(Qx; \lambda)`.
-
-    .. math:: \mathrm{prox}(v) = Q^T \mathrm{prox}_{t\psi}(Qv)
-
-    Args:
-      penalty: psi.
-      matrix: Q, square with :math:`QQ^T = I`. It multiplies each leaf from the left, a vector of
-        length d or a matrix with d rows.
-
-    Example:
-      >>> from fcojax.transforms.penalties.l1 import l1
-      >>> swap = jnp.array([[0.0, 1.0], [1.0, 0.0]])
-      >>> rotated(l1(), swap).prox(jnp.array([3.0, 0.5]), 1.0, 1.0).tolist()
-      [2.0, 0.0]
-    """
-    defect = _distance_from_orthogonal(matrix)
-    if not defect <= 100 * float(jnp.finfo(matrix.dtype).eps) * len(matrix):
-        raise ValueError(
-            f"the matrix has shape {matrix.shape} and |Q Q^T - I| = {defect:.1e}; pass a square "
-            "orthogonal matrix, such as the Q of a QR decomposition."
-        )
-
-    def forward(x):
-        return jax.tree.map(lambda leaf: matrix.astype(leaf.dtype) @ leaf, tree.floats(x))
-
-    def adjoint(y):
-        return jax.tree.map(lambda leaf: matrix.T.astype(leaf.dtype) @ leaf, tree.floats(y))
-
-    def prox(v, step, scale):
-        return tree.cast_like(adjoint(penalty.prox(forward(v), step, scale)), v)
-
-    def value(x, scale):
-        return penalty.value(forward(x), scale)
-
-    inner = penalty.scale_max
-    scale_max = None if inner is None else lambda gradient: inner(forward(gradient))
-
-    def distance(inner_distance, x, v, scale):
-        return distance_up_to_rounding(
-            penalty.prox, inner_distance, forward(x), forward(v), scale, tree.euclidean_norm(x)
-        )
-
-    return _changed(penalty._replace(separable=False), value, prox, scale_max, distance)
-
-
-@factory
 def with_box(penalty: Penalty, lower: NumberTree, upper: NumberTree) -> Penalty:
     r"""Add a box constraint to a penalty, :math:`\psi(x; \lambda) + \chi\{a \le x \le b\}`.
 
@@ -353,16 +304,6 @@ def _changed(penalty: Penalty, value, prox, scale_max, distance: Callable[..., A
 def is_concrete(numbers: PyTree) -> bool:
     """Return whether no leaf is traced, as under jit, vmap or grad."""
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(numbers))
-
-
-def _distance_from_orthogonal(matrix: Array) -> float:
-    """Return the largest entry of ``|Q Q^T - I|``; infinity if not square, 0 if traced."""
-    if jnp.ndim(matrix) != 2 or matrix.shape[0] != matrix.shape[1]:
-        return np.inf
-    if not is_concrete(matrix):
-        return 0.0
-    square = np.asarray(matrix, np.float64)
-    return float(np.max(np.abs(square @ square.T - np.eye(len(square))), initial=0.0))
 
 
 def _broadcast(numbers: PyTree, x: PyTree) -> PyTree:

@@ -1,13 +1,10 @@
-r"""Duality by proxes: the conjugate of a penalty and its Moreau envelope.
-
-.. math:: v = \mathrm{prox}_{t\psi}(v) + t\, \mathrm{prox}_{\psi^*/t}(v/t)
+"""The Moreau envelope of a penalty.
 
 Moreau, Proximité et dualité dans un espace hilbertien, 1965; Parikh and Boyd, Proximal
-Algorithms, 2014, sections 2.5 and 3.1.
+Algorithms, 2014, section 3.1.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,58 +13,6 @@ from fcojax import tree
 from fcojax.arguments import factory
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import Params, PyTree, Scalar
-
-
-@factory
-def conjugate(
-    penalty: Penalty, value: Callable[[Params, Scalar], jax.Array] | None = None
-) -> Penalty:
-    r"""Return the convex conjugate, computed from the prox of psi.
-
-    .. math:: \psi^*(y; \lambda) = \sup_x\; \langle x, y \rangle - \psi(x; \lambda)
-
-    .. math:: \mathrm{prox}_{t\psi^*}(v) = v - t\, \mathrm{prox}_{\psi/t}(v/t)
-
-    ``step`` is the t of this prox and ``scale`` is the lambda of psi. The conjugate of a norm with
-    strength lambda is the ball of radius lambda in the dual norm, so ``conjugate(l1())`` projects
-    onto the cube ``|y_i| <= scale``; the conjugate of a set is its support function. A step of
-    zero, by which the formula would divide, is replaced by tiny^(1/4) (1e-77 in float64, 3e-10 in
-    float32). The prox is a difference of numbers of the size of v, so far outside a small ball it
-    is less accurate than ``linf_ball`` and the other projections.
-
-    Unless ``value`` is given, the value is approximated by :math:`\langle x, y \rangle - \psi(x)`
-    at the x that maximises it minus :math:`|x|^2 / 2T`, with T = 1/sqrt(eps). This is a lower bound
-    with an error of at most :math:`|x^*|^2/2T`. Where the conjugate is infinite, it is T times the
-    squared distance to the domain.
-
-    Args:
-      penalty: psi, convex.
-      value: ``(y, scale) -> psi*(y; scale)`` in closed form, or ``None``.
-
-    Example:
-      >>> from fcojax.transforms.penalties.l1 import l1
-      >>> conjugate(l1()).prox(jnp.array([3.0, 0.5]), 1.0, 1.0).tolist()
-      [1.0, 0.5]
-    """
-    if not penalty.convex:
-        raise ValueError(
-            "the penalty is not convex, so that its prox does not determine its conjugate; pass a "
-            "convex one."
-        )
-
-    def prox(v, step, scale):
-        single = tree.floats(v)
-        step = jnp.maximum(step, float(_precision(single).tiny) ** 0.25)
-        inner = penalty.prox(tree.scale(1 / step, single), 1 / step, scale)
-        return tree.cast_like(tree.add_scaled(single, -step, inner), v)
-
-    def approximate_value(y, scale):
-        y = tree.floats(y)
-        t = float(_precision(y).eps) ** -0.5
-        x = penalty.prox(tree.scale(t, y), t, scale)
-        return tree.vdot(x, y) - penalty.value(x, scale)
-
-    return Penalty(value or approximate_value, prox)
 
 
 @factory
@@ -137,9 +82,3 @@ def moreau_envelope(penalty: Penalty) -> Callable[[Params, Scalar, PyTree], jax.
         return envelope(tree.floats(v), *jax.tree.map(jnp.asarray, (step, scale)))
 
     return of_numbers
-
-
-def _precision(x: PyTree) -> Any:
-    """``jnp.finfo`` of the first leaf."""
-    leaves = jax.tree.leaves(x)
-    return jnp.finfo(leaves[0].dtype if leaves else jnp.result_type(float))

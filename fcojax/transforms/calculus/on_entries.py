@@ -8,8 +8,7 @@ import numpy as np
 
 from fcojax import tree
 from fcojax.arguments import factory
-from fcojax.transforms.constraints.indicator import largest
-from fcojax.transforms.penalty import Penalty
+from fcojax.transforms.penalty import Penalty, largest
 from fcojax.transforms.shapes import flattened
 
 

@@ -7,8 +7,7 @@ import numpy as np
 from fcojax import tree
 from fcojax.arguments import factory
 from fcojax.transforms.calculus.compose import is_concrete
-from fcojax.transforms.constraints.indicator import largest
-from fcojax.transforms.penalty import Penalty, strength
+from fcojax.transforms.penalty import Penalty, largest, strength
 from fcojax.transforms.singular_values import SingularValueMap, apply_map, per_matrix, values_of
 
 
@@ -23,17 +22,16 @@ def on_singular_values(penalty: Penalty) -> Penalty:
 
     Two conditions on singular values share one decomposition if they are combined first:
     ``on_singular_values(with_box(l1(), -r, r))`` is the nuclear norm inside the ball of the
-    spectral norm with radius r. The prox of ``nuclear()`` followed by that of ``spectral_ball()``
-    is the same in exact arithmetic, but decomposes twice: singular values that the first sets to
-    zero return as rounding errors of the largest one, 1e-3 in float32 if that is 10,000.
+    spectral norm with radius r. Two maps, one after the other, are the same in exact arithmetic,
+    but decompose twice: singular values that the first sets to zero return as rounding errors of
+    the largest one, 1e-3 in float32 if that is 10,000.
 
     ``scale_max`` is that of psi at the singular values of the gradient, and ``subdiff_distance`` is
     ``None``. ``nuclear`` has the values and derivatives of ``on_singular_values(l1())``, and a
     ``subdiff_distance``.
 
     Args:
-      penalty: psi, a sum of one even function over the entries, such as ``l1()``, ``huber(1.0)``
-        or ``mcp(3.0)``.
+      penalty: psi, a sum of one even function over the entries, such as ``l1()``.
 
     Example:
       >>> import jax.numpy as jnp

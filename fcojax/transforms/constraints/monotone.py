@@ -14,8 +14,7 @@ import numpy as np
 from fcojax import tree
 from fcojax.arguments import factory
 from fcojax.transforms.blocks import along_axis, block_means, block_numbers, differences
-from fcojax.transforms.constraints.indicator import indicator, largest
-from fcojax.transforms.penalty import Penalty
+from fcojax.transforms.penalty import Penalty, indicator, largest
 from fcojax.types import Array, Axis
 
 

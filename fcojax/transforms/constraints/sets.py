@@ -1,4 +1,4 @@
-"""Constraint sets: balls, boxes, half-spaces, affine sets.
+"""Constraint sets: balls, boxes, affine sets, vectors with at most k nonzeros.
 
 A constraint is the indicator of its set, so its prox is the projection for every step, including
 zero. ``scale`` is the radius of a ball; sets that the factory fixes ignore it.
@@ -9,12 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
-from optax import projections
 
 from fcojax import tree
 from fcojax.arguments import factory
-from fcojax.transforms.constraints.indicator import indicator, largest
-from fcojax.transforms.penalty import Penalty, strength
+from fcojax.transforms.penalty import Penalty, indicator, largest, strength
 from fcojax.transforms.secular import ball_prox, floats_with_steps
 from fcojax.transforms.shapes import flattened, require_ordered, require_same_shapes
 from fcojax.transforms.stable_norms import quotient
@@ -25,7 +23,7 @@ from fcojax.transforms.subdifferentials import (
     is_on_sphere,
 )
 from fcojax.transforms.thresholds import clipped
-from fcojax.types import FiniteTree, NumberTree, Real
+from fcojax.types import CountOrZero, NumberTree
 
 
 @factory
@@ -78,36 +76,6 @@ def l2_ball() -> Penalty:
 
 
 @factory
-def linf_ball() -> Penalty:
-    r"""Return the cube :math:`\{|x_i| \le r\}`; ``scale`` is r.
-
-    .. math:: \mathrm{prox}(v)_i = \mathrm{clip}(v_i, -r, r)
-
-    Example:
-      >>> linf_ball().prox(jnp.array([3.0, -0.5]), step=1.0, scale=1.0).tolist()
-      [1.0, -0.5]
-    """
-
-    def value(x, scale):
-        top = tree.max_abs(x)
-        return indicator(top - strength(scale, top), scale)
-
-    def prox(v, step, scale):
-        del step
-
-        def clip(leaf):
-            radius = jnp.broadcast_to(strength(scale, leaf), leaf.shape)
-            return clipped(leaf, -radius, radius)
-
-        return tree.cast_like(jax.tree.map(clip, tree.floats(v)), v)
-
-    def subdiff_distance(x, v, scale):
-        return distance_to_intervals(lambda leaf, r: bounds_interval(leaf, -r, r), x, v, scale)
-
-    return Penalty(value, prox, separable=True, subdiff_distance=subdiff_distance)
-
-
-@factory
 def box(lower: NumberTree, upper: NumberTree) -> Penalty:
     r"""Return the box :math:`\{l_i \le x_i \le u_i\}`; ``scale`` has no effect.
 
@@ -155,56 +123,6 @@ def box(lower: NumberTree, upper: NumberTree) -> Penalty:
         return distance_to_intervals(interval, x, v, scale, *bounds(x))
 
     return Penalty(value, prox, separable=True, subdiff_distance=subdiff_distance)
-
-
-@factory
-def half_space(normal: FiniteTree, offset: Real) -> Penalty:
-    r"""Return the half-space :math:`\{\langle a, x \rangle \le b\}`; ``scale`` has no effect.
-
-    .. math:: \mathrm{prox}(v) = v - \max(\langle a, v \rangle - b, 0)\, a / |a|^2
-
-    Args:
-      normal: a, not zero, with the structure and shapes of the points.
-      offset: b.
-
-    Example:
-      >>> half_space(jnp.array([0.0, 2.0]), 2.0).prox(jnp.array([2.0, 3.0]), 1.0, 1.0).tolist()
-      [2.0, 1.0]
-    """
-    normal = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), normal)
-    top = max((np.max(np.abs(leaf), initial=0.0) for leaf in jax.tree.leaves(normal)), default=0.0)
-    ratios = jax.tree.map(lambda leaf: leaf / (top or 1.0), normal)
-    size = top * np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(ratios)))
-    if not 0 < size < np.inf:
-        raise ValueError(f"the norm of the normal is {size}; pass a finite and nonzero normal.")
-    # With a unit normal squares neither overflow nor underflow, and violations are distances.
-    normal = jax.tree.map(lambda leaf: np.asarray(leaf) / size, normal)
-    offset = float(offset / size)
-
-    def direction(x):
-        require_same_shapes(x, normal, "the normal of half_space")
-        return jax.tree.map(lambda a, b: jnp.asarray(b, a.dtype), x, normal)
-
-    def value(x, scale):
-        del scale
-        size = tree.max_abs(x)
-        return indicator(tree.vdot(x, direction(x)) - offset, size + abs(offset))
-
-    def prox(v, step, scale):
-        del step, scale
-        wide = tree.floats(v)
-        moved = projections.projection_halfspace(wide, direction(wide), offset)
-        return tree.cast_like(moved, v)
-
-    def subdiff_distance(x, v, scale):
-        del scale
-        x, v = tree.floats((x, v))
-        size = tree.max_abs(x)
-        slack = offset - tree.vdot(x, direction(x))
-        tolerance = np.sqrt(jnp.finfo(slack.dtype).eps) * (1 + size + abs(offset))
-        return distance_to_ray(v, direction(x), slack <= tolerance)
-
-    return Penalty(value, prox, subdiff_distance=subdiff_distance)
 
 
 @factory
@@ -269,3 +187,40 @@ def affine(matrix: ArrayLike, right_side: ArrayLike) -> Penalty:
         return tree.euclidean_norm(flat - inner.T @ (inner @ flat))
 
     return Penalty(value, prox, subdiff_distance=subdiff_distance)
+
+
+@factory
+def l0_ball(num_nonzero: CountOrZero) -> Penalty:
+    r"""Return the set of vectors with at most k nonzero entries, over all leaves jointly.
+
+    .. math:: \mathrm{prox}(v) \in \mathrm{argmin}_{|x|_0 \le k} |x - v|^2
+
+    It keeps the k entries of largest absolute value, the earlier one of a tie, and every entry if
+    there are at most k. Step and scale have no effect.
+
+    Args:
+      num_nonzero: k, at least 0.
+
+    Example:
+      >>> l0_ball(1).prox(jnp.array([2.0, -3.0, 3.0]), step=1.0, scale=1.0).tolist()
+      [0.0, -3.0, 0.0]
+
+    References:
+      Blumensath and Davies, "Iterative hard thresholding for compressed sensing", 2009.
+    """
+
+    def value(x, scale):
+        del scale
+        count = tree.total(jax.tree.map(lambda leaf: jnp.sum(leaf != 0), x))
+        zero = tree.total(jax.tree.map(lambda leaf: jnp.zeros((), leaf.dtype), x))
+        return jnp.where(count <= num_nonzero, zero, jnp.inf)
+
+    def prox(v, step, scale):
+        del step, scale
+        flat, unravel = flattened(v)
+        if num_nonzero >= flat.size:
+            return v
+        _, kept = jax.lax.top_k(jnp.abs(flat), num_nonzero)
+        return unravel(jnp.zeros_like(flat).at[kept].set(flat[kept]))
+
+    return Penalty(value, prox, convex=False)

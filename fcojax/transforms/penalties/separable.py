@@ -1,82 +1,20 @@
-"""Separable penalties other than the l1 norm: weighted l1, squared l2, elastic net, Huber.
+"""Separable penalties other than the l1 norm: squared l2 and elastic net.
 
-Each prox is one elementwise pass. See ``lp_power`` and ``nonconvex`` for more.
+Each prox is one elementwise pass. See ``lp_power`` for more.
 """
 
 from typing import Annotated
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-
 from fcojax import tree
 from fcojax.arguments import factory
-from fcojax.transforms.calculus.moreau import moreau_envelope
-from fcojax.transforms.constraints.indicator import largest
 from fcojax.transforms.penalties.l1 import l1, soft_threshold
 from fcojax.transforms.penalty import Penalty, entrywise, times_scale
-from fcojax.transforms.shapes import require_same_shapes
 from fcojax.transforms.subdifferentials import absolute_value_interval, distance_to_intervals
-from fcojax.types import FiniteTree, Numbers, Positive
+from fcojax.types import Numbers
 
 Fraction = Annotated[
     float, Numbers("a number from 0 to 1", lambda values: (values >= 0) & (values <= 1))
 ]
-
-
-@factory
-def weighted_l1(weights: FiniteTree) -> Penalty:
-    r"""Return the weighted l1 norm, :math:`\psi(x) = \lambda \sum_i w_i |x_i|`.
-
-    .. math:: \mathrm{prox}(v)_i = \mathrm{sign}(v_i) \max(|v_i| - t \lambda w_i, 0)
-
-    An entry of weight 0 is not penalised. ``scale_max`` is the largest :math:`|g_i| / w_i`, which
-    is infinite if an entry of weight 0 has a gradient.
-
-    Args:
-      weights: w, at least 0, with the structure and shapes of the points.
-
-    Example:
-      >>> weighted_l1(jnp.array([1.0, 0.0])).prox(jnp.array([3.0, 0.5]), 1.0, 2.0).tolist()
-      [1.0, 0.5]
-
-    References:
-      Zou, "The adaptive lasso and its oracle properties", 2006.
-    """
-    least = min((float(np.min(w, initial=0.0)) for w in jax.tree.leaves(weights)), default=0.0)
-    if not least >= 0:
-        raise ValueError(f"the smallest weight is {least}; pass weights of at least 0.")
-
-    def value(x, scale):
-        require_same_shapes(x, weights, "the weights of weighted_l1")
-        sums = jax.tree.map(
-            lambda a, w: jnp.sum(jnp.asarray(w, a.dtype) * jnp.abs(a)), tree.floats(x), weights
-        )
-        return times_scale(scale, tree.total(sums))
-
-    def prox(v, step, scale):
-        require_same_shapes(v, weights, "the weights of weighted_l1")
-
-        def shrink(leaf, step, scale, w):
-            return soft_threshold(leaf, step * scale * jnp.asarray(w, leaf.dtype))
-
-        return entrywise(shrink, v, step, scale, weights)
-
-    def scale_max(gradient):
-        def ratio(g, w):
-            w = jnp.asarray(w, g.dtype)
-            return jnp.where(g == 0, 0.0, jnp.abs(g) / w)
-
-        return largest(jax.tree.map(ratio, tree.floats(gradient), weights))
-
-    def subdiff_distance(x, v, scale):
-        def interval(leaf, strength, w):
-            return absolute_value_interval(leaf, strength * jnp.asarray(w, leaf.dtype))
-
-        require_same_shapes(x, weights, "the weights of weighted_l1")
-        return distance_to_intervals(interval, x, v, scale, weights)
-
-    return Penalty(value, prox, scale_max, separable=True, subdiff_distance=subdiff_distance)
 
 
 @factory
@@ -88,6 +26,7 @@ def l2_squared() -> Penalty:
     This is weight decay. No finite scale makes zero optimal, so ``scale_max`` is ``None``.
 
     Example:
+      >>> import jax.numpy as jnp
       >>> l2_squared().prox(jnp.array([3.0, -6.0]), step=0.5, scale=2.0).tolist()
       [1.0, -2.0]
     """
@@ -118,6 +57,7 @@ def elastic_net(l1_fraction: Fraction) -> Penalty:
       l1_fraction: r, from 0 to 1.
 
     Example:
+      >>> import jax.numpy as jnp
       >>> elastic_net(0.5).prox(jnp.array([3.0, 0.5]), step=1.0, scale=2.0).tolist()
       [0.6666666..., 0.0]
 
@@ -152,52 +92,3 @@ def elastic_net(l1_fraction: Fraction) -> Penalty:
 
     least_scale = scale_max if l1_fraction > 0 else None
     return Penalty(value, prox, least_scale, separable=True, subdiff_distance=subdiff_distance)
-
-
-@factory
-def huber(knee: Positive) -> Penalty:
-    r"""Return the Huber function, quadratic up to :math:`\delta` and linear beyond.
-
-    .. math::
-
-      \psi(x) = \lambda \sum_i h(x_i), \quad h(x) = x^2 / 2 \text{ for } |x| \le \delta,
-      \text{ else } \delta (|x| - \delta / 2)
-
-    It is the Moreau envelope of :math:`\delta |x|` with parameter 1. It is smooth, so no entry
-    becomes exactly zero and ``scale_max`` is ``None``. With :math:`s = t \lambda`,
-
-    .. math:: \mathrm{prox}(v)_i = v_i / (1 + s) \text{ for } |v_i| \le \delta (1 + s),
-      \text{ else } v_i - s \delta\, \mathrm{sign}(v_i)
-
-    with derivative 1 / (1 + s) at :math:`|v_i| = \delta (1 + s)`.
-
-    Args:
-      knee: delta, above 0.
-
-    Example:
-      >>> huber(1.0).prox(jnp.array([1.0, 5.0]), step=1.0, scale=1.0).tolist()
-      [0.5, 4.0]
-
-    References:
-      Huber, "Robust estimation of a location parameter", 1964.
-    """
-    envelope = moreau_envelope(l1())
-
-    def value(x, scale):
-        return times_scale(scale, envelope(x, 1.0, knee))
-
-    def prox(v, step, scale):
-        def shrink(leaf, step, scale):
-            weight = step * scale
-            denominator = 1 + weight
-            linear = leaf - weight * knee * jnp.sign(leaf)
-            return jnp.where(jnp.abs(leaf) <= knee * denominator, leaf / denominator, linear)
-
-        return entrywise(shrink, v, step, scale)
-
-    def subdiff_distance(x, v, scale):
-        return distance_to_intervals(
-            lambda leaf, s: (s * jnp.clip(leaf, -knee, knee),) * 2, x, v, scale
-        )
-
-    return Penalty(value, prox, separable=True, subdiff_distance=subdiff_distance)

@@ -11,9 +11,8 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.arguments import factory
-from fcojax.transforms.constraints.indicator import indicator, largest
 from fcojax.transforms.penalties.l1 import soft_threshold
-from fcojax.transforms.penalty import Penalty, strength, times_scale, weight
+from fcojax.transforms.penalty import Penalty, indicator, largest, strength, times_scale, weight
 from fcojax.transforms.singular_values import (
     SingularValueMap,
     apply_map,
@@ -23,8 +22,8 @@ from fcojax.transforms.singular_values import (
     values_of,
 )
 from fcojax.transforms.subdifferentials import distance_to_nuclear
-from fcojax.transforms.thresholds import clipped, project_l1_ball
-from fcojax.types import Array, CountOrZero, PyTree
+from fcojax.transforms.thresholds import project_l1_ball
+from fcojax.types import Array, PyTree
 from fcojax.xla.linalg import symmetric_eigh
 
 
@@ -97,68 +96,6 @@ def nuclear_ball() -> Penalty:
 
 
 @factory
-def spectral_ball() -> Penalty:
-    r"""Return the ball :math:`\{\sigma_1(X) \le r\}` of the spectral norm; ``scale`` is r.
-
-    .. math:: \mathrm{prox}(V) = \mathrm{argmin}_{\sigma_1(X) \le r} \tfrac12 \|X - V\|_F^2
-                               = U \,\mathrm{diag}(\min(\sigma_i, r))\, W^T
-
-    The step has no effect. A linear layer in this set is r-Lipschitz.
-
-    Example:
-      >>> spectral_ball().prox(jnp.array([[3.0, 0.0], [0.0, 0.5]]), step=1.0, scale=1.0)
-      Array([[1. , 0. ], [0. , 0.5]], ...)
-    """
-    return _ball("spectral_ball", jnp.max, _CUT)
-
-
-@factory
-def rank_ball(k: CountOrZero) -> Penalty:
-    r"""Return the set of matrices of rank at most k, which is not convex.
-
-    .. math:: \mathrm{prox}(V) \in \mathrm{argmin}_{\mathrm{rank} X \le k} \tfrac12 \|X - V\|_F^2,
-              \qquad U \,\mathrm{diag}(\sigma_1, \dots, \sigma_k, 0, \dots, 0)\, W^T
-
-    If the k-th and the next singular value are equal, there are several nearest points and one is
-    returned. The derivative, which grows with the inverse of their gap, is then computed as if the
-    gap were constant. Step and scale have no effect.
-
-    Args:
-      k: the largest rank allowed. If it is at least the smaller side of a matrix, the set contains
-        every matrix of this shape.
-
-    Example:
-      >>> rank_ball(1).prox(jnp.array([[3.0, 0.0], [0.0, 2.0]]), step=1.0, scale=1.0)
-      Array([[3., 0.], [0., 0.]], ...)
-
-    References:
-      Eckart and Young, "The approximation of one matrix by another of lower rank", 1936.
-    """
-
-    def value(x, scale):
-        del scale
-
-        def excess_and_size(matrix):
-            values = values_of(matrix)
-            next_value = values[k] if k < values.size else jnp.zeros((), matrix.dtype)
-            return jnp.stack([next_value, values[0]])
-
-        return _indicator_of_each(per_matrix("rank_ball", excess_and_size, x))
-
-    def prox(v, step, scale):
-        del step, scale
-
-        def one_matrix(matrix):
-            size = min(matrix.shape)
-            kept = (jnp.arange(size) < k).astype(matrix.dtype)
-            return apply_map(_KEEP, matrix, kept)
-
-        return per_matrix("rank_ball", one_matrix, v)
-
-    return Penalty(value, prox, convex=False)
-
-
-@factory
 def psd() -> Penalty:
     r"""Return the cone of symmetric positive semidefinite matrices.
 
@@ -226,11 +163,6 @@ _TO_BALL = SingularValueMap(
     project_l1_ball,
     lambda values, new, radius: (radius > 0) & ((new > 0) | jnp.all(new == values)),
 )
-_CUT = SingularValueMap(
-    lambda values, radius: clipped(values, *jnp.broadcast_arrays(-radius, radius, values)[:2]),
-    lambda values, new, radius: (values <= radius) & (radius > 0),
-)
-_KEEP = SingularValueMap(jnp.multiply, lambda values, new, kept: kept, steep=True)
 
 
 @jax.custom_jvp
