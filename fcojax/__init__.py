@@ -12,9 +12,8 @@ from fcojax.algorithms.work import local_epochs, local_steps
 from fcojax.engine.aggregator import Aggregator, Codec
 from fcojax.engine.grid import extended, schedule
 from fcojax.engine.optimality import kkt, kkt_violation
-from fcojax.engine.participation.availability import cyclic, markov
+from fcojax.engine.participation.availability import cyclic, from_trace
 from fcojax.engine.participation.base import Draw, Sampler
-from fcojax.engine.participation.recorded import from_trace
 from fcojax.engine.participation.samplers import (
     coin_flips,
     dropout,
@@ -95,7 +94,6 @@ __all__ = [
     "everyone",
     "from_trace",
     "held",
-    "markov",
     "uniform_cohort",
     "weighted_cohort",
     "Codec",

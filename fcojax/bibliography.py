@@ -137,7 +137,7 @@ def _of_factory(thing: Any) -> Iterator[str]:
     package = module.split(".")[1] if module.startswith("fcojax.") else ""
     if package in _PACKAGES:
         public = importlib.import_module("fcojax" if package == "engine" else f"fcojax.{package}")
-        # A sampler is an instance of a class of the factory's name: Markov of markov().
+        # A sampler is an instance of a class of the factory's name: Cyclic of cyclic().
         names = (root, re.sub(r"(?<=[a-z])(?=[A-Z])", "_", root).lower())
         found = [getattr(public, name) for name in names if hasattr(public, name)]
         for factory in filter(inspect.isroutine, found[:1]):

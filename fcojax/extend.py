@@ -58,9 +58,8 @@ from fcojax.engine.optimality import VIOLATION, pooled_gradient, violation_at
 from fcojax.engine.padding import sizes_matter
 
 # Participation.
-from fcojax.engine.participation.availability import Cyclic, Markov
+from fcojax.engine.participation.availability import Cyclic, Trace
 from fcojax.engine.participation.base import Everyone
-from fcojax.engine.participation.recorded import Trace
 from fcojax.engine.participation.samplers import (
     CoinFlips,
     DerivedSampler,

@@ -23,8 +23,7 @@ _SHARED = (
     (
         "participation",
         "uniform",
-        "which clients take part: uniform, weighted:POWER, "
-        "coin_flips:PROBABILITY, cyclic:GROUPS or markov:LEAVE,JOIN",
+        "which clients take part: uniform, weighted:POWER, coin_flips:PROBABILITY or cyclic:GROUPS",
     ),
     ("dropout_probability", 0.0, "probability that an upload is lost"),
     (

@@ -42,11 +42,6 @@ _LAWS: Forms = {
         (int,),
         lambda n, groups: fcojax.cyclic(num_groups=groups, cohort_size=n),
     ),
-    "markov": (
-        "markov:LEAVE,JOIN",
-        (float, float),
-        lambda n, a, b: fcojax.markov(leave=a, join=b, cohort_size=n),
-    ),
 }
 
 

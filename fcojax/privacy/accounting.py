@@ -20,7 +20,6 @@ from fcojax.extend import (
     Cyclic,
     Dropout,
     Everyone,
-    Markov,
     Trace,
     UniformCohort,
     number,
@@ -57,9 +56,9 @@ def law(sampler: Sampler, num_clients: Count) -> Law:
     """Return how the accounting treats a sampler; raise ``ValueError`` if it cannot.
 
     ``coin_flips`` is Poisson sampling. A ``uniform_cohort`` is sampling without replacement, with
-    populations that differ by the replacement of one client. For ``everyone``, ``cyclic``,
-    ``markov`` and ``from_trace`` rounds are added up without any gain from sampling, as if a client
-    took part in each. Lost uploads are accounted as if they had arrived.
+    populations that differ by the replacement of one client. For ``everyone``, ``cyclic``
+    and ``from_trace`` rounds are added up without any gain from sampling, as if a client took part
+    in each. Lost uploads are accounted as if they had arrived.
 
     Args:
       sampler: who takes part.
@@ -88,7 +87,7 @@ def law(sampler: Sampler, num_clients: Count) -> Law:
                 num_clients, size, _gaussian(noise / 2)
             ),
         )
-    if isinstance(sampler, Everyone | Cyclic | Markov | Trace):
+    if isinstance(sampler, Everyone | Cyclic | Trace):
         name = (
             "every client in every round"
             if isinstance(sampler, Everyone)

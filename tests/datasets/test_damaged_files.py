@@ -68,10 +68,6 @@ READERS = {
         lambda folder: (folder / "rows.jsonl").write_text(lines('{"a": 1}', '{"a": 2}')),
         fcojax.rows.load,
     ),
-    "trace": (
-        lambda folder: np.save(folder / "t.npy", np.eye(3, dtype=bool)),
-        lambda folder: fcojax.from_trace(folder / "t.npy").size(3),
-    ),
 }
 
 

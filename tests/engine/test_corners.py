@@ -198,10 +198,10 @@ def test_the_mean_of_finite_uploads_is_finite(size, weights):
 @pytest.mark.parametrize(
     "cohort",
     [
-        fcojax.markov(leave=0.6, join=0.1, cohort_size=4),
+        fcojax.coin_flips([0.2] * 7),
         fcojax.cyclic(num_groups=3),
         fcojax.from_trace([[0], [1, 2, 5], [6]], cohort_size=2),
-        fcojax.dropout(fcojax.markov(leave=0.5, join=0.2, cohort_size=3), 0.5),
+        fcojax.dropout(fcojax.coin_flips(0.3), 0.5),
     ],
     ids=str,
 )

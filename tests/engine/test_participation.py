@@ -31,12 +31,10 @@ SAMPLERS = {
     "held": fcojax.held(fcojax.coin_flips(0.4), rounds=2),
     "cyclic": fcojax.cyclic(num_groups=2),
     "some of a cycle": fcojax.cyclic(num_groups=2, cohort_size=1),
-    "markov": fcojax.markov(leave=0.3, join=0.2),
-    "some of markov": fcojax.markov(leave=0.3, join=0.2, cohort_size=2),
     "trace": fcojax.from_trace(TRACE),
     "everyone, lossy": fcojax.dropout(fcojax.everyone(), 0.4),
     "uniform, lossy": fcojax.dropout(fcojax.uniform_cohort(cohort_size=3), 0.4),
-    "markov, lossy": fcojax.dropout(fcojax.markov(leave=0.2, join=0.3), 0.4),
+    "trace, lossy": fcojax.dropout(fcojax.from_trace(TRACE), 0.4),
 }
 
 # Values by annotation: a sampler that takes only numbers needs no row.
@@ -180,7 +178,7 @@ def test_the_samplers_of_this_table_leave_somebody_out():
 def test_unreliable_clients_against_the_oracle():
     """Uneven work, intermittent clients and lost uploads, against rounds in numpy."""
     name, work = "fed_dual_avg", fcojax.local_epochs(3, 2, fewest=1)
-    cohort, rates = SAMPLERS["markov, lossy"], federations.hparams(name)
+    cohort, rates = SAMPLERS["trace, lossy"], federations.hparams(name)
     found = federations.models(
         federations.algorithm(name), rates, data(), KEY, num_rounds=8, work=work, cohort=cohort
     )

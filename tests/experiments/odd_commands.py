@@ -114,7 +114,15 @@ SWEEP_KEYS: dict[str, tuple[str, tuple[str, ...]]] = {
     "algorithms": ("name", ("fed_midd", "fed_mid,fed_averag", "FedMid", "()", "json:loads")),
     "participation": (
         "name",
-        ("cyclic", "coin_flips:2", "markov:1", "markov:a,b", "weighted:nan", "cyclic:9", "coin"),
+        (
+            "cyclic",
+            "coin_flips:2",
+            "coin_flips:a",
+            "weighted:1,2",
+            "weighted:nan",
+            "cyclic:9",
+            "coin",
+        ),
     ),
     "client_schedule": ("name", ("invers:5", "inverse", "warm_up:0", "staircase:2", "inverse:nan")),
     "clock": ("name", ("constant:1", "log_normal:a,1,1", "by_size:1,-1", "fast:1,1")),

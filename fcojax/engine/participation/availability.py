@@ -5,21 +5,18 @@ than that are available, all of them.
 """
 
 import dataclasses
-import math
+import hashlib
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fcojax import shuffle
-from fcojax.arguments import at_most, validated
-from fcojax.engine.participation.base import Draw, EqualSampler, Sampler
-from fcojax.engine.participation.samplers import (
-    CHAINS,
-    first_present,
-    places_for,
-    require_at_most,
-)
-from fcojax.types import Array, Count, Key, Share
+from fcojax.arguments import at_most, shown, validated
+from fcojax.engine.participation.base import Draw, Sampler
+from fcojax.engine.participation.samplers import first_present
+from fcojax.types import Array, Count, Key
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,138 +71,73 @@ class Cyclic(Sampler):
 
 
 @dataclasses.dataclass(frozen=True)
-class Markov(EqualSampler):
-    """See ``markov``."""
+class Trace(Sampler):
+    """See ``from_trace``; members are bytes, whose hash is computed once.
 
-    leave: float
-    join: float
+    Attributes:
+      num_clients: clients of the trace; ``None`` if it lists members and may name only some.
+      num_named: one more than the largest client it names.
+      width: members of the busiest round.
+      starts: where each round's members begin in ``members``, and the end, as int32.
+      members: the clients of each round, one round after the other, as int32.
+      cohort_size: how many available clients take part, or ``None``.
+    """
+
+    num_clients: int | None
+    num_named: int
+    width: int
+    starts: bytes
+    members: bytes
     cohort_size: int | None
 
-    @property
-    def share(self) -> float:
-        """The fraction of rounds in which a client is available."""
-        return self.join / (self.join + self.leave)
+    def __repr__(self) -> str:
+        # Short, because it appears in messages and in names of results; the bytes may be megabytes.
+        content = hashlib.sha256(self.starts + self.members).hexdigest()[:16]
+        return f"Trace(sha256={content}, cohort_size={self.cohort_size})"
 
     def draw(
         self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
     ) -> Draw:
-        num_places = self.size(num_clients)
-        if self.cohort_size is None:
-            clients = jnp.arange(num_clients, dtype=jnp.int32)
-            available = self.available(key, round_index, clients)
-            members = jnp.nonzero(available, size=num_places, fill_value=0)[0].astype(jnp.int32)
-            return first_present(members, jnp.sum(available, dtype=jnp.int32))
-        members, count = self._first_available(key, round_index, num_clients, num_places)
-        return first_present(members, count)
+        starts = np.frombuffer(self.starts, np.int32)
+        # After its last round the trace repeats; `starts` has one entry more than there are rounds.
+        row = jnp.asarray(round_index, jnp.int32) % (starts.size - 1)
+        start, end = jnp.asarray(starts)[row], jnp.asarray(starts)[row + 1]
+        places = jnp.arange(self.size(num_clients), dtype=jnp.int32)
+        positions = places
+        if self.cohort_size is not None:
+            key = jax.random.fold_in(key, round_index)
+            positions = shuffle.permuted(key, end - start, jnp.zeros_like(places), places)
+        flat = jnp.asarray(np.frombuffer(self.members, np.int32))
+        # Places beyond this round's clients are absent, so they may read anything.
+        members = flat[jnp.minimum(start + positions, flat.size - 1)]
+        return first_present(members, end - start)
+
+    @property
+    def can_be_absent(self) -> bool:
+        # If all rounds fill their places, no branch is compiled, whose operands XLA would copy.
+        fewest = np.diff(np.frombuffer(self.starts, np.int32)).min()
+        return bool(fewest < min(self.cohort_size or self.width, self.width))
+
+    def inclusion(
+        self, clients: Array, num_clients: int, sizes: Array | None = None
+    ) -> Array | float:
+        counts = np.diff(np.frombuffer(self.starts, np.int32))
+        # In a round with more available clients than places, each is drawn with this probability.
+        each = np.minimum(1, (self.cohort_size or self.width) / np.maximum(counts, 1))
+        members = np.frombuffer(self.members, np.int32)
+        share = np.bincount(members, np.repeat(each, counts), num_clients) / counts.size
+        return jnp.asarray(share)[clients]
 
     def size(self, num_clients: int) -> int:
-        if self.cohort_size is None:
-            return places_for(num_clients, self.share)
-        require_at_most(num_clients, self.cohort_size)
-        return self.cohort_size
-
-    def mean_size(self, num_clients: int) -> float:
-        if self.cohort_size is None or not 0 < self.share < 1:
-            return (self.cohort_size or num_clients) * self.share
-        # Fewer than cohort_size may be available, each with the same probability.
-        ratio = math.log(self.share) - math.log1p(-self.share)
-        log_probability, missing = num_clients * math.log1p(-self.share), 0.0
-        for available in range(self.cohort_size):
-            missing += (self.cohort_size - available) * math.exp(log_probability)
-            odds = (num_clients - available) / (available + 1)
-            log_probability += math.log(odds) + ratio
-        return self.cohort_size - missing
-
-    def available(self, key: Key, round_index: Array, clients: Array) -> Array:
-        r"""Return which clients are available in a round, without computing earlier rounds.
-
-        In each round a client's chain *renews* itself with probability
-        :math:`\beta = \min(a + b, 2 - a - b)`, for ``leave`` a and ``join`` b: it then draws its
-        state independently of the past. In other rounds it keeps its state if
-        :math:`a + b \le 1`, and changes it if not. These are the chain's own transition
-        probabilities, split in two, so the state is a function of the last renewal, of a coin
-        tossed there, and of the number of rounds since.
-
-        Rounds are cut into periods of about :math:`1 / \beta`. The renewals of a period are laid
-        out backwards from its end with geometric gaps, as in a Bernoulli process, each gap
-        a hash of client, period and number. Following the gaps finds the last renewal in O(1)
-        expected steps, for every round and every rate.
-        """
-        key, round_index = jax.random.fold_in(key, CHAINS), round_index.astype(jnp.int32)
-        # If the rates add up to more than 1, a client's state tends to alternate.
-        alternates = self.leave + self.join > 1
-        renewal = min(self.leave + self.join, 2 - self.leave - self.join)
-        # The loop grows with the period's renewals and with the number of periods without one.
-        period = min(math.ceil(1 / max(renewal, 1e-6)), 1 << 20)
-        log_stay = math.log1p(-renewal) if renewal < 1 else -math.inf
-        renewed = (1 - self.leave) / renewal if alternates and renewal > 0 else self.share
-
-        def gap(block, number):
-            # 24 bits plus 1 is in (0, 1] after scaling: float32 holds it exactly, and its logarithm
-            # is finite.
-            bits = shuffle.words(key, clients, block, number) >> 8
-            uniform = (bits.astype(jnp.float32) + 1) * jnp.float32(2**-24)
-            # With both rates 1 the chain is deterministic after its start, and never renews.
-            if renewal <= 0:
-                return jnp.full(clients.shape, period, jnp.int32)
-            return jnp.minimum(jnp.floor(jnp.log(uniform) / log_stay), period).astype(jnp.int32)
-
-        def unfinished(state):
-            return ~jnp.all(state[3])
-
-        def step(state):
-            block, number, at, found = state
-            earlier = at - 1 - gap(block, number)
-            # If the gap reaches beyond this period, continue from the end of the period before.
-            inside = earlier >= block * period
-            candidate = (
-                jnp.where(inside, block, block - 1),
-                jnp.where(inside, number + 1, 0),
-                jnp.where(inside, earlier, block * period),
+        if self.num_clients not in (None, num_clients) or self.num_named > num_clients:
+            has = f"names client {self.num_named - 1}, counted from zero,"
+            if self.num_clients is not None:
+                has = f"has {self.num_clients} clients"
+            raise ValueError(
+                f"the trace {has} but the problem has {num_clients} clients; pass a trace of the "
+                "problem's clients."
             )
-            here = jnp.where(inside, earlier <= round_index, block == 0)
-            # The chain starts in its stationary law before the first round.
-            block, number, at = (
-                jnp.where(found, old, new) for old, new in zip(state[:3], candidate, strict=True)
-            )
-            return block, number, jnp.maximum(at, 0), found | here
-
-        block = jnp.zeros_like(clients) + round_index // period
-        first = (block, jnp.zeros_like(block), (block + 1) * period, jnp.zeros(block.shape, bool))
-        last = jax.lax.while_loop(unfinished, step, first)[2]
-        word = shuffle.words(jax.random.fold_in(key, 0), clients, last)
-        state = jnp.where(last == 0, shuffle.heads(word, self.share), shuffle.heads(word, renewed))
-        return state ^ ((round_index - last) % 2 == 1) if alternates else state
-
-    def _first_available(self, key, round_index, num_clients, num_places):
-        """Return the first available clients of a random order, and their number."""
-        # Enough candidates for a full cohort on average, and a quarter more: usually one pass
-        # suffices.
-        width = min(num_clients, math.ceil(1.25 * num_places / self.share) + 8)
-        order_key = jax.random.fold_in(key, round_index)
-
-        def unfinished(found):
-            start, count, _ = found
-            return (count < num_places) & (start < num_clients)
-
-        def examine(found):
-            start, count, members = found
-            places = start + jnp.arange(width, dtype=jnp.int32)
-            # Candidates come in random order, so the first available ones are a uniform draw from
-            # all available clients; the others need not be computed.
-            clients = shuffle.permuted(order_key, num_clients, jnp.zeros_like(places), places)
-            available = self.available(key, round_index, clients) & (places < num_clients)
-            target = count + jnp.cumsum(available, dtype=jnp.int32) - 1
-            target = jnp.where(available, target, num_places)
-            # Unavailable clients, and those beyond the cohort, are written past the end and
-            # dropped.
-            members = members.at[target].set(clients, mode="drop")
-            return start + width, count + jnp.sum(available, dtype=jnp.int32), members
-
-        none = jnp.zeros((), jnp.int32)
-        start = (none, none, jnp.zeros(num_places, jnp.int32))
-        _, count, members = jax.lax.while_loop(unfinished, examine, start)
-        return members, count
+        return min(self.cohort_size or self.width, self.width)
 
 
 @validated
@@ -233,29 +165,63 @@ def cyclic(*, num_groups: Count, cohort_size: Count | None = None) -> Sampler:
 
 
 @validated
-def markov(*, leave: Share, join: Share, cohort_size: Count | None = None) -> Sampler:
-    """Availability by a two-state Markov chain for each client, all with the same rates.
+def from_trace(
+    trace: np.ndarray | Sequence[Sequence[int]], *, cohort_size: Count | None = None
+) -> Sampler:
+    """Availability from a recorded trace, which starts again after its last round.
 
-    The chains start in their stationary law, so in every round a client is available with
-    probability ``join / (join + leave)``, for ``1 / leave`` rounds on average.
-
-    Taking all available clients costs O(M) for a population of M; taking ``cohort_size`` of them
-    about ``cohort_size * (join + leave) / join``. Without ``cohort_size`` a cohort has places for
-    the mean plus eight standard deviations, as in ``coin_flips``.
+    The trace is a constant of the compiled program, with four bytes for each available client of
+    each round.
 
     Args:
-      leave: probability that an available client is unavailable in the next round.
-      join: probability that an unavailable client is available in the next round.
+      trace: a matrix of truth values or of zeros and ones, [rounds, clients]; or for each round a
+        list of the available clients.
       cohort_size: number of available clients that take part; ``None`` for all of them.
 
     Example:
-      >>> import fcojax
-      >>> fcojax.markov(leave=0.25, join=0.75).share  # of rounds in which a client is available
-      0.75
-
-    References:
-      Athreya and Ney, "A new approach to the limit theory of recurrent Markov chains", Trans. Amer.
-      Math. Soc. 1978, for the renewals; Rodio, Faticanti, Marfoq, Neglia and Leonardi, "Federated
-      learning under heterogeneous and correlated client availability", INFOCOM 2023.
+      >>> import jax, jax.numpy as jnp
+      >>> sampler = from_trace([[0, 2], [1]])
+      >>> draw = sampler.draw(jax.random.key(0), jnp.array(2), 3)
+      >>> draw.members.tolist(), draw.present.tolist()
+      ([0, 2], [True, True])
     """
-    return Markov(float(leave), float(join), cohort_size)
+    if isinstance(trace, np.ndarray | jax.Array):
+        matrix = np.asarray(trace)
+        if matrix.ndim != 2 or not np.isin(matrix, (0, 1)).all():
+            raise ValueError(
+                f"the trace is a matrix of shape {matrix.shape}; pass [rounds, clients] with "
+                "entries that are true or false, 1 or 0."
+            )
+        num_clients, rounds = matrix.shape[1], [np.flatnonzero(row) for row in matrix]
+    else:
+        num_clients = None
+        rounds = [_members(index, clients) for index, clients in enumerate(trace)]
+    # Lists of clients in one vector: the matrix of a sparse trace would be mostly zeros.
+    counts = np.array([members.size for members in rounds], np.int64)
+    if not counts.any():
+        raise ValueError(
+            "no client is available in any round of the trace; pass one with clients in it."
+        )
+    members = np.concatenate(rounds).astype(np.int32)
+    return Trace(
+        num_clients=num_clients,
+        num_named=int(members.max()) + 1,
+        width=int(counts.max()),
+        starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int32).tobytes(),
+        members=members.tobytes(),
+        cohort_size=cohort_size,
+    )
+
+
+def _members(index: int, clients: Sequence[int]) -> np.ndarray:
+    members = np.asarray(clients)
+    if not members.size:
+        return members.astype(np.int64)
+    fits = members.dtype.kind in "iu" and members.min() >= 0
+    fits = fits and members.max() < np.iinfo(np.int32).max
+    if not fits or np.unique(members).size < members.size:
+        raise ValueError(
+            f"round {index} of the trace is {shown(clients)}; pass distinct client indices from "
+            "zero, or an array of truth values."
+        )
+    return np.sort(members)

@@ -13,8 +13,8 @@ from fcojax.arguments import at_most, checked_value, validated
 from fcojax.engine.participation.base import Draw, EqualSampler, Everyone, Sampler
 from fcojax.types import Array, Count, Key, Probability, Real, Share
 
-# Rounds count up from 0 and are folded into the key; the largest integers are for other streams.
-LOST_UPLOADS, CHAINS = 0xFFFFFFFF, 0xFFFFFFFE
+# Rounds count up from 0 and are folded into the key; the largest integer is for lost uploads.
+LOST_UPLOADS = 0xFFFFFFFF
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +88,8 @@ class CoinFlips(EqualSampler):
 
     @validated
     def size(self, num_clients: Count) -> int:
-        return places_for(num_clients, self.probability)
+        mean = num_clients * self.probability
+        return places_within(num_clients, mean, mean * (1 - self.probability))
 
     def mean_size(self, num_clients: int) -> float:
         return num_clients * self.probability
@@ -326,12 +327,6 @@ def held(sampler: Sampler, *, rounds: Count = 2) -> Sampler:
 def first_present(members: Array, count: Array) -> Draw:
     """Return a cohort in which only the first ``count`` places are present."""
     return Draw(members, jnp.arange(members.shape[0], dtype=jnp.int32) < count)
-
-
-def places_for(num_clients: int, probability: float) -> int:
-    """Return a number that a binomial variable exceeds with probability below 1e-12."""
-    mean = num_clients * probability
-    return places_within(num_clients, mean, mean * (1 - probability))
 
 
 def places_within(num_clients: int, mean: float, variance: float) -> int:
