@@ -6,8 +6,8 @@
 
 FIELD is a hyperparameter of the algorithm, and NUMBER its value; --laws leaves out the limit, which
 takes most of the time. A compressor is checked on vectors of --size entries. Other pieces are
-penalties, mirror maps, manifolds, samplers, codecs and aggregators, or functions without arguments
-that return one; they are checked on arrays of --shape, such as 4,3. The exit code is 1 if a law
+penalties, mirror maps, manifolds and samplers, or functions without arguments that return one; they
+are checked on arrays of --shape, such as 4,3. The exit code is 1 if a law
 does not hold.
 """
 

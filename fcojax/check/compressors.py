@@ -140,37 +140,31 @@ def _unbiased(subject: Compression) -> Finding:
     return Finding(False, f"the mean of {_DRAWS} draws is off by {off.max():.2g} of the norm")
 
 
-def _within(subject: Compression, stated: Callable | None, most: Callable, what: str) -> Finding:
-    if stated is None:
-        return Finding(None, f"it states no {what}")
-    number = float(stated(None, jax.ShapeDtypeStruct(subject.vectors.shape[1:], jnp.float64)))
-    errors = subject.errors
-    mean = errors.mean(axis=0)
-    allowed = _DEVIATIONS * errors.std(axis=0) / np.sqrt(_DRAWS) + _ROUNDING
-    if np.all(mean <= most(number) + allowed):
-        return Finding(
-            True, f"stated {number:.4g}; errors are at most {mean.max():.4g} of the norm squared"
-        )
-    return Finding(
-        False, f"stated {number:.4g}, but an error is {mean.max():.4g} of the norm squared"
-    )
-
-
 def _variance(subject: Compression) -> Finding:
     """The error of an unbiased compressor is at most w."""
-    return _within(subject, subject.compressor.variance, lambda w: w, "variance")
+    stated = subject.compressor.variance
+    return _within(subject, stated, lambda w: w, "it states no variance")
 
 
 def _contraction(subject: Compression) -> Finding:
     """The error of a contractive compressor is at most 1 - a, and a is above 0."""
     stated = subject.compressor.contraction
-    found = _within(subject, stated, lambda a: 1 - a, "contraction, so ef14 and ef21 refuse it")
-    if stated is None or found.holds is False:
-        return found
+    nothing = "it states no contraction, so ef14 and ef21 refuse it"
+    return _within(subject, stated, lambda a: 1 - a if 0 < a <= 1 else None, nothing)
+
+
+def _within(subject: Compression, stated: Callable | None, most: Callable, nothing: str) -> Finding:
+    if stated is None:
+        return Finding(None, nothing)
     number = float(stated(None, jax.ShapeDtypeStruct(subject.vectors.shape[1:], jnp.float64)))
-    if 0 < number <= 1:
-        return found
-    return Finding(False, f"stated {number:.4g}; a is above 0 and at most 1")
+    if most(number) is None:
+        return Finding(False, f"stated {number:.4g}; a is above 0 and at most 1")
+    errors = subject.errors
+    mean = errors.mean(axis=0)
+    allowed = _DEVIATIONS * errors.std(axis=0) / np.sqrt(_DRAWS) + _ROUNDING
+    holds = bool(np.all(mean <= most(number) + allowed))
+    found = f"errors are at most {mean.max():.4g}" if holds else f"but an error is {mean.max():.4g}"
+    return Finding(holds, f"stated {number:.4g}{';' if holds else ','} {found} of the norm squared")
 
 
 def _bytes(subject: Compression) -> Finding:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fcojax import Plan, Sampler, dropout, everyone, local_steps, sweep, uniform_cohort
 from fcojax.check.laws import fraction, kept
-from fcojax.check.population import Task, heterogeneous_lasso
+from fcojax.check.population import heterogeneous_lasso
 from fcojax.check.subject import Finding, Subject
 from fcojax.extend import validated
 from fcojax.problems import factored_loss
@@ -53,11 +53,6 @@ class Limit(NamedTuple):
         return "neighbourhood" if 1.6 <= self.distance / self.halved <= 2.4 else "elsewhere"
 
 
-def task_for(subject: Subject) -> Task:
-    """Return the lasso, or least squares for an algorithm without a penalty."""
-    return heterogeneous_lasso(l1() if subject.composite else zero())
-
-
 @validated
 def limit(
     subject: Subject, cohort: Sampler | None = None, *, num_rounds: Count = 6000, seed: Seed = 0
@@ -81,8 +76,10 @@ def limit(
       >>> fcojax.check.limit(subject, num_rounds=20).word
       'approaching'
     """
-    task = task_for(subject)
-    hparams = _stable_hparams(subject, task)
+    # Least squares for an algorithm without a penalty.
+    task = heterogeneous_lasso(l1() if subject.composite else zero())
+    client_lr = 1 / (NUM_STEPS * task.smoothness)
+    hparams = subject.hparams(client_lr=client_lr, penalty_scale=task.scale)
     halved = {name: getattr(hparams, name) / 2 for name in subject.client_rates}
     both = hparams, hparams._replace(**halved)
     grid = jax.tree.map(lambda *pair: jnp.stack([jnp.asarray(v, float) for v in pair]), *both)
@@ -106,12 +103,6 @@ def limit(
 
 def _distance_to(hparams, model, optimum):
     return {"distance": jnp.linalg.norm(model - optimum) / jnp.linalg.norm(optimum)}
-
-
-def _stable_hparams(subject: Subject, task: Task):
-    """Return hyperparameters with the client rate 1 / (K L)."""
-    client_lr = 1 / (NUM_STEPS * task.smoothness)
-    return subject.hparams(client_lr=client_lr, penalty_scale=task.scale)
 
 
 @validated

@@ -1,4 +1,4 @@
-"""Laws of penalties, mirrors, manifolds, samplers, codecs and aggregators, to check your own.
+"""Laws of penalties, mirrors, manifolds and samplers, to check your own.
 
 A law returns by how much it is violated, or ``None`` where it does not apply; its docstring says
 what holds. ``tests/laws`` has more laws, over more points, for the pieces of the library.
@@ -11,17 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax import (
-    Aggregator,
-    Codec,
-    Plan,
-    Sampler,
-    algorithms,
-    from_clients,
-    local_steps,
-    run,
-    tree,
-)
+from fcojax import Sampler, tree
 from fcojax.check.subject import Finding, located
 from fcojax.extend import validated
 from fcojax.transforms import Manifold, Mirror, Penalty
@@ -44,7 +34,7 @@ def piece_laws(piece: Any, like: PyTree = None) -> dict[str, Finding]:
     """Return for each law of a piece's kind whether it holds, in double precision.
 
     Args:
-      piece: a penalty, mirror map, manifold, sampler, codec or aggregator.
+      piece: a penalty, mirror map, manifold or sampler.
       like: a point with the shapes that the piece is for; by default eight numbers.
 
     Example:
@@ -61,9 +51,6 @@ def piece_laws(piece: Any, like: PyTree = None) -> dict[str, Finding]:
     if kind is None:
         known = ", ".join(kind.__name__ for kind in LAWS_OF_PIECES)
         raise ValueError(f"the piece is a {type(piece).__name__}; pass one of {known}.")
-    if getattr(piece, "takes_changes", False):
-        sentence = "it takes the changes that its codec makes; check the codec"
-        return dict.fromkeys(LAWS_OF_PIECES[kind], Finding(None, sentence))
     like = np.zeros(8) if like is None else like
     with jax.enable_x64(True):
         rng = np.random.default_rng(0)
@@ -310,99 +297,6 @@ def _hashed(given: _Piece) -> float:
     return 0.0 if hash(copy) == hash(sampler) and copy == sampler else np.inf
 
 
-# Codecs.
-
-
-def _encoded(codec: Codec, payload: list, residual: PyTree) -> tuple[Any, Any]:
-    return codec.encode(None, payload, residual, jax.random.key(0), jax.random.key(1))
-
-
-def _form(given: _Piece) -> float:
-    """Decoded uploads and residuals keep their form, compiled or not."""
-    codec = given.piece
-    for dtype in (jnp.float32, jnp.float64):
-        payload = [leaf.astype(dtype) for leaf in jax.tree.leaves(given.points[0])]
-        first = codec.init(jax.tree.map(jnp.zeros_like, payload))
-        for encode in (_encoded, jax.jit(_encoded, static_argnums=0)):
-            encoded, residual = encode(codec, payload, first)
-            decoded = [leaf for leaf in jax.tree.leaves(codec.decode(encoded)) if leaf.ndim]
-            for found, expected in ((decoded, payload), (residual, first)):
-                if jax.tree.map(_kind, found) != jax.tree.map(_kind, expected):
-                    return np.inf
-    return 0.0
-
-
-def _kind(leaf: Any) -> tuple:
-    return (jnp.shape(leaf), jnp.result_type(leaf).name)
-
-
-def _zeros(given: _Piece) -> float:
-    """An upload of zeros is decoded as zeros."""
-    zeros = [jnp.zeros_like(leaf) for leaf in jax.tree.leaves(given.points[0])]
-    encoded, _ = _encoded(given.piece, zeros, given.piece.init(zeros))
-    return float(tree.norm(tree.floats(given.piece.decode(encoded))))
-
-
-def _bytes(given: _Piece) -> float:
-    """Bytes are at most those of the arrays, and do not depend on the upload."""
-    codec, counts = given.piece, set()
-    for point in given.points:
-        payload = jax.tree.leaves(point)
-        encoded, _ = _encoded(codec, payload, codec.init(jax.tree.map(jnp.zeros_like, payload)))
-        counts.add(float(codec.num_bytes(None, encoded)))
-        most = sum(jnp.asarray(leaf).nbytes for leaf in jax.tree.leaves(encoded))
-        if not 0 <= max(counts) <= most:
-            return np.inf
-    return len(counts) - 1
-
-
-# Aggregators: one round of FedAvg whose uploads are the given vectors, from zero.
-
-
-def _aggregate(
-    given: _Piece, uploads: np.ndarray, weights: Any = None, chunk: int | None = None
-) -> Any:
-    algorithm = algorithms.fed_avg(
-        lambda w, rows: 0.5 * jnp.sum((w[None] - rows["a"]) ** 2, axis=-1)
-    )
-    plan = Plan(local_steps(1), aggregator=given.piece, client_chunk_size=chunk)
-    data = from_clients([{"a": upload[None]} for upload in uploads], weights)
-    start, hparams = (
-        jnp.zeros(uploads.shape[1:], uploads.dtype),
-        algorithms.fed_avg.Hparams(client_lr=1.0),
-    )
-    return run(algorithm, hparams, start, data, jax.random.key(0), plan, num_rounds=1)[0]
-
-
-def _uploads() -> np.ndarray:
-    return np.random.default_rng(1).normal(size=(6, 4))
-
-
-def _chunks(given: _Piece) -> float:
-    """Clients in chunks, of which one is smaller, give the same result as all at once."""
-    return _gap(_aggregate(given, _uploads(), chunk=4), _aggregate(given, _uploads()))
-
-
-def _absent(given: _Piece) -> float:
-    """The upload of a client of weight zero does not matter."""
-    weights, other = [1.0] * 5 + [0.0], _uploads()
-    other[-1] *= 100
-    return _gap(_aggregate(given, other, weights), _aggregate(given, _uploads(), weights))
-
-
-def _nothing(given: _Piece) -> float | None:
-    """If nobody moves, the model does not move, without noise."""
-    if given.piece.noisy:
-        return None
-    return float(jnp.abs(_aggregate(given, np.zeros((6, 4)))).max())
-
-
-def _aggregate_dtype(given: _Piece) -> float:
-    """Uploads of float32 give a finite step of float32."""
-    found = _aggregate(given, _uploads().astype(np.float32))
-    return 0.0 if found.dtype == jnp.float32 and bool(jnp.isfinite(found).all()) else np.inf
-
-
 LAWS_OF_PIECES: dict[type, dict[str, Callable[[_Piece], Any]]] = {
     Penalty: {
         "prox": _prox,
@@ -425,11 +319,4 @@ LAWS_OF_PIECES: dict[type, dict[str, Callable[[_Piece], Any]]] = {
         "inverses": _inverses,
     },
     Sampler: {"cohort": _cohort, "mean size": _mean_size, "hash": _hashed},
-    Codec: {"form": _form, "zeros": _zeros, "bytes": _bytes},
-    Aggregator: {
-        "chunks": _chunks,
-        "absent client": _absent,
-        "nobody moves": _nothing,
-        "dtype": _aggregate_dtype,
-    },
 }

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 
 import fcojax.algorithms
-from fcojax import Aggregator, Codec, Sampler
+from fcojax import Sampler
 from fcojax.algorithms import Algorithm
 from fcojax.extend import (
     Factory,
@@ -193,7 +193,7 @@ def made_piece(name: str) -> Any:
     return None
 
 
-PIECES = (Penalty, Mirror, Manifold, Sampler, Codec, Aggregator, Compressor)
+PIECES = (Penalty, Mirror, Manifold, Sampler, Compressor)
 
 
 def found_factory(name: str) -> Factory:
@@ -203,7 +203,7 @@ def found_factory(name: str) -> Factory:
         raise ValueError(
             f"{name} is {shown(factory)}; pass a factory, a function (loss, ...) -> Algorithm that "
             "is decorated with fcojax.algorithms.takes(HPARAMS), or a penalty, mirror map, "
-            "manifold, sampler, codec, aggregator or compressor."
+            "manifold, sampler or compressor."
         )
     return factory  # pyright: ignore[reportReturnType]
 

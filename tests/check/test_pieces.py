@@ -2,13 +2,12 @@
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fcojax
-from fcojax import robust, transforms, uploads
+from fcojax import transforms
 from fcojax.check import piece_laws
 from fcojax.check.__main__ import main
 
@@ -28,10 +27,6 @@ class Sometimes(Doubled):
         return fcojax.Draw(jnp.arange(2, dtype=jnp.int32), present)
 
 
-def decodes_half(payload):
-    return jax.tree.map(lambda leaf: leaf.astype(jnp.float16), payload)
-
-
 SOUND = {
     "l1": transforms.l1(),
     "box": transforms.box(-1.0, 1.0),
@@ -40,9 +35,6 @@ SOUND = {
     "sphere": transforms.sphere(),
     "cyclic": fcojax.cyclic(num_groups=3),
     "coins": fcojax.coin_flips(0.3),
-    "codec": uploads.ef14(uploads.top_k(0.2)),
-    "aggregator": fcojax.norm_bound(3.0),
-    "median": robust.averaged(robust.median()),
 }
 L1, ENTROPY, SPHERE = (SOUND[name] for name in ("l1", "entropy", "sphere"))
 BROKEN = {
@@ -54,13 +46,6 @@ BROKEN = {
     "tangent": SPHERE._replace(to_tangent=lambda x, v: v - x),
     "cohort": Doubled(),
     "mean size": Sometimes(),
-    "form": fcojax.Codec(lambda payload: (), lambda h, p, r, *k: (p, r), decodes_half),
-    "bytes": fcojax.Codec(
-        lambda payload: (), lambda h, p, r, *k: (p, r), lambda p: p, lambda h, p: jnp.abs(p[0][0])
-    ),
-    "nobody moves": fcojax.Aggregator(
-        term=lambda h, p, m: fcojax.extend.Term(jax.tree.map(lambda x: x + 1, p))
-    ),
 }
 
 
