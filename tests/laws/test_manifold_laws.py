@@ -57,7 +57,7 @@ ROWS = {
     "sphere": Row(transforms.sphere(), like(3, 2)),
     "oblique": Row(transforms.oblique(), like(6, 3)),
     "stiefel": Row(transforms.stiefel(), like(7, 3)),
-    "stiefel by QR": Row(transforms.stiefel(retraction="qr", method="eigh"), like(7, 3), order=2),
+    "stiefel by QR": Row(transforms.stiefel(retraction="qr", method="svd"), like(7, 3), order=2),
     "generalised stiefel": Row(
         transforms.generalised_stiefel(METRIC),
         like(7, 3),

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from fcojax.transforms.manifolds.polar import METHODS, polar, special_polar
+from fcojax.transforms.manifolds.polar import polar, special_polar
 
 pytestmark = pytest.mark.slow
 
+METHODS = ("gram", "svd")
 SHAPES = [(method, (20, 4)) for method in METHODS]
 SHAPES += [("gram", shape) for shape in [(6, 6), (30, 12), (5, 1)]]
 
@@ -53,16 +54,15 @@ def test_ill_conditioned_and_badly_scaled_matrices(method):
     scales = np.array([1.0, 1.0, 1.0, 1.0, 1e25, 1e-25])
     y = np.stack([s * matrix((20, 4), c) for s, c in zip(scales, conditions, strict=True)])
     batched = jax.jit(jax.vmap(lambda one: polar(one, method)))
-    if method != "qdwh":  # JAX's own overflows
-        for one, x in zip(y, batched(jnp.asarray(y, jnp.float32)), strict=True):
-            assert infeasibility(x) <= 2e-6
-            assert excess(x, one) <= 1e-6
+    for one, x in zip(y, batched(jnp.asarray(y, jnp.float32)), strict=True):
+        assert infeasibility(x) <= 2e-6
+        assert excess(x, one) <= 1e-6
     for one, x in zip(y, batched(y), strict=True):
         assert infeasibility(x) <= 2e-13
         assert excess(x, one) <= 1e-12
 
 
-@pytest.mark.parametrize("method", ["gram", "eigh", "newton_schulz", "polar_express", "svd"])
+@pytest.mark.parametrize("method", METHODS)
 def test_matrices_without_full_rank(method):
     low = matrix((8, 3))
     low[:, 2] = low[:, 0] - 2 * low[:, 1]

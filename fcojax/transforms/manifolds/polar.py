@@ -6,7 +6,6 @@ Every iteration here has the form ``Y <- Y W`` with W a small matrix that depend
 
 import functools
 import operator
-from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
@@ -15,12 +14,11 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.arguments import validated
-from fcojax.types import Array, Scalar
+from fcojax.types import Array
 from fcojax.xla.linalg import symmetric_eigh, thin_svd
 from fcojax.xla.usual_loop import loop
 
-Step = Callable[[Array, Array], tuple[Array, Array]]
-Method = Literal["gram", "eigh", "newton_schulz", "polar_express", "svd", "qdwh"]
+Method = Literal["gram", "svd"]
 
 # Up to this number of columns, a product with a small matrix is a sum of outer products, which XLA
 # fuses into one pass over the tall factor (784 x 5, batch 64: 0.06 ms; with dot: 0.5 ms).
@@ -28,18 +26,6 @@ _MAX_SLICED = 8
 _MAX_ITERATIONS = 40
 _USUAL_ITERATIONS = 4  # on the Gram matrix: 2 near the manifold, 3 or 4 for tall normal matrices
 _MAX_CONDITION = 400  # for Gram matrices; the error is then 5e-5 (1e-13 in float64)
-
-# Minimax quintics a s + b s^3 + c s^5, composed in this order, for singular values in [1e-3, 1].
-_POLAR_EXPRESS = (
-    (8.28721201814563, -23.595886519098837, 17.300387312530933),
-    (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
-    (3.9486908534822946, -2.908902115962949, 0.5518191394370137),
-    (3.3184196573706015, -2.488488024314874, 0.51004894012372),
-    (2.300652019954817, -1.6689039845747493, 0.4188073119525673),
-    (1.891301407787398, -1.2679958271945868, 0.37680408948524835),
-    (1.8750014808534479, -1.2500016453999487, 0.3750001645474248),
-    (1.875, -1.25, 0.375),
-)
 
 
 @validated
@@ -61,24 +47,18 @@ def polar(y: Array, method: Method | None = None) -> Array:
 
         * ``"gram"``: Newton-Schulz for the inverse square root of the k x k Gram matrix, then one
           product, and both again if the condition number of y is above 2. Products only.
-        * ``"eigh"``: the same, with the root from an eigendecomposition of the Gram matrix.
-        * ``"newton_schulz"``: the quintic iteration on y itself.
-        * ``"polar_express"``: minimax quintics on y itself, with fewer steps far from the manifold.
-        * ``"svd"``, ``"qdwh"``: the thin decomposition; dynamically weighted Halley iteration.
+        * ``"svd"``: the thin decomposition.
 
-        The first four fall back to ``"svd"`` if y is too ill-conditioned: the Gram matrix has no
-        accurate root beyond a condition number of about 20, and the others do not converge if y
-        does not have full rank. The fallback is skipped if no matrix of a batch needs it, and else
-        runs for the whole batch. ``None`` means ``default_method()``.
+        The first falls back to ``"svd"`` if y is too ill-conditioned: the Gram matrix has no
+        accurate root beyond a condition number of about 20. The fallback is skipped if no matrix of
+        a batch needs it, and else runs for the whole batch. ``None`` means ``default_method()``.
 
     Example:
       >>> (100 * polar(jnp.array([[3.0], [4.0]]))).round().tolist()
       [[60.0], [80.0]]
 
     References:
-      Higham, "Functions of Matrices", 2008, chapter 8. Nakatsukasa, Bai and Gygi, "Optimizing
-      Halley's iteration", 2010 (``qdwh``). Amsel, Persson, Musco and Gower, "The Polar Express",
-      2025 (``polar_express``).
+      Higham, "Functions of Matrices", 2008, chapter 8.
     """
     return _orthonormal(y, method or default_method(), False)
 
@@ -109,19 +89,19 @@ def default_method() -> Method:
     Median milliseconds in float32 on a 2-core x86 CPU, 2026-11-21; "near" is 0.05 off the
     manifold, "normal" a Gaussian matrix; numpy and jax stand for their SVD with the product:
 
-    ==================== ===== ===== ====== ======= ===== ===== ===== =====
-    batch x d x k        gram  eigh  newton express svd   qdwh  numpy jax
-    ==================== ===== ===== ====== ======= ===== ===== ===== =====
-    64 x 784 x 5, near    0.97  0.97   2.96    17.5  3.56  8.48  3.60
-    64 x 784 x 5, normal  0.83  0.92   5.00    15.8  3.21  7.75  3.62
-    64 x 784 x 16, near   1.41  2.25   1.80    6.36  14.4  27.9        15.1
-    64 x 32 x 32, near    0.89  4.54   0.84    3.14  6.41  7.26        6.47
-    64 x 32 x 32, normal  17.2  17.9   26.6    7.94  8.73  77.4        10.5
-    ==================== ===== ===== ====== ======= ===== ===== ===== =====
+    ==================== ===== ===== ===== =====
+    batch x d x k        gram  svd   numpy jax
+    ==================== ===== ===== ===== =====
+    64 x 784 x 5, near    0.97  3.56  3.60
+    64 x 784 x 5, normal  0.83  3.21  3.62
+    64 x 784 x 16, near   1.41  14.4        15.1
+    64 x 32 x 32, near    0.89  6.41        6.47
+    64 x 32 x 32, normal  17.2  8.73        10.5
+    ==================== ===== ===== ===== =====
 
     Only the faster of numpy and jax is given. Square Gaussian matrices are ill-conditioned, so that
-    the first three fall back to the SVD. Other backends were not measured; they use ``"gram"`` too,
-    as matrix products have less latency there than a small SVD or eigendecomposition.
+    the first falls back to the SVD. Other backends were not measured; they use ``"gram"`` too, as
+    matrix products have less latency there than a small SVD.
     """
     return "gram"
 
@@ -136,7 +116,7 @@ def _orthonormal(y, method, special):
     wide = tree.floats(y)
     if wide.size == 0:
         return y
-    x = METHODS[method](wide)
+    x = _svd(wide) if method == "svd" else _by_gram(wide)
     if special:
         x = _fix_where(jnp.linalg.slogdet(x, method="qr")[0] < 0, _nearest_rotation, wide, x)
     return tree.cast_like(x, y)
@@ -233,12 +213,8 @@ def _svd(y):
     return 1.5 * x - 0.5 * matmul(x, matmul(x.T, x))
 
 
-def _qdwh(y):
-    return jax.scipy.linalg.polar(y, method="qdwh")[0]
-
-
-def _iterate(step: Step, y: Array) -> Array:
-    """Iterate ``y <- y W`` with ``W, error = step(gram, count)`` until the error is a few eps.
+def _by_gram(y: Array) -> Array:
+    """Iterate ``y <- y W`` with ``W, error = _gram_step(gram)`` until the error is a few eps.
 
     ``error`` is the step's own bound for its result. Computing the error from another Gram matrix
     would take a third of the total time.
@@ -251,7 +227,7 @@ def _iterate(step: Step, y: Array) -> Array:
 
     def advance(state):
         y, _, count = state
-        factor, error = step(matmul(y.T, y), count)
+        factor, error = _gram_step(matmul(y.T, y))
         return matmul(y, factor), error, count + 1
 
     # The first step is before the loop: XLA on a CPU parallelises it, but not a loop body.
@@ -271,29 +247,14 @@ def _normalising_scale(gram):
     return jnp.where((bound > 0.5) & (bound < 2), 1, jax.lax.rsqrt(bound))
 
 
-def _quintic(gram, a: Scalar = 1.875, b: Scalar = -1.25, c: Scalar = 0.375):
-    """``a I + b G + c G^2``, by default with the coefficients of Newton-Schulz."""
+def _quintic(gram):
+    """``a I + b G + c G^2``, with the coefficients of Newton-Schulz."""
+    a, b, c = 1.875, -1.25, 0.375
     return a * jnp.eye(gram.shape[0], dtype=gram.dtype) + b * gram + c * matmul(gram, gram)
 
 
 def _distance_to_identity(gram):
     return jnp.sqrt(jnp.sum((gram - jnp.eye(gram.shape[0], dtype=gram.dtype)) ** 2))
-
-
-def _newton_schulz_step(gram, count):
-    del count
-    scale = _normalising_scale(gram)
-    gram = gram * scale**2
-    return scale * _quintic(gram), _distance_to_identity(gram) ** 3  # cubic convergence
-
-
-def _polar_express_step(gram, count):
-    scale = jnp.where(count == 0, jax.lax.rsqrt(jnp.trace(gram)) / 1.01, 1)
-    gram = gram * scale**2
-    distance = _distance_to_identity(gram)
-    table = jnp.asarray(_POLAR_EXPRESS, gram.dtype)
-    index = jnp.where(distance < 0.1, len(table) - 1, jnp.minimum(count, len(table) - 1))
-    return scale * _quintic(gram, *table[index]), distance**3
 
 
 def _rounding(gram, root):
@@ -306,17 +267,7 @@ def _rounding(gram, root):
     return jnp.finfo(gram.dtype).eps * jnp.where(condition < _MAX_CONDITION, condition, jnp.nan)
 
 
-def _eigh_step(gram, count):
-    del count
-    values, vectors = symmetric_eigh(gram)
-    root = matmul(vectors * jax.lax.rsqrt(values)[None, :], vectors.T)
-    rest = matmul(matmul(root, gram), root)
-    eye = jnp.eye(gram.shape[0], dtype=gram.dtype)
-    return matmul(root, 1.5 * eye - 0.5 * rest), _rounding(gram, root)
-
-
-def _gram_step(gram, count):
-    del count
+def _gram_step(gram):
     scale = _normalising_scale(gram)
     # Convergence is cubic: the step after a distance of eps^(1/3) reaches eps.
     near = jnp.cbrt(jnp.finfo(gram.dtype).eps)
@@ -337,13 +288,3 @@ def _gram_step(gram, count):
     _, root, distance, _ = loop(unfinished, advance, start, usual=_USUAL_ITERATIONS)
     root = scale * root
     return root, jnp.where(distance <= near, _rounding(gram, root), jnp.nan)
-
-
-METHODS = {
-    "gram": partial(_iterate, _gram_step),
-    "eigh": partial(_iterate, _eigh_step),
-    "newton_schulz": partial(_iterate, _newton_schulz_step),
-    "polar_express": partial(_iterate, _polar_express_step),
-    "svd": _svd,
-    "qdwh": _qdwh,
-}
