@@ -7,7 +7,6 @@ Names in the engine: the public function checks its arguments, ``_compiled`` is 
 and ``_traced`` is its body, for use inside larger programs.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -55,8 +54,8 @@ from fcojax.engine.validation import (
 from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
-from fcojax.xla.jaxprs import fast_call
 from fcojax.xla.loops import scan_some
+from fcojax.xla.rewriting import fast_inside_loops
 from fcojax.xla.rules import in_full_precision
 
 
@@ -388,10 +387,10 @@ def _for_each_run(one: Callable, hparams: PyTree, state: State, data=None) -> An
 def _evaluate(algorithm, observe, hparams, state, context, name="observe") -> dict[str, Array]:
     now, model = _model(algorithm, hparams, state)
     # An observer runs inside the loop over blocks, where XLA's own form of a convolution is up to a
-    # hundred times slower than outside; `fast_call` exchanges it.
+    # hundred times slower than outside.
     whole = isinstance(observe, StateObserver)
     function, argument = (observe.function, state) if whole else (observe, model)
-    return evaluated(functools.partial(fast_call, function), now, argument, context, name=name)
+    return evaluated(fast_inside_loops(function), now, argument, context, name=name)
 
 
 def _model(algorithm, hparams, state):

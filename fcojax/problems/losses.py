@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from fcojax.arguments import checked_value, shown
 from fcojax.types import Array, Key, Params, PyTree
-from fcojax.xla.jaxprs import fast_call
+from fcojax.xla.rewriting import fast_inside_loops
 
 Loss = Callable[[Params, PyTree], Array]  # (params, examples) -> one loss per example
 
@@ -117,7 +117,7 @@ def losses_of(
     num_examples = jax.tree.leaves(examples)[0].shape[0]
     further = tuple(extra for extra in (key, weights) if extra is not None)
     try:
-        losses = fast_call(loss, params, examples, *further)
+        losses = fast_inside_loops(loss)(params, examples, *further)
     except Exception as error:
         error.add_note(
             f"The loss was called with params {_shapes(params)} and examples {_shapes(examples)}; "

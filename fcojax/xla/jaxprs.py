@@ -1,16 +1,11 @@
 """Inspection of jaxprs: their equations and inner jaxprs, their work, the largest intermediate."""
 
-import importlib
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
-from jax.extend import core
 from jax.interpreters import partial_eval
-
-# XLA runs these inside loops on a CPU up to a hundred times slower than ``fcojax.xla.convolution``.
-SLOW_IN_LOOPS = frozenset(["conv_general_dilated", "reduce_window_max"])
 
 
 def inner_programs(equation: Any) -> list[Any]:
@@ -26,42 +21,6 @@ def equations(program: Any) -> Iterator[Any]:
         yield equation
         for inner in inner_programs(equation):
             yield from equations(inner)
-
-
-def fast_call(function: Callable, *args: Any) -> Any:
-    """Return ``function(*args)``, computed in the form that is fast inside loops.
-
-    The function is traced one extra time. If it has a convolution or a max pooling, also inside
-    other functions, it is passed to ``fcojax.xla.rewriting.fast_inside_loops``; otherwise it is
-    called unchanged.
-
-    Args:
-      function: any function, such as a loss.
-      *args: its arguments.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> smooth = lambda x: jnp.convolve(x, jnp.ones(3), mode="valid")
-      >>> x = jnp.arange(5.0)
-      >>> fast_call(smooth, x).tolist()
-      [3.0, 6.0, 9.0]
-      >>> "rhs_dilation" in str(jax.make_jaxpr(lambda x: fast_call(smooth, x))(x))
-      False
-    """
-    leaves, structure = jax.tree.flatten(args)
-    if not all(map(core.valid_jaxtype, leaves)):
-        return function(*args)
-
-    def arrays(*leaves):
-        results = jax.tree.leaves(function(*jax.tree.unflatten(structure, leaves)))
-        # Callers refuse entries that are not arrays, with a better message.
-        return list(filter(core.valid_jaxtype, results))
-
-    program = jax.make_jaxpr(arrays)(*leaves).jaxpr
-    if any(equation.primitive.name in SLOW_IN_LOOPS for equation in equations(program)):
-        # Imported here, because most runs have no convolution.
-        function = importlib.import_module("fcojax.xla.rewriting").fast_inside_loops(function)
-    return function(*args)
 
 
 def largest_result(function: Callable, *args: Any) -> int:

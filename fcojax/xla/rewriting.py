@@ -18,13 +18,14 @@ from jax.extend.core import primitives
 
 from fcojax.xla.convolution import conv_general_dilated, reduce_window_max
 from fcojax.xla.jaxprs import inner_programs
-from fcojax.xla.rules import rewrites, rules
+from fcojax.xla.rules import rules
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 # Slices take memory and compile time in proportion to the window: a 5 x 5 x 5 kernel has 125 taps.
 _MOST_TAPS = 128
+_rewrites = jax.make_user_context(True)  # whether slow operations are replaced
 
 
 def as_written() -> AbstractContextManager:
@@ -35,7 +36,7 @@ def as_written() -> AbstractContextManager:
       >>> with as_written():
       ...     pass  # fcojax.run(...)
     """
-    return rewrites(False)
+    return _rewrites(False)
 
 
 def fast_inside_loops(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -60,7 +61,7 @@ def fast_inside_loops(function: Callable[Arguments, Result]) -> Callable[Argumen
     @functools.wraps(function, updated=())  # a callable object may hold arrays
     def rewritten(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         leaves, structure = jax.tree.flatten((args, kwargs))
-        if not (rewrites.value and all(map(core.valid_jaxtype, leaves))):
+        if not (_rewrites.value and all(map(core.valid_jaxtype, leaves))):
             return function(*args, **kwargs)
         structures = []
 

@@ -111,11 +111,7 @@ class _Pretended(NamedTuple):
     memory: int | None
 
 
-# A new context changes the keys of all compiled programs, so both are made here, with the library:
-# made in ``rewriting``, which the first loss with a convolution loads, the second run of a network
-# compiled its program again.
 _pretended = jax.make_user_context(None)
-rewrites = jax.make_user_context(True)  # whether ``rewriting`` replaces slow operations
 
 
 def pretend(backend: str, memory: int | None = None) -> AbstractContextManager:
