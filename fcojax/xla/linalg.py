@@ -18,10 +18,6 @@ from fcojax.xla.rules import rules
 
 Result = TypeVar("Result")
 
-_MAX_SCHULZ = 120  # steps, two for each bit of a condition number
-_REFINEMENTS = 3  # refinements of a solution by an inverse
-_ROUNDING = 2000.0  # largest residual, in units of the precision, even if float32 emulates it
-
 
 def unbatched(factorise: Callable[[Array], Result]) -> Callable[[Array], Result]:
     """Make ``vmap`` of a function of a matrix a sequential loop on a CPU.
@@ -116,10 +112,10 @@ def cholesky(matrix: Array) -> Array:
 
 
 def solve(matrix: Array, right: Array) -> Array:
-    """Return the solution of a square linear system: by products in float64 on a TPU, else by LU.
+    """Return the solution of a square linear system: by QR in float64 on a TPU, else by LU.
 
     Args:
-      matrix: a square matrix; by products the solution is NaN if it is singular.
+      matrix: a square matrix; by QR the solution is NaN if it is singular.
       right: a vector, or a matrix whose columns are right-hand sides.
 
     Example:
@@ -128,61 +124,8 @@ def solve(matrix: Array, right: Array) -> Array:
     """
     if matrix.dtype != jnp.float64 or rules().double_lu:
         return jnp.linalg.solve(matrix, right)
-    fixed = jax.lax.stop_gradient(matrix)
-    return jax.lax.custom_linear_solve(
-        lambda x: _product(matrix, x),
-        right,
-        solve=lambda _, b: _solve_by_products(fixed, b),
-        transpose_solve=lambda _, b: _solve_by_products(fixed.T, b),
-    )
-
-
-def _solve_by_products(matrix: Array, right: Array) -> Array:
-    """Solve with the inverse by Newton and Schulz, whose program is smaller than a QR's.
-
-    A sum over a row of the error bounds its spectral norm, where its largest entry does not: the
-    error of an inverse that lacks one direction of n has entries of 1 / n. The inverse alone has
-    errors like the square of the condition number, so the solution is refined, and NaN unless its
-    residual is as small as rounding leaves it.
-    """
-    scale = jnp.max(jnp.abs(matrix), initial=0.0)  # products of norms neither over- nor underflow
-    matrix, right = matrix / scale, right / scale
-    eye = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
-    start = matrix.T / (_row_norm(matrix) * _row_norm(matrix.T))
-
-    def unfinished(state):
-        _, error, before, step = state
-        return (error < before) & (step < _MAX_SCHULZ)
-
-    def advance(state):
-        inverse, error, _, step = state
-        inverse = inverse + _product(inverse, eye - _product(matrix, inverse))
-        now = _row_norm(eye - _product(matrix, inverse))
-        # Far from the inverse the norm of the error may grow.
-        return inverse, now, jnp.where(now < 0.5, error, jnp.inf), step + 1
-
-    def refine(_, found):
-        return found + _product(inverse, right - _product(matrix, found))
-
-    one = jnp.ones((), matrix.dtype)
-    state = start, one, jnp.inf * one, 0
-    inverse, error, *_ = jax.lax.while_loop(unfinished, advance, state)
-    found = jax.lax.fori_loop(0, _REFINEMENTS, refine, _product(inverse, right))
-    residual = _largest(_product(matrix, found) - right)
-    size = _row_norm(matrix) * _largest(found) + _largest(right)
-    solved = (error < 0.5) & (residual <= _ROUNDING * jnp.finfo(matrix.dtype).eps * size)
-    return jnp.where(solved, found, jnp.nan)
-
-
-def _row_norm(matrix: Array) -> Array:
-    """Return the largest sum of absolute values of a row, a norm of the matrix."""
-    return jnp.max(jnp.sum(jnp.abs(matrix), axis=1), initial=0.0)
-
-
-def _largest(values: Array) -> Array:
-    """Return the largest absolute value of a vector, or of each column."""
-    return jnp.max(jnp.abs(values), axis=0, initial=0.0)
-
-
-def _product(a: Array, b: Array) -> Array:
-    return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
+    q, r = jnp.linalg.qr(matrix)
+    pivots = jnp.abs(jnp.diagonal(r))
+    least = len(matrix) * jnp.finfo(matrix.dtype).eps * jnp.max(pivots, initial=0.0)
+    solution = jax.scipy.linalg.solve_triangular(r, q.T @ right)
+    return jnp.where(jnp.all(pivots > least), solution, jnp.nan)
