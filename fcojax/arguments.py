@@ -2,8 +2,8 @@
 
 ``validated`` raises an error with one sentence, "X is V; pass Y.", if a call does not fit the
 annotations of a function. It checks the numbers and arrays of ``fcojax.types``, arrays, classes
-(whose ``example`` may show how to make one), ``Literal``, ``Callable``, ``Mapping``, ``Sequence``,
-``tuple`` and unions of these. Traced numbers and arrays pass, except counts and seeds.
+(whose ``example`` may show how to make one), ``Literal``, entries of ``Sequence`` and ``tuple``,
+and unions of these. Traced numbers and arrays pass, except counts and seeds.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import os
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, ParamSpec, TypeVar, Union
 
 import jax
@@ -56,7 +56,10 @@ def validated(function: Callable[Arguments, Result]) -> Callable[Arguments, Resu
 
     @functools.wraps(function)
     def checked(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        given = bound(function.__name__, signature, args, kwargs)
+        try:
+            given = signature.bind(*args, **kwargs)
+        except TypeError:
+            return function(*args, **kwargs)  # Python says which argument does not fit
         for name, value in given.arguments.items():
             if name not in annotations():
                 continue
@@ -92,18 +95,6 @@ def factory(function: Callable[Arguments, Result]) -> Callable[Arguments, Result
     return memoised(validated(function))
 
 
-def bound(
-    name: str, signature: inspect.Signature, args: Any, kwargs: Any
-) -> inspect.BoundArguments:
-    """Bind arguments; raise ``TypeError`` with all names if they do not fit."""
-    try:
-        return signature.bind(*args, **kwargs)
-    except TypeError as error:
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        own = [k + "=..." * (p.kind is keyword) for k, p in signature.parameters.items()]
-        raise TypeError(f"{error}; pass {name}({', '.join(own)}).") from None
-
-
 def checked_value(name: str, value: Any, annotation: Any, *, single: bool = False) -> Any:
     """Return a value that its annotation allows; raise ``ValueError`` for any other.
 
@@ -113,18 +104,16 @@ def checked_value(name: str, value: Any, annotation: Any, *, single: bool = Fals
       annotation: the argument's annotation, with its extras.
       single: whether an array of numbers is refused.
     """
-    kinds = _kinds(annotation)
-    checks = [check for kind in kinds if (check := _check_of(kind, single))]
-    if len(checks) < len(kinds):
-        return value  # one of the alternatives is not checked
-    for check in checks:
-        if check.fits(value):
-            return check.converted(name, value)
-    needed = " or ".join(check.needed for check in checks)
-    is_class = any(isinstance(kind, type) and kind is not type(None) for kind in kinds)
-    if is_class and inspect.isfunction(value):
-        called = f"{name} is the function {value.__name__}; call it: {value.__name__}(...), or"
-        raise ValueError(f"{called} pass {needed}.")
+    rules = [_rule_of(kind) for kind in _kinds(annotation)]
+    for rule in rules:
+        if rule is None:
+            return value  # one of the alternatives is not checked
+        if _fits(rule, value, single):
+            if isinstance(rule, Numbers) and rule.whole:
+                return at_most(name, operator.index(value), rule.largest)
+            is_list = isinstance(rule, _Entries) and rule.is_tuple
+            return tuple(value) if is_list and not isinstance(value, tuple) else value
+    needed = " or ".join(rule.needed for rule in rules if rule is not None)
     raise ValueError(f"{name} is {shown(value)}; pass {needed}.")
 
 
@@ -173,12 +162,31 @@ def _resolved(annotated: Any) -> dict[str, Any]:
 field_annotations = functools.lru_cache(256)(_resolved)
 
 
-class _Check(NamedTuple):
-    """The check of an annotation without alternatives: the values in words, and a test."""
+class _Entries(NamedTuple):
+    """Lists, or tuples, whose entries fit the kinds in turn, or all of them the only kind."""
+
+    needed: str
+    kinds: tuple
+    is_tuple: bool
+
+
+class _Others(NamedTuple):
+    """The values of a class, or a few values."""
 
     needed: str
     fits: Callable[[Any], bool]
-    converted: Callable[[str, Any], Any] = lambda name, value: value
+
+
+_ANY = Arrays("an array of numbers")
+_RULES: dict[Any, Any] = {
+    int: Numbers("a whole number", whole=True),
+    float: Numbers("a finite number"),
+    np.ndarray: _ANY,
+    jax.Array: _ANY,
+    bool: _Others("True or False", lambda value: isinstance(value, bool | np.bool_)),
+    type(None): _Others("None", lambda value: value is None),
+}
+_WORDS = {str: "a text", os.PathLike: "a path", type: "a class", Callable: "a function"}
 
 
 def _kinds(annotation: Any) -> list:
@@ -188,87 +196,55 @@ def _kinds(annotation: Any) -> list:
     kinds, arrays = list(typing.get_args(annotation)), typing.get_args(jax.typing.ArrayLike)
     if set(arrays) <= set(kinds):
         # Python has flattened this union of eight into the one around it.
-        kinds = [jax.typing.ArrayLike, *(kind for kind in kinds if kind not in arrays)]
+        kinds = [np.ndarray, *(kind for kind in kinds if kind not in arrays)]
     return sorted(kinds, key=lambda kind: kind is type(None))
 
 
-def _check_of(kind: Any, single: bool = True) -> _Check | None:
-    """Return the check of an annotation without alternatives; ``None`` if it is not checked."""
+def _rule_of(kind: Any) -> Any:
+    """Return what an annotation without alternatives allows; ``None`` if it is not checked."""
     origin, args = typing.get_origin(kind) or kind, typing.get_args(kind)
     if origin is Annotated:
-        extras = (extra for extra in args[1:] if isinstance(extra, Numbers | Arrays))
-        return next((_check_of_extra(extra, single) for extra in extras), None)
+        return next((extra for extra in args if isinstance(extra, Numbers | Arrays)), None)
     if origin is Literal:
-        words = "one of " + ", ".join(map(repr, args))
-        return _Check(words, lambda value: not hasattr(value, "dtype") and value in args)
-    if origin in (Sequence, Iterable, tuple):
-        return _check_of_entries(origin, args)
-    if origin in (Mapping, dict):
-        return _Check("a dict", lambda value: isinstance(value, origin) and _has(value, *args))
-    if kind in _CHECKS:
-        return _CHECKS[kind]
-    is_protocol = isinstance(kind, type) and getattr(kind, "_is_protocol", False)
-    if origin is Callable or (is_protocol and kind.__module__.startswith("fcojax.")):
-        return _Check("a function", callable)
-    if origin in _WORDS:
-        return _Check(_WORDS[origin], lambda value: isinstance(value, origin))
-    if is_protocol or not isinstance(kind, type) or kind in (Any, object):
+        needed = "one of " + ", ".join(map(repr, args))
+        return _Others(needed, lambda value: not hasattr(value, "dtype") and value in args)
+    if origin in (Sequence, tuple):
+        kinds = args[:1] or (Any,) if args[1:] in ((), (...,)) else args
+        each = " or ".join(rule.needed for rule in map(_rule_of, _kinds(kinds[0])) if rule)
+        needed = f"{len(args)} entries" if args[1:] and kinds == args else "a list"
+        return _Entries(needed + (each and f", each {each}"), kinds, origin is tuple)
+    if origin in _RULES:
+        return _RULES[origin]
+    if not isinstance(origin, type) or origin is Any or getattr(origin, "_is_protocol", False):
         return None
-    article, example = "an" if kind.__name__[0] in "AEIOU" else "a", getattr(kind, "example", "")
-    words = f"{article} {kind.__name__}" + (f", as in {example}" if example else "")
-    return _Check(words, lambda value: isinstance(value, kind))
+    article, example = "an" if origin.__name__[0] in "AEIOU" else "a", getattr(kind, "example", "")
+    needed = _WORDS.get(origin, f"{article} {origin.__name__}") + (example and f", as in {example}")
+    return _Others(needed, lambda value: isinstance(value, origin))
 
 
-def _check_of_extra(wanted: Numbers | Arrays, single: bool = True) -> _Check:
-    if isinstance(wanted, Arrays):
-        return _Check(wanted.needed, lambda value: _is_array(value, wanted))
-    if not wanted.whole:
-        return _Check(wanted.needed, lambda value: _is_number(value, wanted, single))
-    return _Check(
-        wanted.needed,
-        lambda value: _is_whole(value) and bool(wanted.holds(operator.index(value))),
-        lambda name, value: at_most(name, operator.index(value), wanted.largest),
+def _fits(rule: Any, value: Any, single: bool = True) -> bool:
+    """Whether a rule allows a value."""
+    if isinstance(rule, Arrays):
+        return _is_array(value, rule)
+    if isinstance(rule, Numbers):
+        return _is_whole(value, rule) if rule.whole else _is_number(value, rule, single)
+    return _are_entries(value, rule.kinds) if isinstance(rule, _Entries) else rule.fits(value)
+
+
+def _are_entries(value: Any, kinds: tuple) -> bool:
+    if isinstance(value, Tracer):
+        return value.ndim > 0
+    if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__getitem__"):
+        return False
+    try:
+        entries = value.tolist() if getattr(value, "ndim", 0) == 1 else list(value)
+    except TypeError:  # an array without axes, a key, a class
+        return False
+    each = kinds if len(kinds) > 1 else kinds * len(entries)
+    return len(each) == len(entries) and all(
+        any(rule is None or _fits(rule, entry) for rule in map(_rule_of, _kinds(kind)))
+        for kind, entry in zip(each, entries, strict=True)
     )
-
-
-def _allows(annotation: Any, value: Any) -> bool:
-    """Whether a value fits an annotation; an annotation that is not checked allows everything."""
-    checks = map(_check_of, _kinds(annotation))
-    return any(check is None or check.fits(value) for check in checks)
-
-
-def _has(value: Mapping, keys: Any = Any, values: Any = Any) -> bool:
-    return all(_allows(keys, key) and _allows(values, value[key]) for key in value)
-
-
-def _check_of_entries(origin: Any, args: tuple) -> _Check:
-    """Return the check of a list or a tuple, and of each of its entries."""
-    fixed = origin is tuple and args[-1:] not in ((), (...,))
-    checks = [check for kind in args[:1] for check in map(_check_of, _kinds(kind)) if check]
-    each = " or ".join(check.needed for check in checks)
-    listed = (f"{len(args)} entries" if fixed else "a list") + (each and f", each {each}")
-
-    def fits(value):
-        if isinstance(value, Tracer):
-            return value.ndim > 0
-        if isinstance(value, str | bytes | type) or not hasattr(value, "__iter__"):
-            return False
-        if isinstance(value, Mapping) or not hasattr(value, "__getitem__"):
-            return origin is Iterable  # read once, in no order
-        try:
-            entries = value.tolist() if getattr(value, "ndim", 0) == 1 else list(value)
-        except TypeError:  # an array without axes, a key
-            return False
-        kinds = args if fixed else args[:1] * len(entries)
-        return len(kinds) in (0, len(entries)) and all(map(_allows, kinds, entries))
-
-    def converted(name, value):
-        return tuple(value) if origin is tuple and not isinstance(value, tuple) else value
-
-    return _Check(listed, fits, converted)
-
-
-_ANY = Arrays("an array of numbers")
 
 
 def _is_array(value: Any, wanted: Arrays) -> bool:
@@ -276,8 +252,9 @@ def _is_array(value: Any, wanted: Arrays) -> bool:
     if wanted.tree:
         leaves, one = jax.tree.leaves(value), wanted._replace(tree=False)
         some = bool(leaves) or not (wanted.real or value is None)
-        numbers = (np.asarray(leaf) if isinstance(leaf, int | float) else leaf for leaf in leaves)
-        return some and all(_is_array(leaf, one) for leaf in numbers)
+        return some and all(_is_array(leaf, one) for leaf in leaves)
+    with contextlib.suppress(TypeError, ValueError):  # ragged, or of keys
+        value = np.asarray(value) if isinstance(value, list | int | float) else value
     if isinstance(value, np.ma.MaskedArray) or not hasattr(value, "dtype"):
         return False
     real = jnp.issubdtype(value.dtype, jnp.floating) or (_is_real(value.dtype) and not wanted.real)
@@ -288,21 +265,14 @@ def _is_array(value: Any, wanted: Arrays) -> bool:
     return unknown or bool(np.isfinite(np.asarray(value, np.float64)).all())
 
 
-def _is_array_like(value: Any) -> bool:
-    with contextlib.suppress(TypeError, ValueError):  # ragged, or of keys
-        given = np.asarray(value) if isinstance(value, list | int | float) else value
-        return _is_array(given, _ANY)
-    return False
-
-
 def _is_real(dtype: Any) -> bool:
     return any(jnp.issubdtype(dtype, k) for k in (bool, jnp.integer, jnp.floating))
 
 
-def _is_whole(value: Any) -> bool:
-    """Whether this is a whole number, of Python or numpy, and not a truth value."""
+def _is_whole(value: Any, numbers: Numbers) -> bool:
+    """Whether this is a whole number, of Python or numpy, and in the range."""
     with contextlib.suppress(TypeError):
-        return not isinstance(value, bool) and operator.index(value) is not None
+        return not isinstance(value, bool) and bool(numbers.holds(operator.index(value)))
     return False
 
 
@@ -323,15 +293,3 @@ def _is_number(value: Any, numbers: Numbers, single: bool) -> bool:
     vanished = (used == 0) & (exact != 0)
     fits = np.isfinite(used) & numbers.holds(used) & ~vanished
     return bool(fits.all()) and not (single and given.ndim)
-
-
-_CHECKS = {
-    type(None): _Check("None", lambda value: value is None),
-    bool: _Check("True or False", lambda value: isinstance(value, bool | np.bool_)),
-    int: _Check("a whole number", _is_whole),
-    float: _check_of_extra(Numbers("a finite number")),
-    np.ndarray: _check_of_extra(_ANY),
-    jax.Array: _check_of_extra(_ANY),
-    jax.typing.ArrayLike: _Check(_ANY.needed, _is_array_like),
-}
-_WORDS = {str: "a text", bytes: "bytes", os.PathLike: "a path", type: "a class"}

@@ -64,7 +64,7 @@ def call(
         ({"count": 2**31}, "count is 2147483648; pass at most 2147483647."),
         ({"index": -1}, "index is -1; pass a whole number of at least 0."),
         ({"penalty": 3}, "penalty is 3; pass a Penalty"),
-        ({"penalty": l1}, "penalty is the function l1; call it: l1(...)"),
+        ({"penalty": l1}, "penalty is <function l1 at"),
         ({"strict": "no"}, "strict is 'no'; pass True or False."),
         ({"side": np.array(["both"])}, "side is array"),
         ({"side": "both"}, "side is 'both'; pass one of 'client', 'server'."),

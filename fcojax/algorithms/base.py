@@ -4,7 +4,6 @@ Numbers that a sweep may vary come in as ``hparams``, a NamedTuple of scalars an
 of each of the functions.
 """
 
-import difflib
 import functools
 import inspect
 from collections.abc import Callable
@@ -344,28 +343,6 @@ class Factory(Protocol, Generic[Arguments, HparamsType]):
 GEOMETRY = ("penalty", "mirror", "manifold")
 
 
-def _naming_its_fields(hparams_type: type[HparamsType]) -> type[HparamsType]:
-    """Make a NamedTuple list its fields in the error for an unknown keyword argument."""
-    plain = hparams_type.__new__
-    fields = getattr(hparams_type, "_fields", None)
-    if fields is None or hasattr(plain, "named"):
-        return hparams_type
-
-    @functools.wraps(plain)
-    def new(cls, *args, **kwargs):
-        if unknown := [name for name in kwargs if name not in fields]:
-            close = difflib.get_close_matches(unknown[0], fields, n=1)
-            advice = f"did you mean {close[0]}? It has" if close else "it has"
-            raise TypeError(
-                f"{cls.__name__} has no field {unknown[0]}; {advice} {', '.join(fields)}."
-            )
-        return plain(cls, *args, **kwargs)
-
-    new.named = fields  # pyright: ignore[reportAttributeAccessIssue]
-    hparams_type.__new__ = new
-    return hparams_type
-
-
 @validated
 def takes(
     hparams_type: type[HparamsType], *geometry: str
@@ -406,7 +383,7 @@ def takes(
             return built._replace(hparams_type=kwargs.get("hparams_type", own))
 
         typed = cast(Factory[Arguments, HparamsType], build)
-        typed.Hparams = _naming_its_fields(hparams_type)
+        typed.Hparams = hparams_type
         typed.geometry = geometry
         return typed
 

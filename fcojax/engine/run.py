@@ -12,7 +12,6 @@ from jax.core import Tracer
 
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
-from fcojax.arguments import checked_value
 from fcojax.engine.hparams import as_arrays
 from fcojax.engine.limits import limit_of, within
 from fcojax.engine.plan import Plan, Program, as_plan
@@ -25,14 +24,7 @@ from fcojax.engine.stepper import (
     start_compiled,
     start_traced,
 )
-from fcojax.engine.validation import (
-    as_params,
-    as_round_counts,
-    explained,
-    require_observer,
-    require_run,
-    require_schedules,
-)
+from fcojax.engine.validation import as_params, as_round_counts, require_run, require_schedules
 from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
@@ -40,7 +32,6 @@ from fcojax.types import Array, Key, Params, PyTree
 Report = Callable[[int, dict[str, Array]], Any]
 
 
-@explained
 def run(
     algorithm: Algorithm,
     hparams: PyTree,
@@ -100,8 +91,6 @@ def run(
     require_run(algorithm, plan, hparams, data, key)
     params = as_params(params)
     require_schedules(hparams, num_rounds)
-    require_observer(observe, context, optional=True)
-    checked_value("progress", progress, Report | None)
     num_rounds = within(limit_of(plan, hparams, data, key), num_rounds)
     program = Program(algorithm, plan, observe, *divmod_rounds(num_rounds, eval_every))
     arguments = as_arrays(hparams), params, data, key, context
@@ -146,11 +135,6 @@ def run_in_blocks(
 ) -> tuple[Params, PyTree]:
     """Run as ``run_compiled`` does, with one program for each evaluation and a report after it."""
     state = start_compiled(program.algorithm, program.plan, None, hparams, params, data, key)
-    if isinstance(state.round, Tracer):
-        raise ValueError(
-            "progress is called between programs, but this call is traced; pass progress=None "
-            "inside of jit, vmap and grad."
-        )
     parts = [[part._replace(num_evaluations=1)] * part.num_evaluations for part in program.parts()]
     histories = []
     for block in itertools.chain(*parts):

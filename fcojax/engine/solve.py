@@ -21,12 +21,7 @@ from fcojax.engine.randomness import COHORT
 from fcojax.engine.state import Observe, State, is_sweep
 from fcojax.engine.status import Status
 from fcojax.engine.stepper import advance_traced, look_traced, read_model_traced, start_traced
-from fcojax.engine.validation import (
-    as_params,
-    require_observer,
-    require_run,
-    require_schedules,
-)
+from fcojax.engine.validation import as_params, require_run, require_schedules
 from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Count, Key, NonNegative, Params, PyTree, Scalar
@@ -134,7 +129,6 @@ def solve(
     # All blocks have the same length, so one program serves them.
     max_rounds = -(-max_rounds // eval_every) * eval_every
     require_run(algorithm, plan, hparams, data, key)
-    require_observer(certificate, name="certificate")
     sweeping = is_sweep(key)
     require_schedules(hparams, max_rounds, sweeping=sweeping)
     hparams, params = as_arrays(hparams), as_params(params)
@@ -177,7 +171,7 @@ def _begin_traced(program: Program, hparams, params, data, key, tolerance) -> So
     state = start_traced(algorithm, program.plan, None, hparams, params, data, key)
     # A certificate takes the population as its context, because it needs the gradients of all
     # clients.
-    measures = look_traced(algorithm, certificate, hparams, state, data, data, "certificate")
+    measures = look_traced(algorithm, certificate, hparams, state, data, data)
     violation = _violation(measures, 2 * key.ndim)
     model = jax.eval_shape(lambda state: read_model_traced(algorithm, hparams, state), state)
     zero = jnp.zeros(violation.shape, jnp.int32)

@@ -42,13 +42,8 @@ from fcojax.engine.validation import (
     as_first_states,
     as_params,
     as_round_counts,
-    evaluated,
-    is_function,
-    require_init,
-    require_observer,
     require_run,
     require_schedules,
-    require_state,
     require_state_of,
 )
 from fcojax.memo import jit_per
@@ -94,9 +89,10 @@ def start(
     plan = as_plan(plan)
     require_run(algorithm, plan, hparams, data, key)
     hparams = as_arrays(hparams)
-    # A fixed start point is an argument of the compiled program; a function is part of it.
-    is_made = is_function(params)
-    init, fixed = (require_init(params), None) if is_made else (None, as_params(params))
+    # A fixed start point is an argument of the compiled program; a function is part of it. A pytree
+    # may be callable too, such as an Equinox module.
+    is_made = callable(params) and jax.tree_util.all_leaves([params])
+    init, fixed = (params, None) if is_made else (None, as_params(params))
     return start_compiled(algorithm, plan, init, hparams, fixed, data, key)
 
 
@@ -154,9 +150,7 @@ def advance(
     """
     plan = as_plan(plan)
     num_rounds, eval_every = as_round_counts(num_rounds, eval_every)
-    require_state(state)
     require_run(algorithm, plan, hparams, data, state.key)
-    require_observer(observe, context, optional=True)
     require_schedules(hparams, num_rounds, is_sweep(state.key), after=state.round)
     require_within(limit_of(plan, hparams, data, state.key), state.round, num_rounds)
     hparams = as_arrays(hparams)
@@ -193,7 +187,6 @@ def look(
       9.0
     """
     require_state_of(algorithm, hparams, state)
-    require_observer(observe, context)
     return _look_compiled(algorithm, observe, as_arrays(hparams), state, context)
 
 
@@ -351,12 +344,11 @@ def look_traced(
     state: State,
     context: PyTree,
     data: ClientData | None = None,
-    name: str = "observe",
 ) -> dict[str, Array]:
     """Body of ``look``; ``data`` gives the mesh that shares the points of a sweep, if any."""
 
     def one(hparams, state):
-        return _evaluate(algorithm, observe, hparams, state, context, name)
+        return _evaluate(algorithm, observe, hparams, state, context)
 
     return _for_each_run(one, hparams, state, data)
 
@@ -384,13 +376,13 @@ def _for_each_run(one: Callable, hparams: PyTree, state: State, data=None) -> An
     return over_grid(one, data, (PER_POINT, STATE_AXES), PER_RUN)(hparams, state)
 
 
-def _evaluate(algorithm, observe, hparams, state, context, name="observe") -> dict[str, Array]:
+def _evaluate(algorithm, observe, hparams, state, context) -> dict[str, Array]:
     now, model = _model(algorithm, hparams, state)
     # An observer runs inside the loop over blocks, where XLA's own form of a convolution is up to a
     # hundred times slower than outside.
     whole = isinstance(observe, StateObserver)
     function, argument = (observe.function, state) if whole else (observe, model)
-    return evaluated(fast_inside_loops(function), now, argument, context, name=name)
+    return fast_inside_loops(function)(now, argument, context)
 
 
 def _model(algorithm, hparams, state):
@@ -403,15 +395,8 @@ def _model(algorithm, hparams, state):
 
 def _require_matching_state(algorithm, plan, hparams, data, state) -> None:
     """Raise ``ValueError`` unless ``start`` returns states of this form for the other arguments."""
-    try:
-        # Traced only, so no value of the state is read. A state of another algorithm may fail in
-        # any of these ways when its model is read.
-        fresh = _restarted.eval_shape(algorithm, plan, hparams, data, state)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            "the state does not belong to this algorithm: its model cannot be read "
-            f"({str(error).splitlines()[0]}); pass one that fcojax.start made with it."
-        ) from error
+    # Traced only, so no value of the state is read.
+    fresh = _restarted.eval_shape(algorithm, plan, hparams, data, state)
     origins = {
         "server": "another algorithm, another start point or another grid",
         "clients": f"another algorithm or another population than these {data.num_clients} clients",

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
-from fcojax.arguments import checked_value
 from fcojax.engine.hparams import as_arrays, num_points, take
 from fcojax.engine.limits import limit_of, within
 from fcojax.engine.placement.chunk_size import sized
@@ -18,19 +17,11 @@ from fcojax.engine.run import (
     warn_if_nonfinite,
 )
 from fcojax.engine.state import Observe, is_sweep, with_repeats
-from fcojax.engine.validation import (
-    as_params,
-    as_round_counts,
-    explained,
-    require_observer,
-    require_run,
-    require_schedules,
-)
+from fcojax.engine.validation import as_params, as_round_counts, require_run, require_schedules
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
 
 
-@explained
 def sweep(
     algorithm: Algorithm,
     grid: PyTree,
@@ -91,8 +82,6 @@ def sweep(
     require_run(algorithm, plan, grid, data, keys)
     require_schedules(grid, num_rounds, sweeping=True)
     params = as_params(params)
-    require_observer(observe, context, optional=True)
-    checked_value("progress", progress, Report | None)
     grid = as_arrays(grid)
     points = num_points(grid)
     num_rounds = within(limit_of(plan, grid, data, keys), num_rounds)

@@ -1,46 +1,21 @@
 """Checks on the host, before tracing, of arguments that would run and give wrong numbers."""
 
-import functools
-import inspect
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 from jax import numpy as jnp
 from jax.core import Tracer
-from jax.errors import ConcretizationTypeError, TracerArrayConversionError
 
 from fcojax.algorithms.base import Algorithm
-from fcojax.arguments import (
-    Arguments,
-    Result,
-    bound,
-    checked_value,
-    field_annotations,
-    numbers_of,
-    shown,
-    validated,
-)
+from fcojax.arguments import checked_value, field_annotations, numbers_of, shown, validated
 from fcojax.engine.aggregator import MEAN, weighted_mean
 from fcojax.engine.hparams import is_schedule
 from fcojax.engine.plan import Plan
-from fcojax.engine.state import State, is_sweep
+from fcojax.engine.state import is_sweep
 from fcojax.problems.clients import ClientData
 from fcojax.problems.fields import by_field
 from fcojax.types import Array, Count, Key, PyTree, Real
-
-
-def explained(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Decorate a function so that a call that forgets an argument names all of them."""
-    signature = inspect.signature(function)
-
-    @functools.wraps(function)
-    def called(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        bound(function.__name__, signature, args, kwargs)
-        return function(*args, **kwargs)
-
-    return called
 
 
 @validated
@@ -55,16 +30,10 @@ def as_round_counts(num_rounds: Count, eval_every: Count) -> tuple[int, int]:
 
 
 def require_run(
-    algorithm: Algorithm, plan: Plan, hparams: PyTree, data: ClientData, key: Key
+    algorithm: Algorithm, plan: Plan, hparams: PyTree, data: ClientData, key: Key | None = None
 ) -> None:
     """Raise ``ValueError`` if these cannot make a run, or a sweep where ``key`` is a vector."""
-    require_parts(algorithm, plan, hparams, data, sweeping=is_sweep(key))
-
-
-def require_parts(
-    algorithm: Algorithm, plan: Plan, hparams: PyTree, data: ClientData, sweeping: bool = False
-) -> None:
-    """Raise ``ValueError`` as ``require_run`` does; callers without a key use this."""
+    sweeping = key is not None and is_sweep(key)
     require_algorithm(algorithm)
     checked_value("data", data, ClientData)
     _require_cohort(algorithm, plan, data)
@@ -89,33 +58,13 @@ def require_algorithm(algorithm: Any) -> None:
     checked_value("algorithm", algorithm, Algorithm)
 
 
-def is_function(params: Any) -> bool:
-    """Return whether this is a function, and not a callable pytree such as an Equinox module."""
-    return callable(params) and jax.tree_util.all_leaves([params])
-
-
 def as_params(params: Any) -> PyTree:
     """Return a start point as arrays; raise ``ValueError`` unless it holds finite numbers."""
-    if is_function(params):
-        raise ValueError(
-            f"params is {shown(params)}, a function; call it with a key, or let fcojax.start make "
-            "a start point for each seed."
-        )
-    # A list of numbers is a pytree of scalars, on which `rows @ params` would fail far from here.
-    numbers = isinstance(params, list) and params
-    if numbers and all(isinstance(entry, int | float) for entry in params):
-        raise ValueError(
-            f"params is {shown(params)}, a list of numbers; pass an array, as jnp.array makes it."
-        )
-    named = [
-        ("params" if name == "examples" else f"params.{name}", leaf)
-        for name, leaf in by_field([params])
-    ]
-    if not named:
+    if not jax.tree.leaves(params):
         raise ValueError(f"params has no arrays, it is {shown(params)}; pass the start point.")
-    for name, leaf in named:
-        kinds = (jax.dtypes.prng_key, jnp.complexfloating)
-        if not _is_number(leaf) or any(jnp.issubdtype(jnp.result_type(leaf), k) for k in kinds):
+    for field, leaf in by_field([params]):
+        name = "params" if field == "examples" else f"params.{field}"
+        if isinstance(leaf, np.ma.MaskedArray) or jnp.iscomplexobj(leaf):
             raise ValueError(f"{name} is {shown(leaf)}; pass arrays of real numbers to start from.")
         traced = isinstance(leaf, Tracer | jax.ShapeDtypeStruct)
         inexact = jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)
@@ -134,27 +83,6 @@ def _with_own_dtype(leaf: Any) -> Any:
     return jnp.asarray(leaf, jnp.result_type(leaf)) if weak else leaf
 
 
-def _is_number(leaf: Any) -> bool:
-    """Return whether JAX accepts this as an array or a number; keys are arrays."""
-    dtype = getattr(leaf, "dtype", None)
-    if dtype is None:
-        return isinstance(leaf, bool | int | float | complex)
-    # JAX also refuses masked arrays, but later and without naming the argument.
-    if isinstance(leaf, np.ma.MaskedArray):
-        return False
-    # numpy has arrays of objects, strings, bytes and dates; JAX has none.
-    return not isinstance(leaf, np.ndarray | np.generic) or dtype.kind not in "OSUMm"
-
-
-def require_init(init: Callable) -> Callable:
-    """Return ``init``; raise ``ValueError`` unless it takes one argument, a key."""
-    if not _accepts(init, 1):
-        raise ValueError(
-            f"params is {shown(init)}; pass a start point, or a function (key) -> params."
-        )
-    return init
-
-
 def as_first_states(states: Any) -> tuple[PyTree, PyTree]:
     """Return the result of an algorithm's ``init``; raise ``ValueError`` unless it is a pair."""
     if not isinstance(states, tuple) or len(states) != 2:
@@ -162,56 +90,6 @@ def as_first_states(states: Any) -> tuple[PyTree, PyTree]:
             f"init returned {shown(states)}; return the first states (server, client)."
         )
     return states
-
-
-def require_observer(
-    observe: Any, context: PyTree = None, optional: bool = False, name: str = "observe"
-) -> None:
-    """Raise ``ValueError`` unless ``observe`` takes three arguments and ``context`` is arrays."""
-    function = getattr(observe, "function", observe)
-    if not (optional and observe is None) and not (callable(function) and _accepts(function, 3)):
-        raise ValueError(
-            f"{name} is {shown(function)}; pass a function (hparams, model, context) -> dict."
-        )
-    for _, leaf in by_field([context]):
-        if not _is_number(leaf):
-            raise ValueError(f"context is {shown(leaf)}; pass arrays that observe needs, or None.")
-
-
-def evaluated(observe: Callable, *args: Any, name: str = "observe") -> dict:
-    """Call an observer; raise ``ValueError`` unless it returns a dictionary of numbers."""
-    try:
-        measures = observe(*args)
-    except (ConcretizationTypeError, TracerArrayConversionError) as error:
-        raise ValueError(
-            f"{name} is traced, so its numbers are not known yet; use jnp in place of float, int, "
-            "bool, if and numpy."
-        ) from error
-    except (AttributeError, TypeError) as error:
-        if args[-1] is None and "NoneType" in str(error):
-            raise ValueError(
-                f"{name} was given no context and needs one ({error}); pass context=..., the "
-                "arrays that it uses."
-            ) from error
-        raise
-    if not isinstance(measures, dict):
-        raise ValueError(f"{name} returned {shown(measures)}; return a dictionary of numbers.")
-    for field, leaf in by_field([measures]):
-        if not _is_number(leaf):
-            raise ValueError(f"{name} returned {shown(leaf)} for {field}; return numbers.")
-    return measures
-
-
-def _accepts(function: Callable, number: int) -> bool:
-    """Return whether a function takes this number of positional arguments; true if unknown."""
-    try:
-        inspect.signature(function).bind(*(None,) * number)
-    except TypeError:
-        return False
-    # Some builtins have no signature.
-    except ValueError:
-        return True
-    return True
 
 
 def _require_cohort(algorithm: Algorithm, plan: Plan, data: ClientData) -> None:
@@ -257,8 +135,7 @@ def require_type(algorithm: Algorithm, hparams: Any) -> None:
     """Raise ``ValueError`` unless these are hyperparameters of this algorithm."""
     expected, given = algorithm.hparams_type, type(hparams)
     if not hasattr(given, "_fields"):
-        hint = "" if expected in (None, tuple) else f", {expected.__name__}{signature(expected)}"
-        raise ValueError(f"hparams is {shown(hparams)}; pass a named tuple of numbers{hint}.")
+        raise ValueError(f"hparams is {shown(hparams)}; pass a named tuple of numbers.")
     # A wrapper may extend the type; the algorithm inside reads its own fields by name.
     if expected in (None, tuple, given, *getattr(given, "extends", ())):
         return
@@ -343,21 +220,7 @@ def require_schedules(
             )
 
 
-def require_state(state: Any) -> None:
-    """Raise ``ValueError`` unless this is the state of a run, with no array deleted."""
-    checked_value("state", state, State)
-    # JAX's own error says that an array was deleted, but not which argument it belongs to.
-    arrays = [leaf for leaf in jax.tree.leaves(state) if isinstance(leaf, jax.Array)]
-    if any(not isinstance(leaf, Tracer) and leaf.is_deleted() for leaf in arrays):
-        raise ValueError(
-            "the state was donated, so the next state has its memory; pass that one, or advance "
-            "with donate=False."
-        )
-
-
 def require_state_of(algorithm: Any, hparams: Any, state: Any) -> None:
     """Raise ``ValueError`` unless a model can be read from these."""
-    require_algorithm(algorithm)
-    require_state(state)
     require_type(algorithm, hparams)
     require_hparams(hparams, is_sweep(state.key))

@@ -160,7 +160,6 @@ def test_a_sweep_draws_one_cohort_for_each_round_and_seed_whatever_its_grid(num_
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        (lambda state: state._replace(server=federations.start()), "algorithm"),
         (
             lambda state: state._replace(clients=jax.tree.map(lambda x: x[:3], state.clients)),
             "clients",

@@ -55,5 +55,5 @@ def test_a_pytree_that_can_be_called_is_a_start_point():
     assert isinstance(line, Line) and float(line.slope) == 1.5
     state = fcojax.start(algorithm, hparams, Line(jnp.zeros(())), data, key, plan)
     assert float(fcojax.read_model(algorithm, hparams, state).slope) == 0.0
-    with pytest.raises(ValueError, match="a function; call it with a key"):
+    with pytest.raises(TypeError, match="not a valid JAX array type"):
         fcojax.run(algorithm, hparams, lambda key: 0.0, data, key, plan, num_rounds=2)

@@ -481,7 +481,10 @@ def test_bits_are_the_logarithm_rounded_up():
         (lambda: uploads.power(0), "rank is 0; pass"),
         (lambda: uploads.terngrad(-1.0), r"clip is -1\.0; pass"),
         (lambda: uploads.half("float8"), "dtype is 'float8'; pass"),
-        (lambda: uploads.compressed(uploads.sign), "compressor is the function sign; call it"),
+        (
+            lambda: uploads.compressed(uploads.sign),
+            "compressor is <function sign at .*; pass a Compressor",
+        ),
         (lambda: through(uploads.top_k(9), [jnp.zeros(8)]), "k is 9, but the upload has 8 numbers"),
         (
             lambda: through(uploads.compose(uploads.sign(), uploads.half()), [jnp.zeros(8)]),

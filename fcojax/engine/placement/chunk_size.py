@@ -20,7 +20,7 @@ from fcojax.engine.hparams import as_arrays, at_round
 from fcojax.engine.hparams import num_points as points_of
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.state import State, is_sweep, with_repeats
-from fcojax.engine.validation import require_parts
+from fcojax.engine.validation import require_run
 from fcojax.problems.clients import ClientData
 from fcojax.types import Count, Params, PyTree
 from fcojax.xla.jaxprs import bytes_of_results
@@ -65,7 +65,7 @@ def sized(
       (3, 1)
     """
     plan = as_plan(plan)
-    require_parts(algorithm, plan, hparams, data)
+    require_run(algorithm, plan, hparams, data)
     now = at_round(as_arrays(hparams), 0)
     server, client = jax.eval_shape(algorithm.init, now, params)
     points = plan.point_chunk_size

@@ -25,7 +25,7 @@ from fcojax.engine.placement.chunk_size import (
     device_memory,
 )
 from fcojax.engine.plan import Plan, as_plan
-from fcojax.engine.validation import require_parts
+from fcojax.engine.validation import require_run
 from fcojax.problems import memory
 from fcojax.problems.clients import ClientData, require_one_device
 from fcojax.types import Count, Params, PyTree
@@ -238,7 +238,7 @@ def spread(
       True
     """
     plan, num_devices = as_plan(plan), len(jax.devices())
-    require_parts(algorithm, plan, hparams, data)
+    require_run(algorithm, plan, hparams, data)
     if num_devices == 1:
         return data
     # All examples on every device, with room left for states and intermediate results.
