@@ -15,7 +15,6 @@ import jax.numpy as jnp
 from fcojax.algorithms.base import Algorithm, ClientResult
 from fcojax.algorithms.local import Local
 from fcojax.algorithms.work import Work
-from fcojax.arguments import shown
 from fcojax.engine import padding
 from fcojax.engine.aggregation import (
     Tally,
@@ -262,11 +261,6 @@ def client_function(context: RoundContext, message: PyTree, first_client: Array 
 
     def client_and_codec(hparams, message, before: Rows, local, key, encode_key):
         result = algorithm.client_update(hparams, message, before.states, local, key)
-        if not isinstance(result, ClientResult):
-            raise ValueError(
-                f"client_update returned {shown(result)}; return a ClientResult(state, upload, "
-                "metrics)."
-            )
         # Without this check a scan fails over its carry, in a message that does not name
         # client_update.
         require_same_form("client_update", before.states, result.state)

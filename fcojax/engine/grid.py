@@ -85,7 +85,6 @@ def extended(base: type, name: str, **defaults: Any) -> type:
       >>> Clipped(client_lr=0.1)
       Clipped(client_lr=0.1, server_lr=1.0, clip_norm=1.0)
     """
-    checked_type(base)
     annotations = field_annotations(base)
     fields = [(field, annotations.get(field, Real)) for field in (*base._fields, *defaults)]  # pyright: ignore
     known = dict(base._field_defaults) | defaults  # pyright: ignore
@@ -97,19 +96,6 @@ def extended(base: type, name: str, **defaults: Any) -> type:
     # `require_type` reads this: an algorithm for the base accepts the extended type too.
     both.extends = (base, *getattr(base, "extends", ()))  # pyright: ignore
     return both
-
-
-def checked_type(hparams_type: Any) -> Any:
-    """Return a type of hyperparameters; raise ``ValueError`` for anything else."""
-    if isinstance(hparams_type, type) and hasattr(hparams_type, "_fields"):
-        return hparams_type
-    inside = getattr(hparams_type, "Hparams", None)
-    needed = (
-        f"{hparams_type.__name__}.Hparams"
-        if isinstance(inside, type)
-        else "the type of an algorithm's hyperparameters, as in fed_avg.Hparams"
-    )
-    raise ValueError(f"hparams_type is {shown(hparams_type)}; pass {needed}.")
 
 
 def product(hparams_type: type, **values: Sequence[float]) -> PyTree:
@@ -218,35 +204,20 @@ def random_draws(
 
 def _ends(name: str, given: Any) -> list:
     """Return the two ends of a range, or one number."""
-    several = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str)
-    ends = list(given) if several else [given]
-    low, high = (_as_number(ends[0]), _as_number(ends[-1])) if ends else (math.nan, math.nan)
-    if len(ends) > 2 or not (0 < low <= high < math.inf or low == high):
+    low, high = ends = list(given) if np.ndim(given) else [given, given]
+    if not (0 < low <= high < math.inf or low == high):
         raise ValueError(
             f"{name} has range {shown(given)}; pass a number, or two with 0 < low <= high."
         )
-    return [ends[0]] if low == high else [low, high]
-
-
-def _as_number(value: Any) -> float:
-    """Return the value as a Python float, or NaN if it is not a single number."""
-    try:
-        alone = np.ndim(value) == 0 and not isinstance(value, str | bytes)
-        return float(value) if alone else float("nan")
-    except (TypeError, ValueError):
-        return float("nan")
+    return [low] if low == high else ends
 
 
 def _as_lists(values: dict[str, Any]) -> dict[str, list]:
     """Return the values of each field as a list."""
     lists = {}
     for name, column in values.items():
-        try:
-            # Both are sequences to Python: a string of letters, a schedule of its one field.
-            one = isinstance(column, str) or is_schedule(column)
-            lists[name] = None if one else list(column)
-        except TypeError:
-            lists[name] = None
+        # Both are sequences to Python: a string of letters, a schedule of its one field.
+        lists[name] = [] if isinstance(column, str) or is_schedule(column) else list(column)
         if not lists[name]:
             raise ValueError(
                 f"{name} is {shown(column)}; pass a list of values, as in {name}=[0.1, 1.0]."
@@ -256,7 +227,7 @@ def _as_lists(values: dict[str, Any]) -> dict[str, list]:
 
 def _with_defaults(hparams_type: type, values: dict[str, list]) -> list[list]:
     """Return one list per field, in order: its values, or its default alone."""
-    fields = checked_type(hparams_type)._fields
+    fields = hparams_type._fields  # pyright: ignore[reportAttributeAccessIssue]
     # The constructor refuses unknown fields and missing ones.
     first = hparams_type(**{name: column[0] for name, column in values.items()})
     return [values.get(field, [getattr(first, field)]) for field in fields]

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.arguments import shown
 from fcojax.types import Array, PyTree
 
 
@@ -35,8 +34,6 @@ def as_arrays(hparams: PyTree) -> PyTree:
 
     Numbers become floats of the default type, except in fields whose default is an integer.
     """
-    if not hasattr(type(hparams), "_field_defaults"):
-        raise ValueError(f"hparams is {shown(hparams)}; pass a named tuple of numbers.")
     # A field whose default is an integer, such as a number of steps, keeps integers.
     defaults = type(hparams)._field_defaults
 

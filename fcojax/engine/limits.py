@@ -4,8 +4,6 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from jax.core import Tracer
-
 from fcojax.engine.aggregator import Allowance
 from fcojax.engine.hparams import num_points, take
 from fcojax.engine.plan import Plan
@@ -53,11 +51,6 @@ def require_within(limit: Allowance | None, first: Array, num_rounds: int) -> No
     if limit is None:
         return
     # Earlier rounds have used a part of the budget, so their number is needed.
-    if isinstance(first, Tracer):
-        raise ValueError(
-            "a budget limits the number of rounds, but the state is traced, so its round is "
-            "unknown; call advance outside of jit, or pass an aggregator without a budget."
-        )
     if int(first) + num_rounds > limit.rounds:
         raise ValueError(
             f"num_rounds is {num_rounds} after round {int(first)}, but {limit.detail}; pass at "

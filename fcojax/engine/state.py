@@ -36,12 +36,9 @@ def is_sweep(key: Key) -> bool:
     """Return whether this is a vector of keys, one per seed; raise ``ValueError`` if not a key."""
     dtype = getattr(key, "dtype", jnp.dtype(bool))
     if not jnp.issubdtype(dtype, jax.dtypes.prng_key) or key.ndim > 1:
-        old = dtype == jnp.uint32 and getattr(key, "shape", ())[-1:] in ((2,), (4,))
-        made = ", which jax.random.PRNGKey makes" if old else ""
         raise ValueError(
-            f"key is {shown(key)}{made}; pass a key as jax.random.key(0) makes it for a run, or a "
-            "vector of keys, as in jax.random.split(jax.random.key(0), 3), for a sweep over three "
-            "seeds."
+            f"key is {shown(key)}; pass a key as jax.random.key(0) makes it for a run, or a vector "
+            "of keys, as in jax.random.split(jax.random.key(0), 3), for a sweep over three seeds."
         )
     if not key.size:
         raise ValueError("key is an empty vector; pass one key for each seed.")

@@ -19,14 +19,13 @@ def with_auto_axes(function: Callable[..., Result]) -> Callable[..., Result]:
     With explicit mesh axes JAX requires an output sharding for each gather, which a minibatch does
     not have; those axes are switched to automatic. A sharded population has its own mesh.
 
-    Raises ``ValueError`` inside a ``shard_map`` that checks what varies over its axes.
+    A ``shard_map`` around it has to be one that does not check what varies over its axes.
     """
 
     @functools.wraps(function)
     def traced(*args) -> Any:
         leaves, structure = jax.tree.flatten(args)
         arrays = {place: leaf for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)}
-        _require_no_varying_axes(arrays)
         mesh = _explicit_mesh(arrays)
         if mesh is None:
             with _own_mesh(args):
@@ -60,14 +59,3 @@ def _own_mesh(args: PyTree) -> contextlib.AbstractContextManager:
         if isinstance(argument, ClientData) and argument.mesh is not None and not around.empty:
             return jax.sharding.use_abstract_mesh(argument.mesh.abstract_mesh)
     return contextlib.nullcontext()
-
-
-def _require_no_varying_axes(arrays: dict[int, jax.Array]) -> None:
-    for leaf in arrays.values():
-        axes = getattr(getattr(jax.typeof(leaf), "manual_axis_type", None), "varying", ())
-        if axes:
-            raise ValueError(
-                f"this runs inside a jax.shard_map over {', '.join(sorted(map(str, axes)))}, which "
-                "checks what varies over its axes, and branches that depend on data fail that "
-                "check; pass check_vma=False to that shard_map."
-            )
