@@ -53,8 +53,6 @@ def to_frame(grid: PyTree, keys: Key, history: NumberTree) -> Any:
       2        1.0     0      1  2.0
       3        1.0     0      2  2.0
     """
-    if not hasattr(grid, "_fields"):
-        raise ValueError(f"grid is {shown(grid)}; pass the hyperparameters, or a grid of them.")
     require_hparams(grid, is_sweep(keys))
     runs = (num_points(grid), keys.size) if is_sweep(keys) else ()
     entries = {name: np.asarray(leaf) for name, leaf in by_field([history])}

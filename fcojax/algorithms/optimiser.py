@@ -8,8 +8,7 @@ are those of gradient steps, for every optimiser, penalty and mirror. An optimis
 prox in its own metric, which optax does not tell, and which has a closed form per entry only.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -129,8 +128,7 @@ def optimiser_state(side: str, chosen: Choose, hparams: Any, params: Params) -> 
     dtype = widest_dtype(params)
     with jax.numpy_dtype_promotion("standard"):
         optimiser = _optimiser(side, chosen, hparams, dtype)
-        with _refused(side):
-            state = optimiser.init(as_dtype(params, dtype))
+        state = optimiser.init(as_dtype(params, dtype))
     if side == "client" and any(map(_is_key, jax.tree_util.tree_leaves_with_path(state))):
         raise ValueError(
             "the optimiser of the client draws random numbers from a seed, which would be the same "
@@ -148,20 +146,7 @@ def optimiser_updates(
     # Optax raises traced decays to integer powers, which strict promotion refuses.
     with jax.numpy_dtype_promotion("standard"):
         optimiser = _optimiser(side, chosen, hparams, dtype)
-        with _refused(side):
-            return optimiser.update(gradient, state, wide)
-
-
-@contextlib.contextmanager
-def _refused(side: str) -> Iterator[None]:
-    """Turn the failure of an optimiser into an error that names the arguments it is given."""
-    try:
-        yield
-    except (AttributeError, TypeError, IndexError) as error:
-        raise ValueError(
-            f"the optimiser of the {side} fails in its init(params) or update(gradient, state, "
-            f"params): {error}; pass one that needs no other arguments."
-        ) from error
+        return optimiser.update(gradient, state, wide)
 
 
 def _is_key(entry: tuple[tuple, Any]) -> bool:

@@ -20,7 +20,7 @@ import numpy as np
 import fcojax
 from fcojax import ClientData, Plan, Sampler
 from fcojax.algorithms import Algorithm
-from fcojax.extend import is_schedule, num_points, require_hparams, shown, split, take, validated
+from fcojax.extend import is_schedule, num_points, require_hparams, split, take, validated
 from fcojax.privacy.accounting import Releases, law, multiplier_of, together, total_epsilon
 from fcojax.types import Array, Count, CountOrZero, Fraction, Key, Params, PyTree
 
@@ -107,8 +107,6 @@ def audit(
             f"client is {client} of {data.num_clients} and num_runs {num_runs}; pass an index "
             "below the number of clients, and at least 4 runs."
         )
-    if not hasattr(hparams, "_fields"):
-        raise ValueError(f"hparams is {shown(hparams)}; pass hyperparameters, or a grid of them.")
     grid = _as_grid(hparams)
     require_hparams(grid, sweeping=True)
     known = plan.aggregator.noise
@@ -198,8 +196,6 @@ def _seen(algorithm, grid, params, data, keys, plan, num_rounds, released) -> _S
     _, history = fcojax.sweep(
         whole, grid, params, data, keys, plan, num_rounds=num_rounds, observe=observe
     )
-    if unknown := sorted(set(released) - set(history)):
-        raise ValueError(f"released has {unknown[0]!r}; pass names of {', '.join(history)}.")
     arrays = {
         name: np.moveaxis(np.asarray(history[name], float), 1, 0)
         for name in ("seen_state", "seen_model", *released)

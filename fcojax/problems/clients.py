@@ -222,24 +222,14 @@ def from_clients(
       >>> data.num_clients, data.sizes.tolist(), data.ids.tolist()
       (2, [1, 3], ['a', 'b'])
     """
-    many = isinstance(clients, Iterable) and not isinstance(clients, dict)
-    many = many and getattr(clients, "ndim", 1) > 0
-    if not (many and (clients := list(clients))):
-        raise ValueError(
-            f"clients is {shown(clients)}; pass a list with one pytree for each client, and their "
-            "names as ids."
-        )
+    clients = list(clients)
     names = fields.checked_ids(ids, len(clients))
     fields.require_same(clients, names)
     sizes = [
         fields.num_rows(client, f"client {name}")
         for name, client in zip(names, clients, strict=True)
     ]
-    try:
-        flat = jax.tree.map(lambda *leaves: memory.joined(leaves), *clients)
-    except ValueError as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"the clients do not fit together: {reason}") from error
+    flat = jax.tree.map(lambda *leaves: memory.joined(leaves), *clients)
     return from_rows(flat, sizes, weights, ids=names)
 
 

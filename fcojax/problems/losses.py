@@ -6,7 +6,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from fcojax.arguments import checked_value, shown
+from fcojax.arguments import shown
 from fcojax.types import Array, Key, Params, PyTree
 from fcojax.xla.rewriting import fast_inside_loops
 
@@ -32,9 +32,6 @@ class RandomLoss:
 
     function: Callable[[Params, PyTree, Key | None], Array]
 
-    def __post_init__(self):
-        checked_value("function", self.function, Callable)
-
     def __call__(self, params: Params, examples: PyTree, key: Key | None = None) -> Array:
         return self.function(params, examples, key)
 
@@ -58,9 +55,6 @@ class WholeBatchLoss:
     """
 
     function: Callable[[Params, PyTree, Array], Array]
-
-    def __post_init__(self):
-        checked_value("function", self.function, Callable)
 
     def __call__(self, params: Params, examples: PyTree, weights: Array | None = None) -> Array:
         if weights is None:
@@ -89,9 +83,6 @@ class LinearLoss:
 
     function: Callable[..., Array]
     ridge: float = 0.0
-
-    def __post_init__(self):
-        checked_value("function", self.function, Callable)
 
     def __call__(self, params: Params, examples: PyTree) -> Array:
         further = {"ridge": self.ridge} if self.ridge else {}

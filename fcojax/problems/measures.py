@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike, DTypeLike
 
-from fcojax.arguments import at_most, checked_value, shown, validated
+from fcojax.arguments import at_most, checked_value, validated
 from fcojax.problems.clients import ClientData, require_one_device
 from fcojax.problems.losses import Loss
 from fcojax.problems.problem import population_loss
@@ -28,8 +28,6 @@ def at_cuts(measure: Callable[[float], dict[str, Array]], cuts: Sequence[float])
       >>> at_cuts(lambda cut: {"rank": 3 if cut < 0.1 else 2}, (1.0, 1e-4))
       {'rank': 2, 'rank_above_0.0001': 3}
     """
-    if not isinstance(cuts, Sequence | np.ndarray) or isinstance(cuts, str) or not len(cuts):
-        raise ValueError(f"cuts is {shown(cuts)}; pass a list of numbers, such as (1e-2, 1e-4).")
     for cut in cuts:
         checked_value("an entry of cuts", cut, NonNegative, single=True)
     result = measure(cuts[0])

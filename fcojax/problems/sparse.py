@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from fcojax.arguments import checked_value, shown, validated
+from fcojax.arguments import checked_value, validated
 from fcojax.types import Array, Count
 
 
@@ -143,8 +143,6 @@ def sparse_rows(matrix: Any) -> SparseRows:
       >>> x.index.tolist(), x.value.tolist()
       ([[1, 2], [0, 0]], [[1.0, 2.0], [3.0, 0.0]])
     """
-    if not hasattr(matrix, "indptr"):
-        raise ValueError(f"matrix is {shown(matrix)}; pass compressed rows, as scipy's csr_array.")
     num_rows, num_features = (int(size) for size in matrix.shape)
     columns, starts = np.asarray(matrix.indices), np.asarray(matrix.indptr).astype(np.int64)
     # Columns are stored in int32.
