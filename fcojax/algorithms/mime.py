@@ -16,7 +16,7 @@ from fcojax.problems.losses import Loss
 from fcojax.transforms.penalties.l1 import zero
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import Array, NonNegative, Params, Positive, Probability
-from fcojax.xla.conditionals import cond_unbatched
+from fcojax.xla.loops import cond_unbatched
 
 
 class MimeHparams(NamedTuple):

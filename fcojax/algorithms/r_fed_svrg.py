@@ -14,7 +14,7 @@ from fcojax.algorithms.riemannian import MapNames, RFedAvgHparams, gradient_on, 
 from fcojax.problems.losses import Loss
 from fcojax.transforms.manifolds.manifold import Manifold, transport
 from fcojax.types import Array, Params
-from fcojax.xla.conditionals import cond_unbatched
+from fcojax.xla.loops import cond_unbatched
 
 
 class Anchored(NamedTuple):

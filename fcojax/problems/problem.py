@@ -13,7 +13,7 @@ from fcojax.arguments import validated
 from fcojax.problems.clients import ClientData
 from fcojax.problems.losses import Loss, WholeBatchLoss, losses_of
 from fcojax.types import Array, Count, Key, Params, PyTree
-from fcojax.xla.jaxprs import largest_result
+from fcojax.xla.jaxprs import bytes_of_results
 
 _MOST_ROWS, _BLOCK_BYTES = 8192, 1 << 25  # limits of a block of population_loss
 
@@ -105,8 +105,8 @@ def sum_over_shards(term: Callable[..., PyTree], data: ClientData, *replicated: 
 
 def _affordable_rows(loss: Loss, params: Params, examples: PyTree) -> int:
     num_rows = jax.tree.leaves(examples)[0].shape[0]
-    largest = largest_result(functools.partial(losses_of, loss), params, examples)
-    return min(_MOST_ROWS, max(1, _BLOCK_BYTES * num_rows // max(1, largest)))
+    sizes = bytes_of_results(functools.partial(losses_of, loss), params, examples)
+    return min(_MOST_ROWS, max(1, _BLOCK_BYTES * num_rows // max(1, *sizes)))
 
 
 def _weighted_loss_sum(loss: Loss, params: Params, data: ClientData, rows_at_once: int) -> Array:

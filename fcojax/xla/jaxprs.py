@@ -23,23 +23,8 @@ def equations(program: Any) -> Iterator[Any]:
             yield from equations(inner)
 
 
-def largest_result(function: Callable, *args: Any) -> int:
-    """Return the bytes of the largest array that ``function`` computes.
-
-    Args:
-      function: any function that JAX can trace.
-      *args: its arguments; arrays or ``jax.ShapeDtypeStruct``.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> largest_result(lambda x: jnp.sum(jnp.outer(x, x)), jnp.zeros(10, jnp.float32))
-      400
-    """
-    return max(_sizes(function, *args), default=0)
-
-
-def bytes_of_results(function: Callable, *args: Any) -> int:
-    """Return the bytes of all arrays that ``function`` computes, counting loop bodies once.
+def bytes_of_results(function: Callable, *args: Any) -> list[int]:
+    """Return the bytes of each array that ``function`` computes, counting loop bodies once.
 
     Args:
       function: any function that JAX can trace.
@@ -48,9 +33,13 @@ def bytes_of_results(function: Callable, *args: Any) -> int:
     Example:
       >>> import jax.numpy as jnp
       >>> bytes_of_results(lambda x: jnp.sum(2 * x), jnp.zeros(10, jnp.float32))
-      44
+      [40, 4]
     """
-    return sum(_sizes(function, *args))
+    return [
+        math.prod(result.aval.shape) * result.aval.dtype.itemsize
+        for equation in equations(jax.make_jaxpr(function)(*args).jaxpr)
+        for result in equation.outvars
+    ]
 
 
 def num_equations(function: Callable, *args: Any) -> int:
@@ -90,15 +79,6 @@ def depend_on_first(function: Callable, first: Any, *others: Any) -> list[bool]:
         _, used = partial_eval.dce_jaxpr(program, wanted)  # also inside loops
         found.append(any(used[:size]))
     return found
-
-
-def _sizes(function: Callable, *args: Any) -> list[int]:
-    """Return the bytes of each array that a function computes, counting loop bodies once."""
-    return [
-        math.prod(result.aval.shape) * result.aval.dtype.itemsize
-        for equation in equations(jax.make_jaxpr(function)(*args).jaxpr)
-        for result in equation.outvars
-    ]
 
 
 def _count(program: Any) -> int:

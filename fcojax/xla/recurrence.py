@@ -25,7 +25,6 @@ def recurrence(
     states: tuple[Array, ...],
     *,
     bias: Array | None = None,
-    unroll: int = 1,
 ) -> Array:
     r"""Return the outputs :math:`h_1, \dots, h_T` of a recurrent layer with weights U and bias u.
 
@@ -42,7 +41,6 @@ def recurrence(
       drives: inputs of the cell at each time, axes [time, batch, ...].
       states: initial states, the output first, axes [batch, units].
       bias: u, one number per gate, or ``None`` for zeros.
-      unroll: time steps per iteration of the loop, as for ``jax.lax.scan``.
 
     Example:
       >>> doubling = recurrence(
@@ -51,16 +49,16 @@ def recurrence(
       >>> doubling.ravel().tolist()
       [1.0, 3.0, 7.0, 15.0]
     """
-    return _recurrence(cell, unroll, (kernel, bias), drives, states)
+    return _recurrence(cell, (kernel, bias), drives, states)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _recurrence(cell, unroll, weights, drives, states):
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _recurrence(cell, weights, drives, states):
     def step(states, drive):
         states = cell(states, drive, _product(states[0], weights))
         return states, states[0]
 
-    return jax.lax.scan(step, states, drives, unroll=unroll)[1]
+    return jax.lax.scan(step, states, drives)[1]
 
 
 def _product(h: Array, weights: tuple[Array, Array | None]) -> Array:
@@ -69,17 +67,17 @@ def _product(h: Array, weights: tuple[Array, Array | None]) -> Array:
     return product if bias is None else product + bias[None]
 
 
-def _forward(cell, unroll, weights, drives, states):
+def _forward(cell, weights, drives, states):
     def step(states, drive):
         product = _product(states[0], weights)
         after = cell(states, drive, product)
         return after, (states, product, after[0])
 
-    _, (before, products, outputs) = jax.lax.scan(step, states, drives, unroll=unroll)
+    _, (before, products, outputs) = jax.lax.scan(step, states, drives)
     return outputs, (weights, drives, before, products)
 
 
-def _backward(cell, unroll, kept, slopes) -> Any:
+def _backward(cell, kept, slopes) -> Any:
     (kernel, bias), drives, before, products = kept
     # Transposed once: a product with a matrix in the other memory order is several times slower.
     transposed = kernel.T
@@ -93,7 +91,7 @@ def _backward(cell, unroll, kept, slopes) -> Any:
 
     last = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), before)
     first, (of_drives, of_products) = jax.lax.scan(
-        step, last, (before, drives, products, slopes), reverse=True, unroll=unroll
+        step, last, (before, drives, products, slopes), reverse=True
     )
     of_kernel = jnp.einsum("tbu,tbg->ug", before[0], of_products)
     of_bias = None if bias is None else jnp.sum(of_products, axis=(0, 1))

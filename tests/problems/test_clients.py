@@ -13,7 +13,7 @@ from fcojax.problems import memory, partition
 from fcojax.problems.clients import from_clients, from_rows
 from fcojax.problems.padding import size_bounds
 from fcojax.problems.problem import population_loss
-from fcojax.xla.jaxprs import largest_result
+from fcojax.xla.jaxprs import bytes_of_results
 from fcojax.xla.rules import pretend
 
 
@@ -143,8 +143,8 @@ def test_a_loss_with_large_intermediate_arrays_is_evaluated_in_small_blocks():
 
     data = from_clients([np.linspace(0.0, 1.0, 1000)])
     evaluate = functools.partial(population_loss, wide, data=data)
-    assert largest_result(wide, 1.0, data.examples) == 1000 * 250 * 256 * 8
-    assert largest_result(evaluate, 1.0) <= 1 << 25
+    assert max(bytes_of_results(wide, 1.0, data.examples)) == 1000 * 250 * 256 * 8
+    assert max(bytes_of_results(evaluate, 1.0)) <= 1 << 25
     assert evaluate(1.0) == pytest.approx(np.mean(np.sin(np.linspace(0.0, 1.0, 1000))))
 
 

@@ -27,7 +27,7 @@ def by_scan(kernel, bias, drives, states):
 
 
 def ours(kernel, bias, drives, states):
-    return recurrence(cell, kernel, drives, states, bias=bias, unroll=2)
+    return recurrence(cell, kernel, drives, states, bias=bias)
 
 
 def arguments(biased=True, lead=()):

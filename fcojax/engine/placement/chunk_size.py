@@ -171,7 +171,7 @@ def bytes_of_update(
         return one_update(algorithm, plan, hparams, server, client, data)
 
     # An upper bound, as if no intermediate result were ever freed.
-    return max(1, num_points * bytes_of_results(update, hparams, server, data))
+    return max(1, num_points * sum(bytes_of_results(update, hparams, server, data)))
 
 
 def client_bytes(

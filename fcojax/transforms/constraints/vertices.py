@@ -35,6 +35,8 @@ def l1_vertex(g: Params, radius: NonNegative) -> Params:
       [0.0, 0.5, 0.0]
     """
     flat, unravel = flattened(g)
+    if not flat.size:
+        raise ValueError("g has no entries, so the ball has no vertex; pass a gradient.")
     steepest = jnp.argmax(jnp.abs(flat))
     sign = jnp.where(jnp.isnan(flat[steepest]), jnp.nan, jnp.where(flat[steepest] > 0, -1, 1))
     height = sign.astype(flat.dtype) * strength(radius, flat)

@@ -16,7 +16,7 @@ from fcojax import tree
 from fcojax.arguments import validated
 from fcojax.types import Array
 from fcojax.xla.linalg import symmetric_eigh, thin_svd
-from fcojax.xla.usual_loop import loop
+from fcojax.xla.loops import loop
 
 Method = Literal["gram", "svd"]
 
