@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from fcojax import tree
 from fcojax.extend import in_full_precision, jit_per, memoised, validated
@@ -100,8 +99,6 @@ def fista(
       for composite convex optimization with backtracking", Found. Comput. Math. 2014; O'Donoghue
       and Candes, "Adaptive restart for accelerated gradient schemes", Found. Comput. Math. 2015.
     """
-    if not sum(np.size(leaf) for leaf in jax.tree.leaves(params)):
-        raise ValueError("params has no entries; pass a point to start from.")
     return _solve(smooth, penalty, max_steps, scale, params, context, tolerance)
 
 

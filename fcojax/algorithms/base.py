@@ -328,7 +328,7 @@ class Factory(Protocol, Generic[Arguments, HparamsType]):
 
     Attributes:
       Hparams: the type of its hyperparameters.
-      geometry: the names of its arguments after the loss, from ``GEOMETRY``.
+      geometry: the names of its arguments after the loss, of ``Geometry``.
     """
 
     Hparams: type[HparamsType]
@@ -339,13 +339,13 @@ class Factory(Protocol, Generic[Arguments, HparamsType]):
     ) -> Algorithm[HparamsType]: ...
 
 
-# The arguments that a factory may take after the loss; the launcher builds each for the problem.
-GEOMETRY = ("penalty", "mirror", "manifold")
+# An argument that a factory may take after the loss; the launcher builds it for the problem.
+Geometry = Literal["penalty", "mirror", "manifold"]
 
 
 @validated
 def takes(
-    hparams_type: type[HparamsType], *geometry: str
+    hparams_type: type[HparamsType], *geometry: Geometry
 ) -> Callable[[Callable[Arguments, Algorithm]], Factory[Arguments, HparamsType]]:
     """Decorate a factory with the type of its hyperparameters and the geometry it takes.
 
@@ -364,9 +364,6 @@ def takes(
       >>> fcojax.algorithms.fed_mid.geometry
       ('mirror',)
     """
-    unknown = [name for name in geometry if name not in GEOMETRY]
-    if unknown:
-        raise ValueError(f"the geometry is {unknown[0]!r}; pass names from {GEOMETRY}.")
 
     def attach(factory: Callable[Arguments, Algorithm]) -> Factory[Arguments, HparamsType]:
         checked = validated(factory)

@@ -105,7 +105,6 @@ def fed_opt(
         # A grid over an unused rate would have equal points.
         sides = {"client_lr": client, "server_lr": server}
         hparams_type = _with_rates(tuple(name for name, side in sides.items() if callable(side)))
-    _check_fields(hparams_type, server, client, proximal_term)
     gradient = mean_gradient(loss)
 
     def init(hparams, params):
@@ -158,18 +157,3 @@ def _with_rates(names: tuple[str, ...]) -> type:
     made.__new__.__defaults__ = tuple(defaults[name] for name in names)
     made._field_defaults = {name: defaults[name] for name in names}
     return made
-
-
-def _check_fields(hparams_type: Any, server: Choose, client: Choose, proximal_term: bool) -> None:
-    needed = {
-        "client_lr": client is plain_client,
-        "server_lr": server is plain_server,
-        "prox_scale": proximal_term,
-    }
-    fields, name = hparams_type._fields, hparams_type.__name__
-    missing = [field for field, reads in needed.items() if reads and field not in fields]
-    if missing:
-        raise ValueError(
-            f"{name} has no field {missing[0]}, which these arguments need; "
-            f"add it, as in fcojax.extended({name}, 'Mine', {missing[0]}=0.1)."
-        )

@@ -68,7 +68,7 @@ def local_steps(
     *,
     replace: bool = False,
     fewest: Count | None = None,
-    by_round: Sequence[int] | None = None,
+    by_round: Sequence[Count] | None = None,
 ) -> Work:
     """Every client takes ``num_steps`` steps, as in the papers.
 
@@ -94,15 +94,8 @@ def local_steps(
     if by_round is not None:
         if counts is not None or fewest is not None or not len(by_round):
             raise ValueError("by_round needs one num_steps for all clients, without fewest.")
-        by_round = tuple(
-            at_most(
-                "by_round",
-                checked_value("by_round", count, Count),
-                most,
-                f" but num_steps is {most}",
-            )
-            for count in np.asarray(by_round).tolist()
-        )
+        by_round = tuple(np.asarray(by_round).tolist())
+        at_most("by_round", max(by_round), most, f" but num_steps is {most}")
         fewest = min(by_round)
     return Work(most, None, batch_size, replace, fewest, counts, by_round)
 

@@ -302,11 +302,6 @@ def truncated(
     if work.fewest is not None:
         raise ValueError("the work differs between clients or rounds; pass one equal for all.")
     sizes, most = np.asarray(data.sizes), num_steps(work, data)
-    for name, value in (("step", step), ("link", link)):
-        if np.size(value) not in (1, data.num_clients):
-            raise ValueError(
-                f"{name} has {np.size(value)} numbers but data has {len(sizes)} clients."
-            )
     counts = np.floor((limit - np.asarray(link)) / np.asarray(step) * _ROUNDING)
     counts = np.clip(counts, 1, most).astype(int)
     if (counts == most).all():

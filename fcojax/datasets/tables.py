@@ -11,7 +11,7 @@ import numpy as np
 
 from fcojax.datasets.arrays import checked, single
 from fcojax.datasets.pooled import Pooled
-from fcojax.extend import shown, validated
+from fcojax.extend import validated
 
 Columns = Mapping[str, str | Sequence[str]]
 
@@ -44,7 +44,7 @@ def table(source: Any, fields: Columns, *, client: str | None = None) -> Pooled:
         )
         for field, names in checked(fields).items()
     }
-    return Pooled(examples, None if client is None else np.asarray(_named(source, client)))
+    return Pooled(examples, None if client is None else np.asarray(source[client]))
 
 
 @validated
@@ -77,38 +77,10 @@ def _stacked(columns: list[np.ndarray]) -> np.ndarray:
     return np.stack(columns, axis=1)
 
 
-def _named(source: Any, name: str) -> Any:
-    try:
-        return source[name]
-    except Exception as error:  # each library has its own
-        if known := _names(source):
-            raise ValueError(
-                f"there is no column {name!r}; pass one of {', '.join(known)}."
-            ) from error
-        raise ValueError(
-            f"there is no column {name!r} in {shown(source)}; pass a table and its columns."
-        ) from error
-
-
-def _names(source: Any) -> list[str]:
-    """Return the names of the columns of a table, as far as it gives them."""
-    # ``columns`` are arrays in a table of Arrow.
-    for found in (
-        source if isinstance(source, Mapping) else (),
-        getattr(source, "columns", ()),
-        getattr(source, "column_names", ()),
-    ):
-        given = found if isinstance(found, Iterable) else ()
-        if names := [name for name in given if isinstance(name, str)]:
-            return names
-    return []
-
-
 def _column(source: Any, name: str) -> np.ndarray:
     """Return a column as numbers; rows that are lists become rows of a matrix."""
-    column = _named(source, name)
     try:
-        values = np.asarray(column)
+        values = np.asarray(source[name])
         if values.dtype.kind == "O":
             values = np.stack([np.asarray(value) for value in values])
     except ValueError as error:  # ragged

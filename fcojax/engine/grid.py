@@ -12,7 +12,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from fcojax.arguments import field_annotations, shown, validated
 from fcojax.engine.hparams import Schedule, as_arrays, is_schedule
@@ -41,9 +40,7 @@ def schedule(values: Any, num_rounds: Count | None = None) -> Schedule:
         )
     if num_rounds is not None:
         values = _tabulated(values, num_rounds)
-    if is_schedule(values):
-        raise ValueError(f"{shown(values)} is a schedule already; pass it without schedule().")
-    values = _numbers(values)
+    values = jnp.asarray(values)
     if values.ndim == 0 or values.shape[0] == 0:
         raise ValueError(f"the schedule has shape {values.shape}; pass a value for each round.")
     return Schedule(values)
@@ -52,19 +49,6 @@ def schedule(values: Any, num_rounds: Count | None = None) -> Schedule:
 def _tabulated(function: Callable, num_rounds: int) -> Array:
     """Evaluate a function at each round."""
     return jax.vmap(lambda index: jnp.asarray(function(index)))(jnp.arange(num_rounds))
-
-
-def _numbers(values: Any) -> Array:
-    # A traced schedule has a shape to check, and no numbers yet.
-    if isinstance(values, Tracer):
-        return values
-    try:
-        found = values if isinstance(values, jax.Array) else np.asarray(values)
-    except ValueError:
-        found = np.asarray(None)  # ragged
-    if not jnp.issubdtype(found.dtype, jnp.number) and found.dtype != bool:
-        raise ValueError(f"the schedule is {shown(values)}; pass numbers, one for each round.")
-    return jnp.asarray(found)
 
 
 @validated

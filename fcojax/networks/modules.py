@@ -9,15 +9,11 @@ import jax.numpy as jnp
 from flax import errors, linen, nnx
 
 from fcojax import tree
-from fcojax.extend import Loss, shown, validated
+from fcojax.extend import Loss, validated
 from fcojax.problems import RandomLoss
 from fcojax.types import Array, Key, NumberTree, Params, PyTree
 
 Build = Callable[[nnx.Rngs], nnx.Module]  # a fresh model, its weights drawn from the streams
-_EXPECTED = (
-    "pass a Linen module, a function of rngs, as in lambda rngs: Net(rngs=rngs), or the Functions "
-    "of a model of another library."
-)
 
 
 class Functions(NamedTuple):
@@ -74,8 +70,6 @@ def functions_of(model: Module, x: NumberTree, output_shape: tuple[int, ...]) ->
         functions = model
     elif isinstance(model, linen.Module):
         functions = _from_linen(model, x)
-    elif isinstance(model, type | nnx.Module) or not callable(model) or _is_pytree(model):
-        raise ValueError(f"the model is {shown(model)}; {_EXPECTED}")
     else:
         functions = _from_nnx(model)
     start = jax.eval_shape(functions.init, jax.random.key(0))
@@ -115,11 +109,6 @@ def loss_of(functions: Functions, compare: Callable[[Array, PyTree], Array]) -> 
         return compare(outputs.astype(tree.mean_dtype(outputs.dtype)), rows)
 
     return RandomLoss(drawn) if functions.draws else lambda params, rows: drawn(params, rows, None)
-
-
-def _is_pytree(model: Any) -> bool:
-    """Whether the model is a callable pytree, such as an Equinox module, and not a function."""
-    return not jax.tree_util.all_leaves([model])
 
 
 def _from_linen(module: linen.Module, x: PyTree) -> Functions:

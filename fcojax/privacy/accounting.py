@@ -159,8 +159,6 @@ def together(noises: Sequence[float]) -> float:
       >>> round(together([2.0] * 4), 6), together([2.0, 0.0])
       (1.0, 0.0)
     """
-    if not len(noises):
-        raise ValueError("noises is empty; pass one for each release.")
     if not all(noises):
         return 0.0
     return noises[0] if len(noises) == 1 else sum(noise**-2.0 for noise in noises) ** -0.5

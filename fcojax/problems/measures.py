@@ -219,8 +219,6 @@ def identified(values: ArrayLike, rounds: ArrayLike, axis: Axis = 0) -> np.ndarr
       >>> each.tolist(), int(each.max())
       ([20, 0], 20)
     """
-    if not -np.ndim(values) <= axis < np.ndim(values):
-        raise ValueError(f"axis is {axis} of {np.ndim(values)}; pass one that values has.")
     found = np.moveaxis(np.asarray(values), axis, 0)
     at = np.asarray(rounds)
     if at.shape != found.shape[:1]:

@@ -4,7 +4,8 @@
 of the hyperparameters, as in ``lambda h: h.share``, so that it can be swept.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +22,10 @@ from fcojax.robust.mass import (
     weighted_median,
 )
 from fcojax.robust.rule import Rule
-from fcojax.types import Array, Count, Positive, Probability, Real
+from fcojax.types import Array, Count, Numbers, Positive, Real
+
+_BELOW_HALF = "a number of at least 0 and below 0.5, as a majority has to be honest"
+Minority = Annotated[Any, Numbers(_BELOW_HALF, lambda x: (x >= 0) & (x < 0.5))] | Callable
 
 
 @factory
@@ -43,7 +47,7 @@ def median() -> Rule:
 
 
 @factory
-def trimmed_mean(share: Any) -> Rule:
+def trimmed_mean(share: Minority) -> Rule:
     """Return the mean of each coordinate without its smallest and its largest values.
 
     Args:
@@ -58,7 +62,6 @@ def trimmed_mean(share: Any) -> Rule:
       Yin, Chen, Ramchandran and Bartlett, "Byzantine-robust distributed learning: towards optimal
       statistical rates", ICML 2018.
     """
-    _require_minority(share)
 
     def mean(hparams, points, weights):
         cut = number(hparams, share)
@@ -69,7 +72,7 @@ def trimmed_mean(share: Any) -> Rule:
 
 
 @factory
-def mean_around_median(share: Any) -> Rule:
+def mean_around_median(share: Minority) -> Rule:
     """Return the mean of each coordinate without the values farthest from its median.
 
     Args:
@@ -83,7 +86,6 @@ def mean_around_median(share: Any) -> Rule:
     References:
       Xie, Koyejo and Gupta, "Generalized Byzantine-tolerant SGD", 2018.
     """
-    _require_minority(share)
 
     def mean(hparams, points, weights):
         lower, upper = medians(points, weights)
@@ -132,7 +134,7 @@ def geometric_median(steps: Count = 3, smoothing: Positive = 1e-6) -> Rule:
 
 
 @factory
-def krum(share: Any) -> Rule:
+def krum(share: Minority) -> Rule:
     """Return the point with the smallest sum of squared distances to its nearest neighbours.
 
     If several points have the same sum, it is their mean.
@@ -150,7 +152,6 @@ def krum(share: Any) -> Rule:
       tolerant gradient descent", NeurIPS 2017. With n equal weights the paper sums over n - f - 2
       neighbours; here a share of the weight is cut off, which leaves n - f - 1.
     """
-    _require_minority(share)
 
     def mean(hparams, points, weights):
         scores = _scores(points, weights, number(hparams, share))
@@ -162,7 +163,7 @@ def krum(share: Any) -> Rule:
 
 
 @factory
-def multi_krum(share: Any) -> Rule:
+def multi_krum(share: Minority) -> Rule:
     """Return the mean of the points with the best scores of ``krum``.
 
     Args:
@@ -178,7 +179,6 @@ def multi_krum(share: Any) -> Rule:
       Blanchard, El Mhamdi, Guerraoui and Stainer, "Machine learning with adversaries: Byzantine
       tolerant gradient descent", NeurIPS 2017.
     """
-    _require_minority(share)
 
     def mean(hparams, points, weights):
         bad = number(hparams, share)
@@ -272,13 +272,3 @@ def _total(weights: Array, points: Array) -> Array:
     )
     mass = jnp.sum(weights, axis=0)
     return jnp.sum(weights * points, axis=0) / jnp.where(mass > 0, mass, 1)
-
-
-def _require_minority(share: Any) -> None:
-    if callable(share):
-        return
-    checked_value("share", share, Probability, single=True)
-    if share >= 0.5:
-        raise ValueError(
-            f"share is {share}; pass a number below 0.5, as a majority has to be honest."
-        )

@@ -1,11 +1,11 @@
 """Steps before a robust mean, which make uploads of honest clients more similar."""
 
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
-from fcojax.extend import checked_value, factory, number
+from fcojax.extend import factory, number
 from fcojax.robust.mass import nearest
 from fcojax.robust.rule import Mixing
 from fcojax.types import Count, Probability
@@ -44,7 +44,7 @@ def bucketing(size: Count) -> Mixing:
 
 
 @factory
-def nearest_neighbour_mixing(share: Any) -> Mixing:
+def nearest_neighbour_mixing(share: Probability | Callable) -> Mixing:
     """Return the step that replaces each point by the mean of its nearest neighbours.
 
     Args:
@@ -60,7 +60,6 @@ def nearest_neighbour_mixing(share: Any) -> Mixing:
       Allouah, Farhadkhani, Guerraoui, Gupta, Pinot and Stephan, "Fixing by
       mixing: a recipe for optimal Byzantine ML under heterogeneity", AISTATS 2023.
     """
-    _require_share(share)
 
     def mix(hparams, points, weights, key):
         _, near = nearest(points, weights, 1 - number(hparams, share))
@@ -68,8 +67,3 @@ def nearest_neighbour_mixing(share: Any) -> Mixing:
         return near @ points / jnp.where(mass > 0, mass, 1), weights
 
     return Mixing(f"nearest_neighbour_mixing({share})", mix)
-
-
-def _require_share(share: Any) -> None:
-    if not callable(share):
-        checked_value("share", share, Probability, single=True)

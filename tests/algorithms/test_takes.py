@@ -19,7 +19,7 @@ def test_the_geometry_that_is_named_is_what_stands_after_the_loss(name):
 
 
 def test_a_misspelt_piece_of_geometry_is_refused_where_it_is_written():
-    with pytest.raises(ValueError, match="the geometry is 'miror'"):
+    with pytest.raises(ValueError, match="geometry is 'miror'"):
         takes(tuple, "miror")
 
 

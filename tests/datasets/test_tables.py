@@ -48,14 +48,6 @@ def test_a_table_of_any_library_is_the_same_population(library):
     np.testing.assert_array_equal(data.examples["scan"], COLUMNS["scan"][order])
 
 
-@pytest.mark.parametrize("library", MAKE)
-def test_a_misspelt_column_names_those_of_the_table(library):
-    with pytest.raises(
-        ValueError, match="no column 'ages'; pass one of age, dose, ill, scan, site"
-    ):
-        datasets.table(MAKE[library](), {"x": ["ages"]})
-
-
 def test_one_table_per_client_is_the_same_population():
     whole = datasets.by_client(datasets.table(COLUMNS, FIELDS, client="site"))
     parts = {

@@ -98,6 +98,8 @@ def good(kind):
             return tuple(good(entry) for entry in typing.get_args(one) if entry is not ...)
         if typing.get_origin(one) is Sequence:
             return []
+        if typing.get_origin(one) is type:
+            return tuple
         if Mapping in (one, typing.get_origin(one)):
             return {}
         if known(one) and isinstance(one, type) and not getattr(one, "_is_protocol", False):

@@ -70,10 +70,6 @@ TABLE = {
         ),
         "steps",
     ),
-    "a proximal term without its strength": (
-        lambda: algorithms.fed_opt(squares, proximal_term=True),
-        "prox_scale",
-    ),
     "a server that changes its shape": (
         lambda: changed(server_update=lambda h, s, u, c, k: jnp.stack([s, u])),
         "server_update",
