@@ -253,16 +253,17 @@ def _is_array(value: Any, wanted: Arrays) -> bool:
         leaves, one = jax.tree.leaves(value), wanted._replace(tree=False)
         some = bool(leaves) or not (wanted.real or value is None)
         return some and all(_is_array(leaf, one) for leaf in leaves)
+    given: Any = value
     with contextlib.suppress(TypeError, ValueError):  # ragged, or of keys
-        value = np.asarray(value) if isinstance(value, list | int | float) else value
-    if isinstance(value, np.ma.MaskedArray) or not hasattr(value, "dtype"):
+        given = np.asarray(value) if isinstance(value, list | int | float) else value
+    if isinstance(given, np.ma.MaskedArray) or not hasattr(given, "dtype"):
         return False
-    real = jnp.issubdtype(value.dtype, jnp.floating) or (_is_real(value.dtype) and not wanted.real)
-    fits = jnp.issubdtype(value.dtype, jax.dtypes.prng_key) if wanted.key else real
-    if not fits or wanted.ndim not in (None, len(value.shape)):
+    real = jnp.issubdtype(given.dtype, jnp.floating) or (_is_real(given.dtype) and not wanted.real)
+    fits = jnp.issubdtype(given.dtype, jax.dtypes.prng_key) if wanted.key else real
+    if not fits or wanted.ndim not in (None, len(given.shape)):
         return False
-    unknown = not wanted.finite or isinstance(value, Tracer | jax.ShapeDtypeStruct)
-    return unknown or bool(np.isfinite(np.asarray(value, np.float64)).all())
+    unknown = not wanted.finite or isinstance(given, Tracer | jax.ShapeDtypeStruct)
+    return unknown or bool(np.isfinite(np.asarray(given, np.float64)).all())
 
 
 def _is_real(dtype: Any) -> bool:

@@ -205,6 +205,11 @@ def strongest(
       defenses for federated learning", NDSS 2021.
     """
     along = direction.together
+    if along is None:
+        raise ValueError(
+            f"direction is {direction.name}, which uses no other uploads; pass "
+            "little_is_enough(...) or inner_product(...)."
+        )
 
     def together(points, weights, bad):
         honest, _ = _moments(points, weights, bad)

@@ -55,6 +55,8 @@ class Batch(NamedTuple):
 
         It is independent of which examples were drawn, and costs nothing if it is not used.
         """
+        if self.source is None:
+            raise ValueError("source is None, so this batch has no key; pass source=key and step.")
         if self.step is None:
             return jax.random.fold_in(self.source, WHOLE)
         return jax.random.fold_in(jax.random.fold_in(self.source, STEP), self.step)
