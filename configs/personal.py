@@ -1,4 +1,4 @@
-r"""A model for each client: shared supports, fusion, Ditto, FLIX and partial sharing.
+r"""A model for each client: Ditto, and partial sharing of a sum.
 
     fcojax run personal --workdir=runs/personal
 
@@ -6,12 +6,6 @@ Lasso: 20 clients have few rows of 60 features, whose scales differ between clie
 matter to a client: eight are the same for all clients, the other two are its own; their weights are
 drawn around a common weight. Digits: scikit-learn's images, at clients with Dirichlet shares of the
 ten classes.
-
-    fcojax run personal --workdir=runs/personal_silos --config.data_dir=FLamby \
-        --config.tasks=heart,regions
-
-runs on heart disease in four hospitals and survival in six regions, as prepared for
-``configs/flamby.py``.
 
 All methods have the same tuning budget: 12 points, which are 12 strengths, or 4 strengths and 3
 values of a second number. The point of a method is that with the least validation loss, the mean
@@ -23,30 +17,20 @@ or the split, anew.
 from ml_collections import ConfigDict
 
 from experiments.studies import personal
-from experiments.studies.flamby.data import DATASETS
-from experiments.studies.flamby.scores import c_index
 
-EXPERIMENT = personal.experiment(DATASETS, c_index)
+EXPERIMENT = personal.EXPERIMENT
 
 
 def get_config():
     """Return the config; every key can be set with --config.KEY=VALUE."""
     config = ConfigDict()
-    config.tasks, config.data_dir = ("lasso", "digits"), ""
-    config.seeds = (0, 1, 2, 3, 4)
-    config.methods = (
-        *("global", "local", "ditto", "flix", "partial"),
-        *("shared support", "fused"),
-    )
+    config.tasks, config.seeds = ("lasso", "digits"), (0, 1, 2, 3, 4)
+    config.methods = ("global", "local", "ditto", "partial")
     config.strengths = (1.0, 0.6, 0.4, 0.25, 0.15, 0.1, 0.06, 0.04, 0.025, 0.015, 0.01, 0.005)
     config.few_strengths = (0.4, 0.1, 0.03, 0.01)
-    config.pulls, config.shares, config.fusions = (
-        (0.01, 0.1, 1.0),
-        (0.3, 0.6, 0.9),
-        (0.3, 0.1, 0.03),
-    )
+    config.pulls = (0.01, 0.1, 1.0)
     config.own_strength = 1.0  # of own parts in ``partial``, over sqrt(M) times the common one
-    config.num_rounds, config.num_steps, config.prox_step = 200, 5, 10.0  # in units of 1 / L
+    config.num_rounds, config.num_steps = 200, 5
 
     config.lasso = ConfigDict({"num_clients": 20, "dim": 60, "num_shared": 8, "num_own": 2})
     config.lasso.update({"num_rows": 25, "num_held_out": 200, "spread": 0.5, "noise": 0.5})
@@ -59,5 +43,5 @@ def quick(config):
     """Shrink the study to well under a minute on a laptop."""
     config.tasks, config.seeds, config.num_rounds = ("lasso",), (0, 1), 30
     config.strengths, config.few_strengths = (0.3, 0.1), (0.1,)
-    config.pulls, config.shares, config.fusions = (0.1,), (0.6,), (0.1,)
+    config.pulls = (0.1,)
     config.lasso.num_clients, config.lasso.dim, config.lasso.num_held_out = 5, 15, 20

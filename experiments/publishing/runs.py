@@ -232,22 +232,6 @@ RUNS = (
     Run("saddle", "saddle", figure="vectors"),
     Run("personal", "personal", ("--config.tasks=lasso",), "Lasso", figure="clients"),
     Run(
-        "personal_signs",
-        "personal",
-        ("--config.tasks=lasso", "--config.lasso.spread=2.0", _TEN_SEEDS),
-        "Lasso, weights whose signs differ between clients",
-    ),
-    Run(
         "personal_digits", "personal", ("--config.tasks=digits", "--config.num_rounds=60"), "Digits"
-    ),
-    Run(
-        "personal_heart",
-        "personal",
-        ("--config.tasks=heart",),
-        "Heart disease by hospital",
-        "flamby",
-    ),
-    Run(
-        "personal_regions", "personal", ("--config.tasks=regions",), "Survival by region", "flamby"
     ),
 )

@@ -10,7 +10,7 @@ from experiments.report.rows import Row, Summary, select
 from experiments.studies.personal.rows import measure_of, score
 from experiments.study import Config
 
-_SHOWN = ("global", "local", "ditto", "shared support")
+_SHOWN = ("global", "local", "ditto", "partial")
 
 
 def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:

@@ -1,7 +1,6 @@
 """The populations of the study: each client's training, validation and test rows, and the loss."""
 
-import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +10,7 @@ import numpy as np
 import fcojax
 from experiments.study import Config
 from fcojax.datasets.reading import optional
-from fcojax.problems import WholeBatchLoss, feature_skew, partition, softmax
+from fcojax.problems import feature_skew, partition, softmax
 from fcojax.problems.least_squares import half_squared_error
 from fcojax.transforms import Penalty, l1, named, on_subtree
 
@@ -56,8 +55,6 @@ class Task(NamedTuple):
             x = rows["x"]
             if isinstance(self.start, dict):
                 x = np.pad(x, ((0, 0), (0, 1)), constant_values=1.0)  # the bias
-            if isinstance(self.loss, WholeBatchLoss):  # Cox: a shift of a column changes nothing
-                x = x - x.mean(axis=0)
             found.append(float(np.linalg.norm(x, 2)) ** 2 / len(x))
         return self.curvature * max(found)
 
@@ -105,19 +102,6 @@ def digits(config: Config, seed: int) -> Task:
     return Task(train, validation, test, problem.loss, problem.init(jax.random.key(0)), 0.5)
 
 
-def silos(name: str, curvature: float) -> Callable[..., Task]:
-    """Return a task of hospitals or regions; a fifth of their training rows are for validation."""
-
-    def task(config: Config, seed: int, readers: Mapping[str, Callable]) -> Task:
-        found = readers[name](pathlib.Path(config.data_dir))
-        train, validation = _split(found.train, (0.8, 0.2), seed)
-        problem = found.build(fcojax.from_clients(train))
-        start = problem.init(jax.random.key(0))
-        return Task(train, validation, found.test, problem.loss, start, curvature)
-
-    return task
-
-
 def _split(clients: list[Client], shares: tuple[float, ...], seed: int) -> list[list[Client]]:
     """Return the rows of each client in parts of these shares."""
     rng, parts = np.random.default_rng(seed), [[] for _ in shares]
@@ -135,21 +119,8 @@ def accuracies(models: Any, clients: list[Client]) -> np.ndarray:
     found = []
     for m, rows in enumerate(clients):
         scores = rows["x"] @ np.asarray(models["kernel"][m]) + np.asarray(models["bias"][m])
-        predicted = scores.argmax(axis=1) if scores.ndim > 1 else scores > 0
-        found.append(np.mean(predicted == rows["y"]))
+        found.append(np.mean(scores.argmax(axis=1) == rows["y"]))
     return np.array(found)
 
 
-def c_indices(models: Any, clients: list[Client], c_index: Callable) -> np.ndarray:
-    """Return Harrell's C-index of each client's rows at its model, which is a kernel."""
-    risks = [rows["x"] @ np.asarray(kernel) for rows, kernel in zip(clients, models, strict=True)]
-    each = [np.ones((1, len(risk))) for risk in risks]  # every row counts once
-    return np.concatenate([c_index(*of) for of in zip(clients, risks, each, strict=True)])
-
-
-TASKS: dict[str, Callable[..., Task]] = {
-    "lasso": lambda config, seed, readers: lasso(config, seed),
-    "digits": lambda config, seed, readers: digits(config, seed),
-    "heart": silos("fed_heart_disease", 0.25),
-    "regions": silos("fed_tcga_brca", 1.0),
-}
+TASKS: dict[str, Callable[[Config, int], Task]] = {"lasso": lasso, "digits": digits}

@@ -1,6 +1,6 @@
 """Rows and tables: each method at its best point, with the score of every client."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -9,10 +9,9 @@ import numpy as np
 
 import fcojax
 from experiments.report.rows import Row, Summary, select
-from experiments.studies.personal.problem import TASKS, Client, Task, accuracies, c_indices
+from experiments.studies.personal.problem import TASKS, Client, Task, accuracies
 from experiments.study import Config
 from fcojax import algorithms, personal, tree
-from fcojax.problems import WholeBatchLoss
 from fcojax.transforms import named, scaled
 
 
@@ -21,19 +20,13 @@ class Method(NamedTuple):
 
     Attributes:
       build: ``(task, config) -> Algorithm``.
-      second: the hyperparameter beside the strength, or nothing.
-      numbers: the key of the config with its values.
+      pulls: whether the pull towards the common model is tuned beside the strength.
       is_split: whether the model is a sum of a common and an own part.
     """
 
     build: Callable[[Task, Config], Any]
-    second: str = ""
-    numbers: str = ""
+    pulls: bool = False
     is_split: bool = False
-
-
-def _flix(task: Task, config: Config):
-    return algorithms.scafflix(task.loss, task.penalty)
 
 
 def _local(task: Task, config: Config):
@@ -58,56 +51,38 @@ def _partial(task: Task, config: Config):
 
 def _of_sum(plain: Any) -> Any:
     """Return the loss of the sum of a common and an own part."""
-
-    def whole(parts, *rest):
-        return plain(tree.add(parts["common"], parts["own"]), *rest)
-
-    return WholeBatchLoss(whole) if isinstance(plain, WholeBatchLoss) else whole
-
-
-def _shared(task: Task, config: Config):
-    touches = named("kernel") if isinstance(task.start, dict) else None
-    return algorithms.shared_support(task.loss, touches=touches)
+    return lambda parts, rows: plain(tree.add(parts["common"], parts["own"]), rows)
 
 
 METHODS = {
     "global": Method(lambda task, _: algorithms.scaffold(task.loss, task.penalty, prox="feedback")),
     "local": Method(_local),
-    "ditto": Method(_local, "prox_scale", "pulls"),
-    "flix": Method(_flix, "share", "shares"),
+    "ditto": Method(_local, pulls=True),
     "partial": Method(_partial, is_split=True),
-    "shared support": Method(_shared),
-    "fused": Method(
-        lambda task, _: algorithms.fused(task.loss, task.penalty), "fusion_scale", "fusions"
-    ),
 }
 
 
-def study(config: Config, readers: Mapping[str, Callable], c_index: Callable) -> Iterator[Row]:
+def study(config: Config) -> Iterator[Row]:
     """Yield a row for each task, seed and method."""
     for name in config.tasks:
         for seed in config.seeds:
-            task = TASKS[name](config, seed, readers)
+            task = TASKS[name](config, seed)
             for method in config.methods:
-                yield _row(config, name, seed, task, method, c_index)
+                yield _row(config, name, seed, task, method)
 
 
-def _row(config: Config, name: str, seed: int, task: Task, method: str, c_index: Callable) -> Row:
+def _row(config: Config, name: str, seed: int, task: Task, method: str) -> Row:
     """Return a method at the point with the least validation loss."""
     chosen = METHODS[method]
     algorithm, data, smoothness = chosen.build(task, config), task.data, task.smoothness
     rate, first = 1 / smoothness, _first_strength(task, data)
+    strengths = config.few_strengths if chosen.pulls else config.strengths
     numbers: dict[str, Any] = {"client_lr": [rate]}
-    if "prox_step" in algorithm.hparams_type._fields:  # the local problem has another term
-        numbers = {"client_lr": [rate / (1 + 1 / config.prox_step)]}
-        numbers["prox_step"] = [config.prox_step / smoothness]
+    numbers["penalty_scale"] = [first * share for share in strengths]
     if method == "local":
         numbers["prox_scale"] = [0.0]
-    strengths = config.few_strengths if chosen.second else config.strengths
-    numbers["penalty_scale"] = [first * share for share in strengths]
-    if chosen.second:
-        unit = {"share": 1.0, "prox_scale": smoothness, "fusion_scale": first}[chosen.second]
-        numbers[chosen.second] = [unit * number for number in config[chosen.numbers]]
+    if chosen.pulls:
+        numbers["prox_scale"] = [smoothness * pull for pull in config.pulls]
     grid = fcojax.grid.product(algorithm.hparams_type, **numbers)
     start = {"common": task.start, "own": task.start} if chosen.is_split else task.start
     keys, plan = jax.random.key(seed)[None], fcojax.local_steps(config.num_steps)
@@ -143,15 +118,13 @@ def _row(config: Config, name: str, seed: int, task: Task, method: str, c_index:
         "method": method,
         "points": len(points),
         "penalty_scale": float(np.asarray(grid.penalty_scale)[best] / first),
-        "second": float(np.asarray(getattr(grid, chosen.second))[best]) if chosen.second else None,
+        "second": float(np.asarray(grid.prox_scale)[best]) if chosen.pulls else None,
         "validation": float(scores[best]),
         "sizes": [len(rows["x"]) for rows in task.train],
         "loss": losses(task.test)[best].tolist(),
     }
     if isinstance(task.start, dict):
         found["accuracy"] = accuracies(model, task.test).tolist()
-    if isinstance(task.loss, WholeBatchLoss):
-        found["C-index"] = c_indices(model, task.test, c_index).tolist()
     if task.truth is not None:
         by_point = np.array([_f1(np.asarray(point), task.truth) for point in points])
         found["f1"] = by_point[best].tolist()
@@ -187,13 +160,12 @@ def _first_strength(task: Task, data: fcojax.ClientData) -> float:
 
 def score(row: Row) -> np.ndarray:
     """Return the score of each client, larger is better."""
-    measure = measure_of(row)
-    return np.array(row[measure]) if measure in row else -np.array(row["loss"])
+    return np.array(row["accuracy"]) if "accuracy" in row else -np.array(row["loss"])
 
 
 def measure_of(row: Row) -> str:
     """Return what the score of a client is, in words."""
-    return next((name for name in ("accuracy", "C-index") if name in row), "minus the test loss")
+    return "accuracy" if "accuracy" in row else "minus the test loss"
 
 
 def means(rows: list[Row], task: str, method: str, measure: str) -> np.ndarray:
