@@ -13,9 +13,8 @@ in whether the penalty is an l1 norm or a group norm.
 ProxGD is centralised: an exchange is one step, with the traffic that a server needs to sum the
 clients' gradients. It equals FedMiD-OSP with one local step. MimeSVRG has two exchanges per round.
 FedPD with a server prox is FedADMM. Biased methods always prefer the smallest step of their grid,
-and never reach the tolerance. FedFW minimises over the l1 ball with the optimum on its boundary,
-and is left out for groups. FedSplit, which takes no penalty, and FeDualEx, for saddle points, are
-not compared.
+and never reach the tolerance. FedSplit, which takes no penalty, and FeDualEx, for saddle points,
+are not compared.
 """
 
 from ml_collections import ConfigDict

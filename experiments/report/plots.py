@@ -43,8 +43,6 @@ _STYLES = {
     "fed_mid_lamb": ("FedMiD, LAMB on the server", "#44AA99", "-."),
     "fed_dual_avg_adam": ("FedDualAvg, Adam on the server", "#332288", "-"),
     "fed_dual_avg_lamb": ("FedDualAvg, LAMB on the server", "#117733", "-"),
-    "fed_exp": ("FedExP", "#6699CC", "-"),
-    "fed_fw": ("FedFW", "#DDCC77", "-"),
     "prox_gd": ("ProxGD, centralised", "#555555", ":"),
     "minibatch": ("mirror descent with minibatches", "#555555", "-."),
     "mirror_descent": ("mirror descent, centralised", "#555555", "--"),

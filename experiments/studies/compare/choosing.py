@@ -63,15 +63,12 @@ _LINES = (
     Line(
         algorithms.fast_fed_dual_avg, "fast_fed_dual_avg", "fast", "strong convexity, a mirror map"
     ),
-    Line(algorithms.fed_exp, "fed_exp", "fed_exp"),
     Line(algorithms.composite_fl, "composite_fl", "composite_fl"),
     Line(algorithms.scaffold, "scaffold", "scaffold"),
     Line(_variant("scaffold", prox="feedback"), 'scaffold(prox="feedback")', "feedback"),
     Line(algorithms.fast_scaffold, "fast_scaffold", "fast_scaffold"),
     Line(algorithms.mime, "mime", "mime", "two exchanges a round"),
     Line(algorithms.prox_skip, "prox_skip", "prox_skip", "equal numbers of steps"),
-    Line(algorithms.tamuna, "tamuna", "", "equal numbers of steps"),
-    Line(algorithms.fed_com_loc, "fed_com_loc", "", "equal numbers of steps"),
     Line(algorithms.fed_normal_map, "fed_normal_map", "normal_map"),
     Line(algorithms.fed_dr, "fed_dr", "fed_dr_gd", "a local solver", (("relaxation", 1.0),)),
     Line(algorithms.fed_admm, "fed_admm", "fed_admm", "a local solver"),

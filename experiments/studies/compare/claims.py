@@ -6,7 +6,6 @@ from typing import Any
 from experiments.report.claims import Claim
 from experiments.report.rows import Row, Summary
 from experiments.studies.compare.methods import METHODS, Method
-from experiments.studies.compare.problem import methods_for
 from experiments.study import Config
 
 _PAPERS = "the papers of the methods, convergence theorems"
@@ -142,7 +141,7 @@ def _entries(
     config: Config, problem: str, summary: Summary, exact: bool
 ) -> list[tuple[Method, Any]]:
     table = summary[problem]["methods"]
-    chosen = (METHODS[name] for name in methods_for(config, problem))
+    chosen = (METHODS[name] for name in config.methods)
     return [(method, table[method.text]) for method in chosen if method.exact is exact]
 
 

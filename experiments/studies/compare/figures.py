@@ -10,7 +10,6 @@ from experiments.report import axes
 from experiments.report.plots import style
 from experiments.report.rows import Row, Summary, by_seed, column, select
 from experiments.studies.compare.methods import METHODS
-from experiments.studies.compare.problem import methods_for
 from experiments.study import Config
 
 # Methods that are drawn together, with the reference in each group: few enough to tell apart.
@@ -71,8 +70,7 @@ def _draw_curves(config: Config, rows: list[Row], path: Path, across: str, text:
         for place, (title, names) in enumerate(groups.items()):
             axis = panels[line * len(groups) + place]
             # From wide to narrow, so that lines that coincide stay visible.
-            chosen = [name for name in names if name in methods_for(config, problem)]
-            for name, width in zip(chosen, np.linspace(2.2, 1.0, len(chosen)), strict=True):
+            for name, width in zip(names, np.linspace(2.2, 1.0, len(names)), strict=True):
                 method = METHODS[name]
                 seeds = by_seed(select(rows, part="curve", problem=problem, method=name)).values()
                 x = np.mean([column(one, across) for one in seeds], axis=0)

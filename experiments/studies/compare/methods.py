@@ -21,7 +21,7 @@ class Method(NamedTuple):
       line: the line style of its curve; empty if the curve is not drawn.
       build: ``(loss, penalty) -> Algorithm``.
       tuned: ``"round"``, steps as multiples of 1 / (K L); ``"step"``, of 1 / L; ``"prox"``, the
-        prox step as a multiple of 1 / L; ``"pull"``, the pull of Frank-Wolfe as a multiple of mu.
+        prox step as a multiple of 1 / L.
       exact: whether its limit is claimed to be the optimum; ``None`` if nothing is claimed.
       claimed: whether the source makes this claim; otherwise it is our expectation.
       one_step: whether clients take one local step instead of K.
@@ -119,7 +119,6 @@ METHODS = {
         exact=None,
         fixed=lambda largest, least: {"strong_convexity": least},
     ),
-    "fed_exp": Method("FedExP, server prox", "fed_exp", "", algorithms.fed_exp, exact=None),
     "composite_fl": Method(  # its source proves a neighbourhood
         "Composite FL", "composite_fl", "-", algorithms.composite_fl, claimed=False
     ),
@@ -185,15 +184,6 @@ METHODS = {
         fixed=_constant(skip_probability=0.5),
     ),
     "fed_dyn": Method("FedDyn, K steps", "fed_dyn", "-.", _dyn, "prox"),
-    "fed_fw": Method(
-        "FedFW, on the optimum's ball",
-        "fed_fw",
-        "",
-        lambda loss, penalty: algorithms.fed_fw(loss),
-        "pull",
-        exact=None,
-        one_step=True,
-    ),
     "composite_fl_half": Method(
         "Composite FL, half the clients",
         "composite_fl",

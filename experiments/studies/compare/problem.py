@@ -8,7 +8,6 @@ import numpy as np
 
 import fcojax
 from experiments.report.rows import Row
-from experiments.studies.compare.methods import METHODS
 from experiments.study import Config
 from fcojax.check.population import regression_clients
 from fcojax.problems import factored, factored_loss, population_loss
@@ -47,15 +46,6 @@ def penalty_of(problem: str, dim: int, group_size: int) -> Penalty:
     if not problem.endswith("groups"):
         return l1()
     return group_l2(labels=np.arange(dim, dtype=np.int32) // group_size)
-
-
-def methods_for(config: Config, problem: str) -> list[str]:
-    """Return the methods that are compared on a problem."""
-    return [
-        name
-        for name in config.methods
-        if METHODS[name].tuned != "pull" or not problem.endswith("groups")
-    ]
 
 
 def lasso(config: Config, problem: str) -> tuple[Task, Row]:

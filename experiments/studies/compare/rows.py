@@ -12,7 +12,7 @@ from experiments.report.rows import Row, Summary, select
 from experiments.report.summary import final_from
 from experiments.report.tables import best_point
 from experiments.studies.compare.methods import METHODS
-from experiments.studies.compare.problem import Task, lasso, methods_for
+from experiments.studies.compare.problem import Task, lasso
 from experiments.study import Config
 from fcojax.extend import is_schedule, num_points, take
 from fcojax.problems import factored_loss
@@ -24,7 +24,7 @@ def study(config: Config) -> Iterator[Row]:
     for problem in config.problems:
         task, facts = lasso(config, problem)
         yield {"part": "problem", "problem": problem} | facts
-        for name in methods_for(config, problem):
+        for name in config.methods:
             for row in limits(config, task, name):
                 yield {"part": "limit", "problem": problem, "method": name} | row
             for row in tuned(config, task, name, config[problem].num_rounds):
@@ -94,11 +94,6 @@ def tuned(config: Config, task: Task, name: str, num_rounds: int) -> Iterator[Ro
 def points(config: Config, task: Task, name: str, factors: Sequence[float]) -> Any:
     """Return the grid of a method, with step sizes as multiples of the safe one."""
     method, safe = METHODS[name], 1 / task.smoothness
-    if method.tuned == "pull":
-        # The optimum lies on the boundary of the ball with this radius.
-        radius = float(np.abs(task.optimum).sum())
-        pulls = [factor * task.least_curvature for factor in factors]
-        return fcojax.grid.product(method.hparams, pull_scale=pulls, penalty_scale=[radius])
     if method.tuned == "round" and not method.one_step:
         safe /= task.num_steps
     steps = [factor * safe for factor in factors]
@@ -161,7 +156,7 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
         own = select(rows, problem=problem)
         [facts] = select(own, part="problem")
         tables[problem] = {"problem": facts, "methods": {}}
-        for name in methods_for(config, problem):
+        for name in config.methods:
             far, near = select(own, method=name, part="limit")
             grid = select(own, method=name, part="point")
             [best] = select(grid, best=True)
@@ -192,4 +187,4 @@ def _reached(row: Row) -> str:
 
 
 _KEYS = ("part", "problem", "method", "best", "final")
-_TUNED = ("client_lr", "server_lr", "prox_step", "pull_scale")
+_TUNED = ("client_lr", "server_lr", "prox_step")
