@@ -11,7 +11,7 @@ from scipy.optimize import linprog
 from sklearn.linear_model import Lasso
 
 import fcojax
-from fcojax import check
+from fcojax import algorithms, check, uploads
 from fcojax.transforms import l1
 
 PORTS = pathlib.Path(__file__).parent.parent / "docs" / "ports"
@@ -241,3 +241,82 @@ def test_averaged_descent_with_one_site_is_the_lasso_of_scikit_learn():
     w = descended(fcojax.from_rows({"x": x, "y": y}, [8]), 0.1, 60, 1)
     np.testing.assert_allclose(w, expected, rtol=0, atol=1e-10)
     assert np.count_nonzero(expected)
+
+
+def local_ends(x, hessians, terms, rate, controls=0.0, seen=lambda x: x):
+    """Return the clients' points after three gradient steps, less their controls."""
+    for _ in range(3):
+        slopes = np.einsum("mij,mj->mi", hessians, seen(x)) - terms
+        x = x - rate * (slopes - controls)
+    return x
+
+
+def test_fed_exp_is_the_recursion_of_its_source():
+    data, hessians, terms = least_squares()
+    algorithm = port("fed_exp")(loss, l1())
+    hparams = algorithm.hparams_type(client_lr=0.1, epsilon=1e-3, penalty_scale=0.05)
+    found, _ = ran(algorithm, hparams, data, fcojax.everyone(), 3, 4)
+    w = before = np.zeros(DIM)
+    for _ in range(4):
+        moves = local_ends(np.tile(w, (NUM_CLIENTS, 1)), hessians, terms, 0.1) - w
+        mean = moves.mean(axis=0)
+        rate = max(1, (moves**2).sum(axis=1).mean() / (2 * (mean @ mean + 1e-3)))
+        before, w = w, soft(w + rate * mean, rate * 0.3 * 0.05)
+    assert rate > 1
+    np.testing.assert_allclose(found, (w + before) / 2, rtol=0, atol=1e-13)
+
+
+def test_fed_fw_is_the_recursion_of_its_source():
+    data, hessians, terms = least_squares()
+    algorithm = port("fed_fw")(loss)
+    hparams = algorithm.hparams_type(pull_scale=0.5, penalty_scale=0.7)
+    found, _ = ran(algorithm, hparams, data, fcojax.everyone(), 1, 9)
+    x, points = np.zeros(DIM), np.zeros((NUM_CLIENTS, DIM))
+    for t in range(1, 10):
+        g = np.einsum("mij,mj->mi", hessians, points) - terms
+        g = g + 0.5 * np.sqrt(t + 1) * (points - x)
+        largest = np.abs(g) == np.abs(g).max(axis=1, keepdims=True)
+        vertices = -0.7 * np.where(largest, np.sign(g), 0)
+        points = points + 2 / (t + 1) * (vertices - points)
+        x = x + 2 / (t + 1) * (vertices.mean(axis=0) - x)
+    np.testing.assert_allclose(found, x, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(points.mean(axis=0), x, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("place", ["upload", "gradient", "broadcast"])
+def test_fed_com_loc_is_the_loop_of_its_source(place):
+    def largest(x):
+        return np.where(np.abs(x) >= np.sort(np.abs(x), axis=-1)[..., -2:-1], x, 0)
+
+    def through(x, here):
+        return largest(x) if here == place else x
+
+    data, hessians, terms = least_squares()
+    algorithm = port("fed_com_loc")(loss, compressor=uploads.top_k(2), compresses=place)
+    hparams = algorithm.hparams_type(client_lr=0.1)
+    found, history = ran(algorithm, hparams, data, fcojax.everyone(), 3, 9)
+    w, controls = np.zeros(DIM), np.zeros((NUM_CLIENTS, DIM))
+    for _ in range(9):
+        x, start = np.tile(w, (NUM_CLIENTS, 1)), (hessians, terms, 0.1, controls)
+        x = through(local_ends(x, *start, lambda x: through(x, "gradient")), "upload")
+        w = through(np.mean(x - 0.3 * controls, axis=0), "broadcast")
+        controls = controls + (w - x) / 0.3
+    np.testing.assert_allclose(found, w, rtol=0, atol=1e-13)
+    whole = history["bytes_down"] if place == "upload" else history["bytes_up"]
+    assert whole.tolist() == [9 * NUM_CLIENTS * DIM * 8]
+
+
+def test_tamuna_ends_at_the_minimiser_and_sends_the_share_of_its_owners():
+    data, hessians, terms = least_squares()
+    best = np.linalg.solve(hessians.mean(0), terms.mean(0))
+    cohort = fcojax.dropout(fcojax.uniform_cohort(cohort_size=2), 0.3)
+    algorithm = port("tamuna")(loss, num_clients=NUM_CLIENTS, num_owners=2)
+    hparams = algorithm.hparams_type(client_lr=0.3)
+    w, history = ran(algorithm, hparams, data, cohort, 3, 1500)
+    np.testing.assert_allclose(w, best, rtol=0, atol=1e-10)
+    assert history["bytes_up"].tolist() == [1500 * 2 * DIM * 8 / 2]
+    plain, all_own = algorithms.prox_skip(loss), port("tamuna")(loss)
+    given = data, fcojax.everyone(), 3, 9
+    expected, _ = ran(plain, plain.hparams_type(client_lr=0.3), *given)
+    found, _ = ran(all_own, hparams, *given)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13)
