@@ -15,7 +15,7 @@ from fcojax.algorithms.composite_fl import composite_fl
 from fcojax.algorithms.coupled import fused, shared_support
 from fcojax.algorithms.ditto import ditto
 from fcojax.algorithms.envelopes import p_fed_fbe, p_fed_me
-from fcojax.algorithms.fair import agnostic, q_fed_avg
+from fcojax.algorithms.fair import q_fed_avg
 from fcojax.algorithms.fast_fed_dual_avg import fast_fed_dual_avg
 from fcojax.algorithms.fast_scaffold import fast_scaffold
 from fcojax.algorithms.fe_dual_ex import fe_dual_ex, fed_mip
@@ -63,7 +63,6 @@ __all__ = [
     "Public",
     "ToAll",
     "Work",
-    "agnostic",
     "composite_fl",
     "ditto",
     "fast_fed_dual_avg",

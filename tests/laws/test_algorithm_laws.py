@@ -70,7 +70,6 @@ ROWS = {
     "prox_skip": Row(l1()),
     "ditto": Row(l1()),
     "q_fed_avg": Row(l1(), descends=False),
-    "agnostic": Row(l1(), descends=False),
     "fused": Row(l1(), descends=False),
     "shared_support": Row(descends=False),
     "scafflix": Row(l1(), descends=False),  # half a gradient step at a share of one half
