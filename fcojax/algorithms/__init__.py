@@ -12,23 +12,18 @@ from fcojax.algorithms.base import (
     takes,
 )
 from fcojax.algorithms.composite_fl import composite_fl
-from fcojax.algorithms.coupled import fused, shared_support
 from fcojax.algorithms.ditto import ditto
-from fcojax.algorithms.envelopes import p_fed_fbe, p_fed_me
 from fcojax.algorithms.fair import q_fed_avg
 from fcojax.algorithms.fast_fed_dual_avg import fast_fed_dual_avg
 from fcojax.algorithms.fast_scaffold import fast_scaffold
 from fcojax.algorithms.fe_dual_ex import fe_dual_ex, fed_mip
 from fcojax.algorithms.fed_admm import fed_admm
 from fcojax.algorithms.fed_avg import fed_avg, fed_avg_subgradient
-from fcojax.algorithms.fed_com_loc import fed_com_loc
 from fcojax.algorithms.fed_da import fed_da
 from fcojax.algorithms.fed_dr import fed_dr
 from fcojax.algorithms.fed_dual_avg import fed_dual_avg, fed_dual_avg_osp
 from fcojax.algorithms.fed_dual_avg_tracking import fed_dual_avg_tracking
 from fcojax.algorithms.fed_dyn import fed_dyn
-from fcojax.algorithms.fed_exp import fed_exp
-from fcojax.algorithms.fed_fw import fed_fw
 from fcojax.algorithms.fed_manifold import fed_manifold
 from fcojax.algorithms.fed_mid import fed_mid, fed_mid_osp
 from fcojax.algorithms.fed_normal_map import fed_normal_map
@@ -47,9 +42,7 @@ from fcojax.algorithms.partial_sharing import partial_sharing
 from fcojax.algorithms.prox_skip import prox_skip
 from fcojax.algorithms.r_fed_svrg import r_fed_svrg
 from fcojax.algorithms.riemannian import r_fed_avg, r_fed_prox
-from fcojax.algorithms.scafflix import scafflix
 from fcojax.algorithms.scaffold import scaffold
-from fcojax.algorithms.tamuna import tamuna
 from fcojax.algorithms.work import Work, local_epochs, local_steps
 
 __all__ = [
@@ -71,7 +64,6 @@ __all__ = [
     "fed_admm",
     "fed_avg",
     "fed_avg_subgradient",
-    "fed_com_loc",
     "fed_da",
     "fed_dr",
     "fed_dual_avg",
@@ -79,8 +71,6 @@ __all__ = [
     "fed_dual_avg_osp",
     "fed_dual_avg_tracking",
     "fed_dyn",
-    "fed_exp",
-    "fed_fw",
     "fed_gd",
     "fed_manifold",
     "fed_mid",
@@ -92,7 +82,6 @@ __all__ = [
     "fed_pd",
     "fed_prox",
     "fed_split",
-    "fused",
     "local_epochs",
     "local_sgd",
     "local_solvers",
@@ -103,17 +92,12 @@ __all__ = [
     "mean_loss",
     "mime",
     "multi_task",
-    "p_fed_fbe",
-    "p_fed_me",
     "partial_sharing",
     "prox_skip",
     "q_fed_avg",
     "r_fed_avg",
     "r_fed_prox",
     "r_fed_svrg",
-    "scafflix",
     "scaffold",
-    "shared_support",
     "takes",
-    "tamuna",
 ]

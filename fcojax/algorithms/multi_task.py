@@ -23,13 +23,24 @@ import numpy as np
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, Public
-from fcojax.algorithms.coupled import CoupledClient, CoupledHparams, reflected_step
-from fcojax.algorithms.local_solvers import Solver
+from fcojax.algorithms.local import mean_gradient
+from fcojax.algorithms.local_solvers import LocalProblem, Solver, gd
 from fcojax.arguments import factory
 from fcojax.problems.losses import Loss
 from fcojax.transforms.penalty import Penalty
-from fcojax.types import Array, Matrix, Params, PyTree
+from fcojax.types import Array, Matrix, NonNegative, Params, Positive, PyTree
 from fcojax.xla.linalg import symmetric_eigh
+
+
+class CoupledHparams(NamedTuple):
+    """``client_lr`` is the local solver's step, ``prox_step`` is eta.
+
+    ``penalty_scale`` is the strength lambda.
+    """
+
+    client_lr: Positive = 0.01
+    prox_step: Positive = 1.0
+    penalty_scale: NonNegative = 0.1
 
 
 class Rows(NamedTuple):
@@ -56,6 +67,14 @@ class MultiTaskMessage(NamedTuple):
 
     center: Params
     models: PyTree
+
+
+class CoupledClient(NamedTuple):
+    """The client's point z_i, its last solution y_i, and the memory of its solver."""
+
+    point: Params
+    model: Params
+    memory: PyTree
 
 
 class MultiTaskClient(NamedTuple):
@@ -85,12 +104,17 @@ def multi_task(
     .. math:: X = (P + \sigma A^T A)^{-1} (P Z + \sigma A^T V), \qquad
               V \leftarrow V + \mathrm{prox}_{\eta \psi / \sigma}(2 A X - V) - A X,
 
-    and the step of ``fused`` at the clients of the cohort, from the rows of X. It is exact with any
-    cohort and with lost uploads. A client sends its change in its row of a table of zeros, so that
-    the mean of a cohort is the table of what has changed, with the weight that the server thus
-    learns. Messages are M times the model, or 2 M where the next paragraph applies, and all clients
-    receive all models. A client that was never counted has no loss yet, and stays at the start.
-    As the table is a sum of changes, in float32 a start of 1,000 moves the limit by about 0.001.
+    and at the clients of the cohort, with :math:`x_i` the rows of X,
+
+    .. math:: y_i \approx \mathrm{prox}_{\eta f_i}(2 x_i - z_i), \qquad
+              z_i \leftarrow z_i + y_i - x_i.
+
+    It is exact with any cohort and with lost uploads. A client sends its change in its row of a
+    table of zeros, so that the mean of a cohort is the table of what has changed, with the weight
+    that the server thus learns. Messages are M times the model, or 2 M where the next paragraph
+    applies, and all clients receive all models. A client that was never counted has no loss yet,
+    and stays at the start. As the table is a sum of changes, in float32 a start of 1,000 moves the
+    limit by about 0.001.
 
     If the first M rows of A are a diagonal matrix, a personal model is the client's row of the prox
     divided by its entry, with the zeros or the rank that psi gives. Otherwise it is the row of X,
@@ -121,7 +145,7 @@ def multi_task(
     head = mixing[:num_clients]
     scales = np.diagonal(head)
     is_diagonal = np.array_equal(head, np.diag(scales)) and scales.all()
-    step = reflected_step(loss, solver)
+    gradient, solver = mean_gradient(loss), solver or gd()
 
     def solved(hparams, server):
         """Return X, psi's prox at 2 A X - V, and the new V."""
@@ -149,7 +173,8 @@ def multi_task(
             return jax.tree.map(lambda leaf: jnp.zeros((num_rows, *leaf.shape), leaf.dtype), params)
 
         rows = Rows(nothing(num_clients), Public(jnp.zeros(num_clients)))
-        client = MultiTaskClient(step.init(params), jnp.array(-1, jnp.int32))
+        own = CoupledClient(params, params, solver.init(params))
+        client = MultiTaskClient(own, jnp.array(-1, jnp.int32))
         return MultiTaskServer(params, rows, nothing(len(mixing))), client
 
     def broadcast(hparams, server):
@@ -161,8 +186,12 @@ def multi_task(
         return MultiTaskMessage(tree.cast_like(center, server.rows.changes), models)
 
     def client_update(hparams, message, client, local, key):
-        index = local.client.astype(jnp.int32)
-        own = step.solve(hparams, _row(message.center, index), client.own, local)
+        index, (point, last, memory) = local.client.astype(jnp.int32), client.own
+        x = _row(message.center, index)
+        anchor = tree.sub(tree.scale(2.0, x), point)
+        problem = LocalProblem(gradient, anchor, tree.zeros_like(x), hparams.prox_step)
+        y, memory = solver.solve(hparams, problem, last, memory, local)
+        own = CoupledClient(tree.add(point, tree.sub(y, x)), y, memory)
         chosen = jnp.arange(num_clients, dtype=jnp.int32) == index
 
         def placed(leaf):
@@ -170,7 +199,7 @@ def multi_task(
             mask = chosen.reshape(-1, *(1,) * leaf.ndim).astype(leaf.dtype)
             return mask * leaf[None]
 
-        changes = jax.tree.map(placed, tree.sub(own.point, client.own.point))
+        changes = jax.tree.map(placed, tree.sub(own.point, point))
         weights = placed(jnp.where(client.index < 0, 1.0, 0.0))
         return ClientResult(MultiTaskClient(own, index), Rows(changes, Public(weights)), {})
 

@@ -25,7 +25,6 @@ ALGORITHMS = {
     "fed_avg": lambda loss: fcojax.algorithms.fed_avg(loss),
     "fed_mid_osp": lambda loss: fcojax.algorithms.fed_mid_osp(loss, euclidean(KERNEL)),
     "fed_prox": lambda loss: fcojax.algorithms.fed_prox(loss),
-    "fed_exp": lambda loss: fcojax.algorithms.fed_exp(loss),
     "scaffold, feedback": lambda loss: fcojax.algorithms.scaffold(loss, KERNEL, prox="feedback"),
     "scaffold, gradient": lambda loss: fcojax.algorithms.scaffold(
         loss, KERNEL, prox="server", control="gradient"

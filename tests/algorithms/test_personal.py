@@ -71,20 +71,10 @@ def minimiser(matrix, vector, strength=STRENGTH):
 ALONE = np.stack([minimiser(a, c) for a, c in zip(MATRICES, VECTORS, strict=True)])
 
 
-def test_with_a_share_of_1_scafflix_is_prox_skip():
-    _, model, run = ended(built("scafflix"), share=1.0)
-    _, expected, _ = ended(built("prox_skip"))
-    np.testing.assert_allclose(model, expected, rtol=0, atol=1e-13)
-    np.testing.assert_allclose(read_models(*run), np.tile(model, (4, 1)), rtol=0, atol=1e-13)
-
-
 @in_gate
-def test_without_pull_or_share_clients_learn_alone():
-    *_, apart = ended(built("ditto"), num_rounds=500, prox_scale=0.0)
-    *_, unmixed = ended(built("scafflix"), num_rounds=500, share=0.0)
-    *_, free = ended(built("p_fed_me"), num_rounds=500, prox_scale=0.0)
-    for run in (apart, unmixed, free):
-        np.testing.assert_allclose(read_models(*run), ALONE, rtol=0, atol=1e-10)
+def test_without_a_pull_clients_learn_alone():
+    *_, run = ended(built("ditto"), num_rounds=500, prox_scale=0.0)
+    np.testing.assert_allclose(read_models(*run), ALONE, rtol=0, atol=1e-10)
 
 
 @in_gate
@@ -103,108 +93,6 @@ def test_ditto_ends_at_the_minimisers_of_its_personal_problems():
     for own, matrix, vector in zip(read_models(*run), MATRICES, VECTORS, strict=True):
         expected = minimiser(matrix + 0.7 * np.eye(4), vector + 0.7 * np.asarray(model))
         np.testing.assert_allclose(own, expected, rtol=0, atol=1e-10)
-
-
-@in_gate
-@pytest.mark.parametrize("step_factors", [None, (1.0, 0.8, 1.5, 2.0)])
-def test_scafflix_ends_at_the_minimiser_of_the_mixtures(step_factors):
-    share = 0.6
-    algorithm = built("scafflix", step_factors=step_factors)
-    _, model, run = ended(algorithm, num_rounds=500, share=share)
-    shifted = VECTORS - (1 - share) * np.einsum("mij,mj->mi", MATRICES, ALONE)
-    optimum = minimiser(share**2 * MATRICES.mean(axis=0), share * shifted.mean(axis=0))
-    np.testing.assert_allclose(model, optimum, rtol=0, atol=1e-10)
-    mixed = share * optimum + (1 - share) * ALONE
-    np.testing.assert_allclose(read_models(*run), mixed, rtol=0, atol=1e-10)
-
-
-SMOOTH = np.linalg.eigvalsh(MATRICES).max()
-ENVELOPES = [("p_fed_me", {"prox_scale": 1e13}), ("p_fed_fbe", {"prox_step": 1e-12})]
-
-
-@pytest.mark.parametrize(("name", "limit"), ENVELOPES)
-def test_an_envelope_close_to_the_loss_gives_fed_avg_and_sends_no_more(name, limit):
-    found, expected = (
-        ended(algorithm, num_rounds=9, **numbers)
-        for algorithm, numbers in ((built(name, None), limit), (algorithms.fed_avg(loss), {}))
-    )
-    np.testing.assert_allclose(found[1], expected[1], rtol=0, atol=1e-10)
-    sent = (
-        fcojax.run(*run[:2], START, DATA, jax.random.key(0), PLAN, num_rounds=1)[1]
-        for *_, run in (found, expected)
-    )
-    ours, theirs = ([history[f"bytes_{way}"][0] for way in ("down", "up")] for history in sent)
-    assert ours == theirs
-
-
-def soft(v, strength):
-    return np.sign(v) * np.maximum(np.abs(v) - strength, 0)
-
-
-def moreau(x, pull):
-    """Return the minimisers v_i of the envelopes at x, and minus their mean gradient."""
-    v, step = np.tile(x, (4, 1)), 1 / (SMOOTH + pull)
-    for _ in range(100):
-        slope = np.einsum("mij,mj->mi", MATRICES, v) - VECTORS + pull * (v - x)
-        v = soft(v - step * slope, step * STRENGTH)
-    return v, pull * (v - x).mean(axis=0)
-
-
-def forward_backward(x, step):
-    """Return the minimisers v_i, a proximal step each, and minus the mean gradient."""
-    v = soft(x - step * (MATRICES @ x - VECTORS), step * STRENGTH)
-    slopes = np.einsum("mij,mj->mi", np.eye(4) / step - MATRICES, x - v)
-    return v, -slopes.mean(axis=0)
-
-
-ENDS = [
-    ("p_fed_me", {"prox_scale": 0.7}, moreau),
-    ("p_fed_fbe", {"prox_step": 0.6}, forward_backward),
-]
-
-
-@in_gate
-@pytest.mark.parametrize("base", ["fed_avg", "scaffold"])
-@pytest.mark.parametrize(("name", "numbers", "at"), ENDS)
-def test_the_limit_is_the_minimiser_of_the_mean_envelope(name, numbers, at, base):
-    """With FedAvg for one step of all clients; with an exact method for any steps and cohort."""
-    [number] = numbers.values()
-    x = np.zeros(4)
-    for _ in range(300):
-        x = x + 0.5 * at(x, number)[1]
-    algorithm = built(name, base=getattr(algorithms, base))
-    plan = PLAN if base == "scaffold" else fcojax.Plan(fcojax.local_steps(1))
-    _, model, run = ended(algorithm, num_rounds=500, plan=plan, **numbers)
-    np.testing.assert_allclose(model, x, rtol=0, atol=1e-10)
-    np.testing.assert_allclose(read_models(*run), at(x, number)[0], rtol=0, atol=1e-10)
-
-
-@in_gate
-@pytest.mark.parametrize("step", [0.2, 0.7])
-def test_for_one_client_a_forward_backward_envelope_has_the_minimiser_of_its_problem(step):
-    alone = fcojax.from_clients(CLIENTS[:1])
-    algorithm, plan = built("p_fed_fbe"), fcojax.Plan(fcojax.local_steps(3))
-    assert step < 1 / np.linalg.eigvalsh(MATRICES[0]).max()
-    hparams = algorithm.hparams_type(client_lr=0.2, prox_step=step, penalty_scale=STRENGTH)
-    found, _ = fcojax.run(
-        algorithm, hparams, START, alone, jax.random.key(0), plan, num_rounds=300, eval_every=300
-    )
-    np.testing.assert_allclose(found, ALONE[0], rtol=0, atol=1e-10)
-
-
-@in_gate
-def test_several_steps_of_fed_avg_on_moreau_envelopes_move_the_limit_as_in_theory():
-    """The steps are linear, x - c_i to (I - eta E_i)(x - c_i), with E_i the envelope's Hessian."""
-    pull, rate, plan = 0.7, 0.3, fcojax.Plan(fcojax.local_steps(3))
-    hessians = pull * MATRICES @ np.linalg.inv(MATRICES + pull * np.eye(4))
-    through = np.eye(4) - np.linalg.matrix_power(np.eye(4) - rate * hessians, 3)
-    ends = np.linalg.solve(MATRICES, VECTORS[..., None])
-    limit = np.linalg.solve(through.mean(axis=0), (through @ ends).mean(axis=0)[:, 0])
-    optimum = np.linalg.solve(hessians.mean(axis=0), (hessians @ ends).mean(axis=0)[:, 0])
-    algorithm = built("p_fed_me", None, inner_steps=60)
-    _, model, _ = ended(algorithm, num_rounds=300, plan=plan, client_lr=rate, prox_scale=pull)
-    np.testing.assert_allclose(model, limit, rtol=0, atol=1e-10)
-    assert np.abs(limit - optimum).max() > 1e-3
 
 
 PARTS = {"body": jnp.zeros(2), "head": jnp.zeros(2)}
@@ -273,11 +161,6 @@ def test_partial_sharing_ends_at_the_joint_minimiser_and_sends_the_shared_part_a
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
     _, history = fcojax.run(algorithm, run[1], PARTS, DATA, jax.random.key(0), PLAN, num_rounds=1)
     assert float(history["bytes_down"][0]) == 2 * 2 * 8  # two clients, two numbers
-
-
-def test_a_client_without_steps_is_refused():
-    with pytest.raises(ValueError, match="step_factors is 0"):
-        built("scafflix", step_factors=(1.0, 0.0))
 
 
 def test_a_common_model_is_not_read_as_personal_models():

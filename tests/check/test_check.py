@@ -217,12 +217,12 @@ def test_facts_are_read_off_the_algorithm():
             "fe_dual_ex",
             "fed_pd",
             "fed_avg",
-            "p_fed_me",
+            "ditto",
         )
     }
     assert found["fed_dual_avg"] == ("1 d + 1", "1 d + 1", "0", 10, 1, False)
     assert found["fed_mid"] == ("1 d", "1 d + 1", "0", 10, 1, False)
-    assert found["p_fed_me"] == ("1 d", "1 d", "1 d", 11, 0, False)
+    assert found["ditto"] == ("2 d", "1 d + 1", "2 d", 10, 1, False)
     assert found["fe_dual_ex"].client_proxes == 20
     assert found["fed_dyn"][:5] == ("1 d", "1 d", "2 d", 0, 1)
     assert found["fed_pd"].needs_everyone and found["fed_avg"].client_proxes == 0
@@ -319,13 +319,17 @@ class Unannotated(NamedTuple):
     server_lr: float = 1.0
 
 
+class WithoutRate(NamedTuple):
+    penalty_scale: float = 1.0
+
+
 def test_client_rates_are_the_fields_annotated_positive_and_client_lr():
     def rates(hparams_type):
         return subject_of(takes(hparams_type)(lambda loss: algorithms.fed_avg(loss))).client_rates
 
     extended = fcojax.extended(algorithms.fed_dyn.Hparams, "Extended", momentum=0.9)
     assert rates(algorithms.fed_dyn.Hparams) == rates(extended) == ["client_lr", "prox_step"]
-    assert rates(Unannotated) == ["client_lr"] and rates(algorithms.fed_fw.Hparams) == []
+    assert rates(Unannotated) == ["client_lr"] and rates(WithoutRate) == []
 
 
 def test_a_misspelt_field_is_reported_once_with_its_line(mine, capsys):

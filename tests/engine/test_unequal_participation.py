@@ -128,8 +128,8 @@ def test_equal_probabilities_change_only_the_denominator():
 
 
 EXACT = (
-    "scaffold fast_scaffold composite_fl fed_dual_avg_tracking prox_skip tamuna fed_com_loc "
-    "fed_normal_map fed_dr fed_admm fed_dyn fed_manifold"
+    "scaffold fast_scaffold composite_fl fed_dual_avg_tracking prox_skip fed_normal_map fed_dr "
+    "fed_admm fed_dyn fed_manifold"
 )
 
 

@@ -26,12 +26,10 @@ class Row(NamedTuple):
     """The arguments of an algorithm beside its loss.
 
     Attributes:
-      number: the hyperparameter that is varied, for algorithms without a rate.
       descends: whether one step with everyone and no penalty is gradient descent.
     """
 
     geometry: object = None
-    number: str = "client_lr"
     descends: bool = True
 
 
@@ -70,17 +68,8 @@ ROWS = {
     "prox_skip": Row(l1()),
     "ditto": Row(l1()),
     "q_fed_avg": Row(l1(), descends=False),
-    "fused": Row(l1(), descends=False),
-    "shared_support": Row(descends=False),
-    "scafflix": Row(l1(), descends=False),  # half a gradient step at a share of one half
-    "p_fed_me": Row(l1(), descends=False),  # these step along the gradients of envelopes
-    "p_fed_fbe": Row(l1(), descends=False),
     "partial_sharing": Row(l1(), descends=False),  # clients first step on their own part
-    "fed_com_loc": Row(),
-    "tamuna": Row(),
-    "fed_exp": Row(l1(), descends=False),
     "mime": Row(l1()),
-    "fed_fw": Row(number="penalty_scale", descends=False),
 }
 
 
@@ -118,7 +107,7 @@ def build(name) -> Algorithm:
 
 
 def rates(name, value=0.05):
-    return factory(name).Hparams(**{ROWS[name].number: value})
+    return factory(name).Hparams(client_lr=value)
 
 
 def point(name, dtype=float):
@@ -174,16 +163,12 @@ def test_laws(law, name):
 
 def applies(law, name):
     """Return whether a law has to hold; other laws may not apply."""
-    if law == "rates near zero":
-        return name != "fed_fw"  # it has no client rate
     if law == "absent clients":
         return not build(name).needs_everyone
     has_state = bool(jax.tree.leaves(build(name).init(rates(name), point(name))[1]))
     if law == "kept states":
         return has_state
-    # The server of the first stores discounted means, those of the others no sums.
-    sums = name not in ("fed_fw", "p_fed_me", "p_fed_fbe")
-    return law != "fraction" or (has_state and not build(name).needs_everyone and sums)
+    return law != "fraction" or (has_state and not build(name).needs_everyone)
 
 
 @pytest.mark.slow

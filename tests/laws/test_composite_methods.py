@@ -129,8 +129,6 @@ METHODS = {
         "fed_admm", {}, lambda p, by: oracles.fed_dr(p, by._replace(relaxation=1.0)), offers_kept
     ),
     "fed_split": Method("fed_split", {}, oracles.fed_split),
-    "fed_exp": Method("fed_exp", {}, oracles.fed_exp),
-    "fed_fw": Method("fed_fw", {}, oracles.fed_fw),
 }
 RELATED = {
     "prox_skip, geometric": Method("prox_skip", {"steps": "geometric"}),
@@ -163,9 +161,7 @@ def build(method):
 def hparams(method, by=BY):
     kind = factory_of(method).Hparams
     values = by._asdict() | {
-        "penalty_scale": 1.0 if method == "fed_fw" else by.scale,
-        "pull_scale": 1.0,
-        "epsilon": 1e-3,
+        "penalty_scale": by.scale,
         "momentum": 0.3,
         "skip_probability": 0.0 if method == "fed_pd" else 0.5,
     }

@@ -40,7 +40,7 @@ def test_a_sweep_copies_nobody(name, cohort):
     algorithm, row = build(name), "fed_pd" if name == "variance_reduced" else name
     who, chunk_size = COHORTS[cohort]
     grid = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), as_arrays(rates(row)))
-    steps = (1,) if name in ("fed_com_loc", "fed_gd", "prox_skip", "scafflix", "tamuna") else (2, 2)
+    steps = (1,) if name in ("fed_gd", "prox_skip") else (2, 2)
     plan = fcojax.Plan(fcojax.local_steps(*steps), who, client_chunk_size=chunk_size)
     keys = jax.random.split(jax.random.key(0), 3)
 

@@ -23,7 +23,7 @@ CASES = {
     "all of it": fcojax.dropout(fcojax.coin_flips(0.7), 0.4),
 }
 KEY = jax.random.key(5)
-MORE = ("fed_avg", "fed_dyn", "p_fed_me", "p_fed_fbe")
+MORE = ("fed_avg", "fed_dyn")
 
 
 @functools.cache

@@ -93,7 +93,6 @@ NEAR = {
     "fed_mid_osp": Row("fed_mid_osp", {}, corrected),
     "fed_dual_avg": Row("fed_dual_avg", {}, corrected),
     "scaffold, server prox": Row("scaffold", {"prox": "server"}, corrected),
-    "fed_exp": Row("fed_exp", {}, corrected),
 }
 
 
@@ -185,12 +184,3 @@ def test_fed_split_with_a_penalty_in_the_clients_problems_ends_at_a_wrong_point(
     del numbers["relaxation"]
     rates = algorithms.fed_split.Hparams(**numbers)
     assert distance(last(split, rates, 3000, 40)) > 1e-3
-
-
-def test_frank_wolfe_ends_at_the_solution_in_its_own_time():
-    """On the ball with the solution's norm as radius the distance falls about as 1 / sqrt(t)."""
-    numbers = {"penalty_scale": np.abs(task().optimum).sum(), "pull_scale": 1.0}
-    rates = algorithms.fed_fw.Hparams(**numbers)
-    chosen = algorithms.fed_fw(factored_loss)
-    early, late = (distance(last(chosen, rates, rounds, 1)) for rounds in (1500, 24_000))
-    assert late < early / 2 < 0.025

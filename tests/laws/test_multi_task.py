@@ -14,13 +14,15 @@ import pytest
 import fcojax
 from fcojax import algorithms, uploads
 from fcojax.algorithms import takes
-from fcojax.algorithms.coupled import CoupledHparams
+from fcojax.algorithms.multi_task import CoupledHparams
 from fcojax.check import LAWS, subject_of
 from fcojax.personal import read_models
 from fcojax.transforms import Penalty, group_l2, l1, nuclear, sparse_group
-from tests.laws.test_coupled import FUSED, PLAN, SHARED, WEIGHTS, P, clients_of
 from tests.support import federations
 
+PLAN = fcojax.Plan(fcojax.local_steps(5), fcojax.dropout(fcojax.uniform_cohort(cohort_size=2), 0.3))
+WEIGHTS = np.array([1.0, 2.0, 1.0, 3.0])
+P = WEIGHTS / WEIGHTS.sum()
 EYE = np.eye(4)
 # A triangle of clients, and a fourth one at its corner.
 EDGES = np.array([[1, -1, 0, 0], [0, 0.5, -0.5, 0], [1, 0, -1, 0], [0, 0, 0.8, -0.8]])
@@ -49,6 +51,10 @@ ROWS = {
 }
 
 IN_GATE = ("graph", "sparse groups")
+
+
+def clients_of(seed):
+    return federations.quadratic_clients(sizes=(3, 3, 3, 3), seed=seed)
 
 
 @functools.cache
@@ -164,30 +170,6 @@ def test_models_are_the_stacked_minimiser_on_20_problems(name):
 
 CLIENTS = clients_of(0)
 DATA = fcojax.from_clients(CLIENTS, WEIGHTS)
-
-
-def test_one_norm_for_each_entry_of_all_models_is_shared_support():
-    algorithm = algorithms.multi_task(federations.quadratic, group_l2(axis=0), np.diag(np.sqrt(P)))
-    ours, expected = (models(a, clients_of(1), penalty_scale=0.3) for a in (algorithm, SHARED))
-    np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-10)
-    np.testing.assert_array_equal(ours == 0, expected == 0)
-    assert (ours == 0).any()
-
-
-@pytest.mark.slow
-@pytest.mark.gate
-@pytest.mark.parametrize("weights", [WEIGHTS, None])
-def test_norms_of_deviations_beside_a_norm_of_the_mean_are_fused(weights):
-    p = np.full(4, 0.25) if weights is None else P
-    deviations = np.sqrt(p)[:, None] * (EYE - p[None])
-    matrix = np.concatenate([deviations, 0.05 / 0.3 * p[None]])
-    columns = np.arange(4)
-    # A group of one entry has its absolute value as its norm.
-    labels = np.stack([columns] * 4 + [4 + columns])
-    algorithm = algorithms.multi_task(federations.quadratic, group_l2(labels=labels), matrix)
-    ours = models(algorithm, CLIENTS, weights, penalty_scale=0.3)
-    expected = models(FUSED, CLIENTS, weights, penalty_scale=0.05, fusion_scale=0.3)
-    np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-10)
 
 
 @pytest.mark.slow

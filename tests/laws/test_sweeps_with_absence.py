@@ -15,8 +15,7 @@ from tests.laws.test_rows_without_weight import build
 
 LOSSES = {name: (fcojax.dropout(who, 0.3), size) for name, (who, size) in COHORTS.items()}
 KEYS = jax.random.split(jax.random.key(5), 3)
-PERSONAL = ("ditto", "scafflix", "partial_sharing", "shared_support", "fused")
-PERSONAL += ("p_fed_me", "p_fed_fbe")
+PERSONAL = ("ditto", "partial_sharing")
 
 
 def after(name, hparams, who, size, key, num_rounds=4, *, data=DATA, saved_in=None):

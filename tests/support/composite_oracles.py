@@ -149,28 +149,3 @@ def mime(problem, by, momentum=0.3):
             x = soft(x - by.client_lr * slope, by.client_lr * by.scale)
         w = w + by.server_lr * (problem.weights @ x - w)
         yield w
-
-
-def fed_exp(problem, by):
-    """Jhunjhunwala, Wang and Joshi, with the mean of the last two models."""
-    x = before = problem.start
-    for _ in range(by.num_rounds):
-        points = problem.everywhere(x)
-        for _ in range(by.num_steps):
-            points = points - by.client_lr * problem.gradients(points)
-        moves = points - x
-        mean = problem.weights @ moves
-        rate = max(1, problem.weights @ (moves**2).sum(axis=1) / (2 * (mean @ mean + 1e-3)))
-        before, x = x, soft(x + rate * mean, rate * by.client_lr * by.num_steps * by.scale)
-        yield (x + before) / 2
-
-
-def fed_fw(problem, by):
-    """Dadras et al. on the l1 ball of radius 1, lambda_0 = 1."""
-    points, x = problem.everywhere(problem.start), problem.start
-    for t in range(1, by.num_rounds + 1):
-        g = problem.gradients(points) + np.sqrt(t + 1) * (points - x)
-        vertices = np.where(np.abs(g) == np.abs(g).max(axis=1, keepdims=True), -np.sign(g), 0)
-        points = points + 2 / (t + 1) * (vertices - points)
-        x = x + 2 / (t + 1) * (problem.weights @ vertices - x)
-        yield x

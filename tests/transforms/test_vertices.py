@@ -1,13 +1,10 @@
-"""Linear minimisation over balls compared with dual norms, and Frank-Wolfe."""
+"""Linear minimisation over balls compared with dual norms."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import fcojax
-from fcojax.transforms import l1_vertex, nuclear_ball, nuclear_vertex
-from tests.support.federations import quadratic_clients
+from fcojax.transforms import l1_vertex, nuclear_vertex
 
 RNG = np.random.default_rng(0)
 
@@ -29,42 +26,6 @@ def test_the_nuclear_vertex_attains_the_dual_norm():
     np.testing.assert_allclose(values, [1.5, 0, 0], rtol=0, atol=1e-14)
     assert np.sum(g * s) == pytest.approx(-1.5 * np.linalg.svd(g, compute_uv=False)[0], rel=1e-13)
     assert np.isnan(nuclear_vertex(jnp.full((2, 2), jnp.nan), 1.0)).all()
-
-
-@pytest.mark.slow
-def test_frank_wolfe_on_the_nuclear_ball_agrees_with_projected_gradient():
-    """Least squares in the entries of a matrix, with the optimum on the boundary of the ball."""
-    clients = quadratic_clients(sizes=(1,) * 4, dim=6, seed=2)
-    data, radius = fcojax.from_clients(clients), 0.7
-
-    def loss(w, rows):
-        flat = w.ravel()
-        return 0.5 * jnp.einsum("i,nij,j->n", flat, rows["A"], flat) - rows["c"] @ flat
-
-    def end(algorithm, rates, num_rounds):
-        model, _ = fcojax.run(
-            algorithm,
-            rates,
-            jnp.zeros((2, 3)),
-            data,
-            jax.random.key(0),
-            fcojax.local_steps(1),
-            num_rounds=num_rounds,
-            eval_every=num_rounds,
-        )
-        return np.asarray(model)
-
-    fed_mid, fed_fw = fcojax.algorithms.fed_mid_osp, fcojax.algorithms.fed_fw
-    mirror = fcojax.transforms.euclidean(nuclear_ball())
-    best = end(fed_mid(loss, mirror), fed_mid.Hparams(0.5, 1.0, radius), 300)
-    assert np.linalg.svd(best, compute_uv=False).sum() == pytest.approx(radius, rel=1e-9)
-    chosen = fed_fw(loss, vertex=nuclear_vertex)
-    early, late = (
-        end(chosen, fed_fw.Hparams(penalty_scale=radius), rounds) for rounds in (200, 12_800)
-    )
-    assert np.linalg.svd(late, compute_uv=False).sum() <= radius * (1 + 1e-9)
-    near, far = (np.linalg.norm(point - best) for point in (late, early))
-    assert near < far / 2 and near < 0.05 * np.linalg.norm(best)
 
 
 def test_a_gradient_with_a_nan_has_no_vertex():
