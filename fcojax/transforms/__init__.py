@@ -16,7 +16,6 @@ from fcojax.transforms.calculus.predicates import named
 from fcojax.transforms.constraints.monotone import monotone
 from fcojax.transforms.constraints.sets import affine, box, l0_ball, l2_ball
 from fcojax.transforms.constraints.simplex import l1_ball, simplex
-from fcojax.transforms.constraints.vertices import l1_vertex, nuclear_vertex
 from fcojax.transforms.manifolds.grassmann import grassmann
 from fcojax.transforms.manifolds.hadamard import hyperbolic, spd
 from fcojax.transforms.manifolds.manifold import (
@@ -67,7 +66,6 @@ __all__ = [
     "l0_ball",
     "l1",
     "l1_ball",
-    "l1_vertex",
     "l2",
     "l2_ball",
     "l2_squared",
@@ -78,7 +76,6 @@ __all__ = [
     "named",
     "nuclear",
     "nuclear_ball",
-    "nuclear_vertex",
     "oblique",
     "on_entries",
     "on_singular_values",

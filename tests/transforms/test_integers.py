@@ -98,9 +98,7 @@ FIELDS = {
 }
 FUNCTIONS = {
     "distance": (lambda x: transforms.distance(transforms.sphere(), x), VECTOR),
-    "l1_vertex": (lambda x: transforms.l1_vertex(x, 0.6), VECTOR),
     "moreau_envelope": (lambda x: transforms.moreau_envelope(L1)(x, 0.7, 0.6), VECTOR),
-    "nuclear_vertex": (lambda x: transforms.nuclear_vertex(x, 0.6), SQUARE),
     "polar": (transforms.polar, SQUARE),
     "riemannian_gradient": (
         lambda x, y: transforms.riemannian_gradient(transforms.sphere(), x, y),

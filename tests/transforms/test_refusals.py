@@ -92,7 +92,6 @@ REFUSED = {
     "a predicate that returns another": (lambda: kernel(transforms.named("a")), "True or False"),
     "a vector for a matrix": (lambda: transforms.nuclear().prox(jnp.ones(3), 1, 1), "select the"),
     "a wide matrix": (lambda: transforms.psd().prox(jnp.ones((1, 3)), 1.0, 1.0), "square matrix"),
-    "stacks of matrices": (lambda: transforms.nuclear_vertex(jnp.ones((2, 3, 3)), 1.0), "a matrix"),
     "more columns than rows": (lambda: transforms.polar(jnp.ones((2, 3))), "as many rows"),
     "a batch": (lambda: transforms.polar(jnp.ones((4, 3, 2))), "vmap"),
     "a tall orthogonal": (lambda: transforms.orthogonal().project(jnp.ones((3, 2))), "square"),
