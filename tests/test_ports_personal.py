@@ -1,5 +1,7 @@
 """Personalised methods of docs/ports, against minimisers and methods of the library."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -46,6 +48,7 @@ def test_scafflix_ends_at_the_minimiser_of_the_mixtures():
 def test_coupled_models_are_those_of_a_penalty_on_their_stack(around):
     """A norm of all models of an entry; or one of their deviations, and l1 of the mean."""
     mean, columns = np.full(4, 0.25), np.arange(4)
+    groups: Any
     if around == "zero":
         algorithm = port("coupled")(loss, around="zero")
         matrix, groups = 0.5 * EYE, {"axis": 0}
