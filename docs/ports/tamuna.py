@@ -38,12 +38,12 @@ class Server(NamedTuple):
 
 
 @takes(Hparams)
-def tamuna(loss, *, num_clients: Count = 1, num_owners: Count = 1):
-    """Send q / n of the numbers; by default all, as ``prox_skip`` does."""
+def tamuna(loss, *, num_clients: Count, num_owners: Count):
+    """Send q / n of the numbers; with q = n all, as ``prox_skip`` does."""
     n, q, gradient = num_clients, num_owners, mean_gradient(loss)
-    if not min(n, 2) <= q <= n:
+    if not 2 <= q <= n:
         raise ValueError(f"num_owners is {q}; pass at least 2 and at most {n}.")
-    chi = n * (q - 1) / (q * (n - 1)) if n > 1 else 1.0
+    chi = n * (q - 1) / (q * (n - 1))
 
     def owned_by(seed, client, like):
         vector, unravel = ravel_pytree(like)
