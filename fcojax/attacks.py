@@ -14,7 +14,12 @@ import numpy as np
 
 from fcojax import ClientData, Codec, Plan, tree
 from fcojax.algorithms import Algorithm
-from fcojax.extend import STACK, Stacked, Term, Work, as_plan, at_most, memoised, split, validated
+from fcojax.algorithms.work import Work
+from fcojax.arguments import at_most, validated
+from fcojax.engine.aggregator import Term, split
+from fcojax.engine.plan import as_plan
+from fcojax.engine.stack import STACK, Stacked
+from fcojax.memo import memoised
 from fcojax.types import (
     Array,
     Count,

@@ -11,8 +11,11 @@ from jax.typing import ArrayLike
 
 from fcojax import State, StateObserver, local_steps, look
 from fcojax.algorithms import Algorithm, mean_loss
-from fcojax.extend import Loss, local_handle, memoised, validated
+from fcojax.arguments import validated
+from fcojax.engine.client_loop import local_handle
+from fcojax.memo import memoised
 from fcojax.problems import ClientData, WholeBatchLoss, client_means
+from fcojax.problems.losses import Loss
 from fcojax.types import Array, Count, Params, PyTree
 
 

@@ -8,10 +8,12 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.extend import in_full_precision, jit_per, memoised, validated
+from fcojax.arguments import validated
+from fcojax.memo import jit_per, memoised
 from fcojax.problems import Problem, population_loss
 from fcojax.transforms import Penalty
 from fcojax.types import Array, Count, NonNegative, NumberTree, Params, PyTree, Scalar
+from fcojax.xla.rules import in_full_precision
 
 
 class Solution(NamedTuple):

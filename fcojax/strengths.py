@@ -10,27 +10,19 @@ import numpy as np
 
 from fcojax import Plan, kkt, local_steps, tree
 from fcojax.algorithms import Algorithm, Work, fed_mid_osp
-from fcojax.extend import (
-    Loss,
-    Outcome,
-    Program,
-    as_arrays,
-    as_params,
-    as_plan,
-    checked_value,
-    in_full_precision,
-    jit_per,
-    pooled_gradient,
-    require_algorithm,
-    require_run,
-    require_unlimited,
-    shown,
-    solve_traced,
-    validated,
-)
+from fcojax.arguments import checked_value, shown, validated
+from fcojax.engine.hparams import as_arrays
+from fcojax.engine.limits import require_unlimited
+from fcojax.engine.optimality import pooled_gradient
+from fcojax.engine.plan import Program, as_plan
+from fcojax.engine.solve import Outcome, solve_traced
+from fcojax.engine.validation import as_params, require_algorithm, require_run
+from fcojax.memo import jit_per
 from fcojax.problems import Problem
+from fcojax.problems.losses import Loss
 from fcojax.transforms import Penalty, euclidean, flat
 from fcojax.types import Array, Count, Fraction, Key, NonNegative, Numbers, Params, PyTree
+from fcojax.xla.rules import in_full_precision
 
 _Strengths = Annotated[
     Any, Numbers("finite numbers of at least 0, or how many", lambda values: values >= 0)

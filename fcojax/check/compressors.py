@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fcojax.arguments import validated
 from fcojax.check.subject import Finding, located
-from fcojax.extend import validated
 from fcojax.types import Count
 from fcojax.uploads import Compressor, compressed
 

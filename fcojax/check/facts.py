@@ -6,9 +6,12 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import from_clients, local_steps
+from fcojax.algorithms.base import uncounted
+from fcojax.arguments import validated
 from fcojax.check.population import quadratic, quadratic_clients
 from fcojax.check.subject import COUNTED, Subject
-from fcojax.extend import inner_programs, local_handle, uncounted, validated
+from fcojax.engine.client_loop import local_handle
+from fcojax.xla.jaxprs import inner_programs
 
 _DIM, _NUM_STEPS = 4, 10
 

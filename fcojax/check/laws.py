@@ -26,7 +26,8 @@ from fcojax import (
 )
 from fcojax.check.population import quadratic, quadratic_clients
 from fcojax.check.subject import Finding, Subject
-from fcojax.extend import draw_cohort, take
+from fcojax.engine.hparams import take
+from fcojax.engine.randomness import draw_cohort
 from fcojax.types import PyTree
 
 _POINT = (0.4, -0.2, 0.8, 0.4)  # it has norm 1, for the sphere

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import Plan, Sampler, dropout, everyone, local_steps, sweep, uniform_cohort
+from fcojax.arguments import validated
 from fcojax.check.laws import fraction, kept
 from fcojax.check.population import heterogeneous_lasso
 from fcojax.check.subject import Finding, Subject
-from fcojax.extend import validated
 from fcojax.problems import factored_loss
 from fcojax.transforms import l1, zero
 from fcojax.types import Count, Seed

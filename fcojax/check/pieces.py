@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import Sampler, tree
+from fcojax.arguments import validated
 from fcojax.check.subject import Finding, located
-from fcojax.extend import validated
 from fcojax.transforms import Manifold, Mirror, Penalty
 from fcojax.types import PyTree
 

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import ClientData, from_clients
-from fcojax.extend import half_squared_error
 from fcojax.problems import factored, factored_loss, population_loss
+from fcojax.problems.least_squares import half_squared_error
 from fcojax.reference import fista
 from fcojax.transforms import Penalty
 from fcojax.types import Array

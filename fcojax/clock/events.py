@@ -17,7 +17,7 @@ import numpy as np
 
 from fcojax import Sampler, from_trace, tree
 from fcojax.algorithms import Algorithm, ClientResult, Known, NewRow
-from fcojax.extend import at_most, factory, validated
+from fcojax.arguments import at_most, factory, validated
 from fcojax.types import Array, Count, CountOrZero, NonNegative, NumberTree, PyTree
 
 

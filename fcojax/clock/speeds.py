@@ -14,7 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import Draw, Plan, Sampler, extend
-from fcojax.extend import Cyclic, DerivedSampler, Trace, Work, validated
+from fcojax.algorithms.work import Work
+from fcojax.arguments import validated
+from fcojax.engine.participation.availability import Cyclic, Trace
+from fcojax.engine.participation.samplers import DerivedSampler
 from fcojax.problems import ClientData
 from fcojax.types import (
     Array,

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from fcojax.arguments import shown, validated
 from fcojax.datasets.pooled import Pooled
 from fcojax.datasets.reading import Foreign, find, reading
-from fcojax.extend import shown, validated
 
 _FETCH = "pass the path of a file written by numpy.savez."
 

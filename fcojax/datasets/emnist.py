@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fcojax.arguments import validated
 from fcojax.datasets.pooled import Pooled
 from fcojax.datasets.reading import Foreign, find, optional, reading
-from fcojax.extend import check_labels, validated
+from fcojax.problems.labels import check_labels
 from fcojax.types import Count, Share
 
 _FETCH = (

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fcojax.arguments import validated
 from fcojax.datasets.arrays import npz
 from fcojax.datasets.pooled import Pooled
 from fcojax.datasets.reading import Foreign, find, optional, reading
-from fcojax.extend import validated
 
 _FETCH = (
     "unpack the data of Haxby et al. (2001), which the PyMVPA project describes "

@@ -8,9 +8,10 @@ import os
 
 import numpy as np
 
+from fcojax.arguments import validated
 from fcojax.datasets.pooled import Pooled
 from fcojax.datasets.reading import Foreign, find, reading
-from fcojax.extend import check_labels, validated
+from fcojax.problems.labels import check_labels
 from fcojax.types import Count
 
 _FETCH = (

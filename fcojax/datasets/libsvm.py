@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fcojax.arguments import validated
 from fcojax.datasets.pooled import Pooled
 from fcojax.datasets.reading import Foreign, find, optional, reading
-from fcojax.extend import validated
 from fcojax.problems import sparse_rows
 from fcojax.types import Count
 

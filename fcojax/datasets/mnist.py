@@ -12,10 +12,11 @@ from typing import Literal
 
 import numpy as np
 
+from fcojax.arguments import validated
 from fcojax.datasets.arrays import npz
 from fcojax.datasets.pooled import Pooled
 from fcojax.datasets.reading import Foreign, find_either, reading
-from fcojax.extend import check_labels, validated
+from fcojax.problems.labels import check_labels
 
 _NAMES = {"train": "train", "test": "t10k"}
 _FETCH = (

@@ -6,7 +6,9 @@ import jax
 import numpy as np
 
 from fcojax import ClientData, from_rows
-from fcojax.extend import by_field, memory, validated
+from fcojax.arguments import validated
+from fcojax.problems import memory
+from fcojax.problems.fields import by_field
 
 
 class Pooled(NamedTuple):

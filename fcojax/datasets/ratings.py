@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fcojax.arguments import validated
 from fcojax.datasets.arrays import npz
 from fcojax.datasets.pooled import Pooled
 from fcojax.datasets.reading import find
-from fcojax.extend import validated
 
 _FETCH = (
     "download a data set of ratings, such as MovieLens 100K (grouplens.org/datasets/movielens) or "

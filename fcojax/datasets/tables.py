@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from fcojax.arguments import validated
 from fcojax.datasets.arrays import checked, single
 from fcojax.datasets.pooled import Pooled
-from fcojax.extend import validated
 
 Columns = Mapping[str, str | Sequence[str]]
 

@@ -7,10 +7,12 @@ import jax.numpy as jnp
 import optax
 
 from fcojax import ClientData
-from fcojax.extend import check_splits, on_validation, validated
+from fcojax.arguments import validated
 from fcojax.networks.kernels import dense_density
 from fcojax.networks.modules import Module, functions_of, loss_of
 from fcojax.problems import Problem
+from fcojax.problems.labels import check_splits
+from fcojax.problems.measures import on_validation
 from fcojax.types import Count
 
 

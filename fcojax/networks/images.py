@@ -6,7 +6,7 @@ from typing import Literal
 from flax import nnx
 from jax.typing import DTypeLike
 
-from fcojax.extend import validated
+from fcojax.arguments import validated
 from fcojax.networks.modules import Build
 from fcojax.types import Count
 

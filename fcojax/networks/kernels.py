@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-from fcojax.extend import at_cuts, density
+from fcojax.problems.measures import at_cuts, density
 from fcojax.types import Params
 
 

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 from flax import errors, linen, nnx
 
 from fcojax import tree
-from fcojax.extend import Loss, validated
+from fcojax.arguments import validated
 from fcojax.problems import RandomLoss
+from fcojax.problems.losses import Loss
 from fcojax.types import Array, Key, NumberTree, Params, PyTree
 
 Build = Callable[[nnx.Rngs], nnx.Module]  # a fresh model, its weights drawn from the streams

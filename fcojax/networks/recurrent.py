@@ -8,9 +8,10 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
-from fcojax.extend import recurrence, validated
+from fcojax.arguments import validated
 from fcojax.networks.modules import Build
 from fcojax.types import Count
+from fcojax.xla.recurrence import recurrence
 
 GLOROT = nnx.initializers.glorot_uniform()
 

@@ -12,16 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 from fcojax import Plan, Sampler
-from fcojax.extend import (
-    CoinFlips,
-    Cyclic,
-    Dropout,
-    Everyone,
-    Trace,
-    UniformCohort,
-    number,
-    validated,
-)
+from fcojax.arguments import validated
+from fcojax.engine.hparams import number
+from fcojax.engine.participation.availability import Cyclic, Trace
+from fcojax.engine.participation.base import Everyone
+from fcojax.engine.participation.samplers import CoinFlips, Dropout, UniformCohort
 from fcojax.privacy.bands import length_of
 from fcojax.types import Count, Fraction, Positive
 

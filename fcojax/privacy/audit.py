@@ -20,7 +20,10 @@ import numpy as np
 import fcojax
 from fcojax import ClientData, Plan, Sampler
 from fcojax.algorithms import Algorithm
-from fcojax.extend import is_schedule, num_points, require_hparams, split, take, validated
+from fcojax.arguments import validated
+from fcojax.engine.aggregator import split
+from fcojax.engine.hparams import is_schedule, num_points, take
+from fcojax.engine.validation import require_hparams
 from fcojax.privacy.accounting import Releases, law, multiplier_of, together, total_epsilon
 from fcojax.types import Array, Count, CountOrZero, Fraction, Key, Params, PyTree
 

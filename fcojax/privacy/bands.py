@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.extend import checked_value, validated
+from fcojax.arguments import checked_value, validated
 from fcojax.types import Array, Count, Real
 
 

@@ -5,7 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from fcojax import Plan, Sampler, everyone
-from fcojax.extend import Allowance, memoised, validated
+from fcojax.arguments import validated
+from fcojax.engine.aggregator import Allowance
+from fcojax.memo import memoised
 from fcojax.privacy.accounting import (
     Accountant,
     Releases,

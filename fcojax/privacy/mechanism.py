@@ -14,18 +14,17 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import Aggregator, tree
-from fcojax.extend import (
+from fcojax.arguments import checked_value, factory
+from fcojax.engine.aggregator import (
     Aggregate,
     Noise,
     RoundWeights,
     Term,
     Uploads,
-    checked_value,
-    factory,
     mean_of,
-    number,
     weighted_mean,
 )
+from fcojax.engine.hparams import number
 from fcojax.privacy.bands import correlated, first_noise, require_bands
 from fcojax.privacy.budgets import Budget
 from fcojax.robust import clip as clipped_to

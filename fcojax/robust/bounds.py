@@ -12,7 +12,8 @@ NeurIPS 2021, section 3. They clip uploads beyond the bound and add noise to the
 import jax.numpy as jnp
 
 from fcojax import Aggregator, tree
-from fcojax.extend import Term, factory, mean_of
+from fcojax.arguments import factory
+from fcojax.engine.aggregator import Term, mean_of
 from fcojax.types import Array, Positive, Scalar, Share
 
 

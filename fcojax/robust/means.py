@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.extend import checked_value, factory, number
+from fcojax.arguments import checked_value, factory
+from fcojax.engine.hparams import number
 from fcojax.robust.mass import (
     between,
     lengths,

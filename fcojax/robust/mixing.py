@@ -5,7 +5,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from fcojax.extend import factory, number
+from fcojax.arguments import factory
+from fcojax.engine.hparams import number
 from fcojax.robust.mass import nearest
 from fcojax.robust.rule import Mixing
 from fcojax.types import Count, Probability

@@ -12,7 +12,9 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import Aggregator, tree
-from fcojax.extend import STACK, SUM, Stacked, Term, factory, mean_of
+from fcojax.arguments import factory
+from fcojax.engine.aggregator import SUM, Term, mean_of
+from fcojax.engine.stack import STACK, Stacked
 from fcojax.types import Array, Key, OneArray, PyTree
 
 

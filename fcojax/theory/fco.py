@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.typing import ArrayLike
 
-from fcojax.extend import validated
+from fcojax.arguments import validated
 from fcojax.types import Count, NonNegative, Positive
 
 

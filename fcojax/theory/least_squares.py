@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from fcojax.extend import shown, validated
+from fcojax.arguments import shown, validated
 from fcojax.types import Count, CountOrZero, NonNegative, Positive
 
 Matrix = np.ndarray

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fcojax.extend import validated
+from fcojax.arguments import validated
 from fcojax.theory.least_squares import Matrix, Vector, normalised, require_pairs
 from fcojax.types import NonNegative
 

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fcojax.extend import LocalSGDHparams, validated
+from fcojax.algorithms.local_sgd import LocalSGDHparams
+from fcojax.arguments import validated
 from fcojax.theory.linear_models import Constants, LinearModel
 from fcojax.types import Count, CountOrZero, Positive
 

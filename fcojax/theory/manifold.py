@@ -13,9 +13,11 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import ClientData, tree
-from fcojax.extend import Loss, ambient_norm, validated
+from fcojax.arguments import validated
 from fcojax.problems import population_loss
+from fcojax.problems.losses import Loss
 from fcojax.transforms import Manifold, riemannian_gradient
+from fcojax.transforms.manifolds.manifold import ambient_norm
 from fcojax.types import Array, Count, NonNegative, Params, Positive
 
 

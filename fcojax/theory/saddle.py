@@ -11,7 +11,11 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.algorithms import Algorithm, ClientResult, Displacement, fed_dual_avg, takes
-from fcojax.extend import DualPoint, FedDualAvgHparams, Loss, elapsed, extrapolation, validated
+from fcojax.algorithms.base import elapsed
+from fcojax.algorithms.fe_dual_ex import extrapolation
+from fcojax.algorithms.fed_dual_avg import DualPoint, FedDualAvgHparams
+from fcojax.arguments import validated
+from fcojax.problems.losses import Loss
 from fcojax.theory.averages import Averaged
 from fcojax.theory.fco import Constants
 from fcojax.transforms import Mirror

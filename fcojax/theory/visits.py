@@ -8,7 +8,8 @@ import jax.numpy as jnp
 
 from fcojax import ClientData, StateObserver, advance, start
 from fcojax.algorithms import Algorithm, Local, Work
-from fcojax.extend import memoised, validated
+from fcojax.arguments import validated
+from fcojax.memo import memoised
 from fcojax.types import Count, Key, Params, PyTree
 
 

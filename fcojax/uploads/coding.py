@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import Codec, tree
-from fcojax.extend import validated
+from fcojax.arguments import validated
 from fcojax.types import Array, Key, NumberTree, Params, PyTree, Scalar
 from fcojax.uploads.compressor import Compressor, factory
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.extend import factory
+from fcojax.arguments import factory
 from fcojax.types import Array, Key, ManyArrays, OneArray, PyTree, Scalar
 
 

@@ -18,7 +18,9 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import Aggregator, Codec, tree
-from fcojax.extend import Aggregate, Change, Term, Uploads, mean_of, memoised, number
+from fcojax.engine.aggregator import Aggregate, Change, Term, Uploads, mean_of
+from fcojax.engine.hparams import number
+from fcojax.memo import memoised
 from fcojax.types import Array, NonNegative, Probability, PyTree, Share
 from fcojax.uploads import coding
 from fcojax.uploads.compressor import Compressor, factory, require_contractive

@@ -13,7 +13,9 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import Aggregator, Codec
-from fcojax.extend import RoundWeights, Uploads, checked_value, number
+from fcojax.arguments import checked_value
+from fcojax.engine.aggregator import RoundWeights, Uploads
+from fcojax.engine.hparams import number
 from fcojax.types import Array, Numbers, Positive, PyTree
 from fcojax.uploads.compressor import factory
 from fcojax.uploads.quantise import rounded

@@ -11,7 +11,7 @@ from typing import Literal
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.extend import words
+from fcojax.shuffle import words
 from fcojax.types import Array, Key
 from fcojax.uploads.compressor import Compressor, factory
 from fcojax.uploads.packing import packed, unpacked

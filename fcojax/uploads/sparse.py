@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.extend import at_most, permuted
+from fcojax.arguments import at_most
+from fcojax.shuffle import permuted
 from fcojax.types import Array, Count, PyTree, Share
 from fcojax.uploads.compressor import Compressor, factory
 from fcojax.uploads.packing import bits_for, packed, unpacked

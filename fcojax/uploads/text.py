@@ -5,7 +5,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from fcojax.extend import Uploads, validated
+from fcojax.arguments import validated
+from fcojax.engine.aggregator import Uploads
 from fcojax.uploads import feedback, low_rank, quantise, rotation, sparse
 from fcojax.uploads.coding import compressed
 from fcojax.uploads.compressor import Compressor, compose, contractive

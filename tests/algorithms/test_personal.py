@@ -10,9 +10,9 @@ import pytest
 
 import fcojax
 from fcojax import algorithms, tree
-from fcojax.extend import inner_programs
 from fcojax.personal import by_client, read_models
 from fcojax.transforms import l1, named
+from fcojax.xla.jaxprs import inner_programs
 from tests.support import federations
 
 

@@ -10,8 +10,8 @@ import pytest
 import fcojax
 from fcojax import privacy, tree, uploads
 from fcojax.algorithms import local_sgd
+from fcojax.engine.aggregator import Aggregate, Noise, Term
 from fcojax.engine.randomness import ENCODE, purpose_key
-from fcojax.extend import Aggregate, Noise, Term
 from tests.support import federations
 
 KEY = jax.random.key(2)

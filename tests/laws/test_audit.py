@@ -11,7 +11,7 @@ import scipy.stats
 import fcojax
 from fcojax import privacy, uploads
 from fcojax.algorithms import fed_avg, fed_dual_avg, scaffold
-from fcojax.extend import Noise
+from fcojax.engine.aggregator import Noise
 from fcojax.privacy.audit import _least_probabilities
 from fcojax.transforms import euclidean, l1
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from experiments.studies.flamby.scores import c_index
 
 from configs import personal
 from experiments.studies.personal.claims import claims
