@@ -20,9 +20,8 @@ from fcojax.engine.randomness import draw_cohort
 from fcojax.engine.round import payload_bytes
 from fcojax.engine.solve import Outcome, solve_traced
 from fcojax.engine.stream import on_disk
-from fcojax.engine.validation import require_algorithm, require_run
+from fcojax.engine.validation import require_run
 from fcojax.memo import jit_per, memoised
-from fcojax.problems.least_squares import half_squared_error
 from fcojax.problems.losses import Loss
 from fcojax.shuffle import Seed, words
 from fcojax.transforms.penalties.norms import grouped

@@ -1,7 +1,8 @@
-"""Which package may import which: ground, the paper, the loop, extend, satellites.
+"""Which package may import which: ground, the paper, the loop, satellites.
 
-A module imports from its own package and from those above it. Satellites, the launcher and the
-benchmarks use public names: ``fcojax``, its public packages, and ``fcojax.extend``.
+A module imports from its own package and from those above it, where a name is defined. The launcher
+and the benchmarks use public names: ``fcojax``, its public packages, and ``fcojax.extend``, which
+the library itself never imports.
 """
 
 import ast
@@ -17,8 +18,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 GROUND = ("types", "tree", "memo", "arguments", "xla", "shuffle")
 PAPER = ("transforms", "problems", "algorithms")
 LOOP = ("engine", "grid", "devices")
-SEAM = ("extend",)
-CORE = GROUND + PAPER + LOOP + SEAM  # top to bottom
+CORE = GROUND + PAPER + LOOP  # top to bottom
 SATELLITES = (  # top to bottom
     "reference",
     "strengths",
@@ -35,17 +35,14 @@ SATELLITES = (  # top to bottom
     "datasets",
     "bibliography",
 )
-# The parts of the core that satellites may import: the public packages and ``fcojax.extend``.
-OPEN = {"fcojax"} | {
-    f"fcojax.{room}" for room in ("types", "tree", "grid", "devices", "extend", *PAPER)
-}
+FLOORS = CORE + SATELLITES
 SOURCES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
     for folder in ("fcojax", "experiments", "benchmarks", "configs")
     for path in sorted((ROOT / folder).rglob("*.py"))
 }
-# The package itself, its command, and the launcher's public names may import everything.
-ENTRANCES = {"", "__main__"}
+# The package itself, its command, and the seam may import everything.
+ENTRANCES = {"", "__main__", "extend"}
 # Packages of the core that the launcher, configs and benchmarks never import.
 PRIVATE = ("engine", "xla", "memo", "arguments", "shuffle")
 # Exceptions, by package.
@@ -105,17 +102,15 @@ def is_allowed(own, other):
     # The type of an algorithm and local work, but no method.
     if own == "engine" and its == "algorithms":
         return other.removeprefix("fcojax.algorithms.") in ("base", "local", "work")
-    if own in CORE:
-        return its in CORE and CORE.index(its) < CORE.index(own)
-    if own in SATELLITES:
-        is_above = its in SATELLITES and SATELLITES.index(its) < SATELLITES.index(own)
-        return other in OPEN or is_above and other == f"fcojax.{its}"
+    if own in FLOORS:
+        is_facade = other == "fcojax" and own in SATELLITES
+        return is_facade or its in FLOORS[: FLOORS.index(own)]
     return its not in PRIVATE if top == "fcojax" else top == "experiments"
 
 
 @pytest.mark.parametrize("own", sorted({room(name) for name in SOURCES} - ENTRANCES))
 def test_a_room_imports_only_what_its_floor_may(own):
-    assert own in (*CORE, *SATELLITES, "experiments", "benchmarks", "configs"), "on no floor"
+    assert own in (*FLOORS, "experiments", "benchmarks", "configs"), "on no floor"
     members = [module for module in SOURCES if room(module) == own]
     imported = {other for module in members for other in imports(module)}
     forbidden = {other for other in imported if not is_allowed(own, other)}

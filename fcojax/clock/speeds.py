@@ -13,12 +13,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax import Draw, Plan, Sampler, extend
+from fcojax import Draw, Plan, Sampler
 from fcojax.algorithms.work import Work
 from fcojax.arguments import validated
+from fcojax.engine.client_loop import local_handle
 from fcojax.engine.participation.availability import Cyclic, Trace
 from fcojax.engine.participation.samplers import DerivedSampler
+from fcojax.engine.plan import as_plan
+from fcojax.engine.randomness import draw_cohort
 from fcojax.problems import ClientData
+from fcojax.problems.clients import require_one_device
 from fcojax.types import (
     Array,
     Count,
@@ -116,10 +120,10 @@ def _members(plan: Plan, data: ClientData, key: Key, rounds: Array) -> tuple[Arr
     """Return the members of these rounds, whether they are present, and their numbers of steps."""
 
     def one(index):
-        draw = extend.draw_cohort(plan, data, key, index)
+        draw = draw_cohort(plan, data, key, index)
 
         def num_steps(client):
-            return extend.local_handle(data, plan.work, key, index, client, client).num_steps
+            return local_handle(data, plan.work, key, index, client, client).num_steps
 
         return draw.indices, draw.present, jax.vmap(num_steps)(draw.indices)
 
@@ -155,8 +159,8 @@ def seconds(
       >>> seconds(Clock(np.array([0.1, 0.3])), plan, data, jax.random.key(0), history).tolist()
       [3.0, 6.0]
     """
-    plan = extend.as_plan(plan)
-    extend.require_one_device(data)
+    plan = as_plan(plan)
+    require_one_device(data)
     ends = np.asarray(history["round"])
     rounds = np.arange(first, ends[-1])
     # Without deadlines, so that draws are compiled once for all of them.

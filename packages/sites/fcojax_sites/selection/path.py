@@ -18,7 +18,6 @@ from fcojax.extend import (
     checked_value,
     in_full_precision,
     jit_per,
-    require_algorithm,
     require_run,
     require_unlimited,
     shown,
@@ -285,7 +284,6 @@ def prepared(
     plan = as_plan(local_steps(1) if plan is None else plan)
     key = jax.random.key(0) if key is None else key
     algorithm = (method or default_method(penalty))(problem.loss)
-    require_algorithm(algorithm)
     finds_rate = hparams is None
     if finds_rate:
         hparams = algorithm.hparams_type()

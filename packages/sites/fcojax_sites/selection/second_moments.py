@@ -17,8 +17,9 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from fcojax import ClientData
-from fcojax.extend import Loss, half_squared_error, memoised
+from fcojax.extend import Loss, memoised
 from fcojax.problems import LinearLoss, Problem, SparseRows
+from fcojax.problems.least_squares import half_squared_error
 from fcojax.problems.linear_models import half_square
 from fcojax.types import Array, Params
 
