@@ -17,7 +17,7 @@ from fcojax import Aggregator, Codec, Plan, Sampler, privacy, uploads
 from fcojax.algorithms import Work
 from fcojax.algorithms.base import Factory
 from fcojax.clock import Clock, by_size, log_normal
-from fcojax.extend import MEAN, Uploads, checked_value
+from fcojax.extend import Uploads, checked_value
 from fcojax.grid import product
 from fcojax.problems import ClientData
 from fcojax.types import NonNegative, PyTree, Seed
@@ -320,7 +320,7 @@ def _uploads(config: Config) -> tuple[Codec | None, Aggregator]:
     with naming("codec", text):
         codec, aggregator = Uploads() if text is None else uploads.from_text(text, "codec")
     own = [key for key in ("clip_norm", "upload_norm") if config[key] is not None]
-    own = [f"codec {text!r}"] * (aggregator is not MEAN) + own
+    own = [f"codec {text!r}"] * (aggregator is not Uploads().aggregator) + own
     if len(own) > 1:
         raise ValueError(f"{own[0]} and {own[1]} both set the aggregator; pass one of them.")
     if clip is not None:

@@ -209,7 +209,7 @@ def test_a_long_run_is_marked_and_one_that_was_not_made_is_named(tmp_path):
     write_page(page, of_config("emnist"), {}, kept, figures)
     assert "The CNN at its published size (seven hours on two cores)." in page.read_text()
     assert [*read_page(page).sections] == [run.heading for run in of_config("emnist")[:2]]
-    assert "| 931 in 2 runs, the longest **901** | 2026-01-02 |" in index(tmp_path)
+    assert "| 931 in 2 runs, the longest **901** | 2026-01-02 |" in index(tmp_path, RUNS)
 
 
 def test_a_figure_links_to_its_pdf(tmp_path):

@@ -29,7 +29,7 @@ def kernel(returned):
 
 REFUSED = {
     "an exponent of a norm above 2": (lambda: transforms.p_norm(2.5), "p is 2.5"),
-    "a factory": (lambda: transforms.euclidean(l1), "call it: l1"),
+    "a factory": (lambda: transforms.euclidean(l1), "pass a Penalty"),
     "no groups": (lambda: transforms.group_l2(), "pass exactly one"),
     "masked labels": (
         lambda: transforms.group_l2(labels=np.ma.masked_array([0, 1], [False, True])),

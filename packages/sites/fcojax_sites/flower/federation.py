@@ -19,7 +19,8 @@ import numpy as np
 
 import fcojax
 from fcojax.algorithms import Algorithm
-from fcojax.extend import Loss, as_arrays, as_plan, at_round, checked_value, is_schedule, shown
+from fcojax.extend import as_arrays, as_plan, at_round, checked_value, is_schedule, shown
+from fcojax.problems.losses import Loss
 from fcojax.transforms import Penalty
 from fcojax.types import Params, PyTree
 

@@ -18,8 +18,9 @@ from jax.flatten_util import ravel_pytree
 
 from fcojax import from_rows, local_steps, problems
 from fcojax.algorithms import fed_mid_osp
-from fcojax.extend import Loss, validated
+from fcojax.extend import validated
 from fcojax.problems import WholeBatchLoss
+from fcojax.problems.losses import Loss
 from fcojax.transforms import Penalty, euclidean
 from fcojax.types import Array, Count, Params, PyTree
 from fcojax_sites.flower.federation import Federation

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import ClientData
-from fcojax.extend import Loss, memoised, validated
+from fcojax.extend import memoised, validated
 from fcojax.problems import WholeBatchLoss
+from fcojax.problems.losses import Loss
 from fcojax.types import Array, Fraction, Key, Numbers, PyTree
 
 _Several = Annotated[int, Numbers("a whole number of at least 2", lambda count: count >= 2, True)]

@@ -21,8 +21,9 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from fcojax import tree
-from fcojax.extend import Loss, in_full_precision, jit_per, symmetric_eigh, validated
+from fcojax.extend import in_full_precision, jit_per, symmetric_eigh, validated
 from fcojax.problems import Problem, RandomLoss, WholeBatchLoss
+from fcojax.problems.losses import Loss
 from fcojax.transforms import l1
 from fcojax.types import Array, NonNegative, Numbers, Params, PyTree
 from fcojax_sites.selection.ledger import Entry, Ledger, client_names

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
-from fcojax.extend import grouped, memoised, singular_values, validated
+from fcojax.extend import memoised, singular_values, validated
 from fcojax.transforms import Penalty
+from fcojax.transforms.penalties.norms import grouped
 from fcojax.types import Array, Count, Params, PyTree
 from fcojax_sites.selection.solver import beyond_all
 

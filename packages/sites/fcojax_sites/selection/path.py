@@ -10,7 +10,6 @@ import numpy as np
 from fcojax import ClientData, Plan, kkt, local_steps, tree
 from fcojax.algorithms import Algorithm, Work, fed_mid_osp
 from fcojax.extend import (
-    Loss,
     Outcome,
     Program,
     as_arrays,
@@ -24,6 +23,7 @@ from fcojax.extend import (
     validated,
 )
 from fcojax.problems import Problem
+from fcojax.problems.losses import Loss
 from fcojax.transforms import Penalty, euclidean
 from fcojax.types import Array, Count, Key, NonNegative, Numbers, Params, PyTree, Share
 from fcojax_sites.selection.folds import Fraction

@@ -17,10 +17,11 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from fcojax import ClientData
-from fcojax.extend import Loss, memoised
+from fcojax.extend import memoised
 from fcojax.problems import LinearLoss, Problem, SparseRows
 from fcojax.problems.least_squares import half_squared_error
 from fcojax.problems.linear_models import half_square
+from fcojax.problems.losses import Loss
 from fcojax.types import Array, Params
 
 _SQUARES = (half_squared_error, half_square)

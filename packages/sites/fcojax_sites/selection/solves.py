@@ -9,8 +9,9 @@ import jax.numpy as jnp
 
 from fcojax import ClientData, kkt, tree
 from fcojax.algorithms import Algorithm
-from fcojax.extend import Loss, Program, pooled_gradient, solve_traced
+from fcojax.extend import Program, pooled_gradient, solve_traced
 from fcojax.problems import population_loss
+from fcojax.problems.losses import Loss
 from fcojax.transforms import Penalty, flat
 from fcojax.types import Array, Params, PyTree
 from fcojax_sites.selection.solver import Fits, Solver, Start
