@@ -23,6 +23,7 @@ from fcojax.problems import WholeBatchLoss
 from fcojax.problems.losses import Loss
 from fcojax.transforms import Penalty, euclidean
 from fcojax.types import Array, Count, Params, PyTree
+from fcojax_sites.cox import cox
 from fcojax_sites.flower.federation import Federation
 from fcojax_sites.flower.sums import Sums
 
@@ -41,7 +42,7 @@ def loss_of(kind: Kind) -> Loss:
     Args:
       kind: the name.
     """
-    of_problem = getattr(problems, kind)
+    of_problem = cox if kind == "cox" else getattr(problems, kind)
     rows = {"x": np.zeros((2, 1)), "y": np.array([0, 1])}
     if kind != "cox":
         return of_problem(from_rows(rows, [2])).loss

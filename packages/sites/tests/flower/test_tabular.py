@@ -16,6 +16,7 @@ import fcojax_sites
 from fcojax import problems
 from fcojax.transforms import group_l2, l1, named, on_subtree
 from fcojax_sites import flower
+from fcojax_sites.cox import cox
 from fcojax_sites.flower.tabular import _losses, _moments, _unravel
 from fcojax_sites.selection import by_client, ebic, nonzeros
 
@@ -199,7 +200,7 @@ def test_the_choice_is_that_of_select_by_rounds(loss):
     rows = {name: every[name] for name in every if name != "present"}
     rows = {n: v.astype(int) if n in ("event", "y") else v for n, v in rows.items()}
     data = fcojax.from_rows(rows, SIZES, weights="examples", ids=NAMES)
-    problem = getattr(problems, loss)(data)
+    problem = (cox if loss == "cox" else getattr(problems, loss))(data)
     penalty = l1() if loss == "cox" else PENALTY
     found = regression(loss).selection
     wanted = fcojax_sites.select(
