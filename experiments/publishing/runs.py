@@ -153,13 +153,7 @@ RUNS = (
         reported=False,
     ),
     Run("low_rank", "low_rank", heading="Rank 16"),
-    Run(
-        "low_rank_4",
-        "low_rank",
-        ("--config.true_rank=4", _TEN_SEEDS),
-        "Rank 4",
-        reported=False,
-    ),
+    Run("low_rank_4", "low_rank", ("--config.true_rank=4", _TEN_SEEDS), "Rank 4", reported=False),
     Run("low_rank_1", "low_rank", ("--config.true_rank=1",), "Rank 1", reported=False),
     Run("low_rank_256_clients", "low_rank", _CROWD, "256 clients with 32 examples", reported=False),
     Run(

@@ -29,10 +29,6 @@ class Method(NamedTuple):
     is_split: bool = False
 
 
-def _local(task: Task, config: Config):
-    return algorithms.ditto(task.loss, task.penalty)
-
-
 def _partial(task: Task, config: Config):
     """Return SCAFFOLD on the common part, beside own parts; an l1 norm on each.
 
@@ -56,8 +52,8 @@ def _of_sum(plain: Any) -> Any:
 
 METHODS = {
     "global": Method(lambda task, _: algorithms.scaffold(task.loss, task.penalty, prox="feedback")),
-    "local": Method(_local),
-    "ditto": Method(_local, pulls=True),
+    "local": Method(lambda task, _: algorithms.ditto(task.loss, task.penalty)),
+    "ditto": Method(lambda task, _: algorithms.ditto(task.loss, task.penalty), pulls=True),
     "partial": Method(_partial, is_split=True),
 }
 
@@ -87,15 +83,8 @@ def _row(config: Config, name: str, seed: int, task: Task, method: str) -> Row:
     start = {"common": task.start, "own": task.start} if chosen.is_split else task.start
     keys, plan = jax.random.key(seed)[None], fcojax.local_steps(config.num_steps)
     state = fcojax.start(algorithm, grid, start, data, keys, plan)
-    state, _ = fcojax.advance(
-        algorithm,
-        grid,
-        state,
-        data,
-        plan,
-        num_rounds=config.num_rounds,
-        eval_every=config.num_rounds,
-    )
+    once = dict.fromkeys(("num_rounds", "eval_every"), config.num_rounds)
+    state, _ = fcojax.advance(algorithm, grid, state, data, plan, **once)
     loss = _of_sum(task.loss) if chosen.is_split else task.loss
 
     def losses(rows: list[Client]) -> np.ndarray:
