@@ -13,9 +13,8 @@ from fcojax.arguments import validated
 from fcojax.problems import memory
 from fcojax.problems.clients import ClientData, from_rows
 from fcojax.problems.least_squares import half_squared_error
-from fcojax.problems.linear_models import half_square
+from fcojax.problems.linear_models import half_square, squared_error
 from fcojax.problems.losses import LinearLoss, Loss
-from fcojax.problems.planted import squared_error
 from fcojax.problems.sparse import SparseRows
 
 _SQUARES = (squared_error, half_square, half_squared_error)
@@ -53,13 +52,13 @@ def condensed(loss: Loss, data: ClientData) -> ClientData:
     if function not in _SQUARES or data.mesh is not None or data.held is not None:
         return data
     x, y = data.examples["x"], data.examples["y"]
-    if memory.file_of(x) is not None:  # a process may have to read its own clients alone
-        return data
-    if isinstance(x, SparseRows) or not jnp.issubdtype(x.dtype, jnp.floating) or y.ndim > 1:
-        return data
-    if x.dtype.itemsize < 4:  # few rows in 16 bits are too coarse: a loss of 0.0013 became 0
-        return data
     dim = int(np.prod(x.shape[1:]))
+    # A process may have to read its own clients alone from a file.
+    if memory.file_of(x) is not None or isinstance(x, SparseRows) or y.ndim > 1:
+        return data
+    # Few rows in 16 bits are too coarse: a loss of 0.0013 became 0.
+    if not jnp.issubdtype(x.dtype, jnp.floating) or x.dtype.itemsize < 4:
+        return data
     if dim > _MOST_FEATURES or len(y) < _WORTHWHILE * (dim + 2):
         return data
     try:

@@ -10,8 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.arguments import validated
-from fcojax.memo import memoised
+from fcojax.arguments import factory, validated
 from fcojax.problems.clients import ClientData
 from fcojax.problems.labels import check_features, check_splits
 from fcojax.problems.losses import LinearLoss, Loss
@@ -28,10 +27,7 @@ def predictor(params: Mapping, rows: Mapping) -> Array:
 
 
 def linear_model(
-    loss: Loss,
-    train: ClientData,
-    validation: ClientData | None,
-    cuts: Sequence[float] = (1e-4, 1e-2),
+    loss: Loss, train: ClientData, validation: ClientData | None, cuts: Sequence = (1e-4, 1e-2)
 ) -> Problem:
     """The problem of a loss of ``kernel`` and ``bias``; the measure is the kernel's density."""
     check_features(train, validation)
@@ -48,17 +44,10 @@ def linear_model(
 
 
 def classifier(
-    loss: Loss,
-    predict: Predict,
-    train: ClientData,
-    validation: ClientData | None,
-    *,
-    num_classes: int,
-    outputs: tuple[int, ...],
-    cuts: Sequence[float],
+    loss: Loss, predict: Predict, train: ClientData, validation: ClientData | None, outputs, cuts
 ) -> Problem:
     """A linear model of labels with ``outputs`` per row; a measure is its accuracy."""
-    check_splits(train, validation, num_classes)
+    check_splits(train, validation, *(outputs or (2,)))
     problem = linear_model(loss, train, validation, cuts)
     dim = train.examples["x"].shape[1]
     correct = accuracy(predict, validation)
@@ -98,6 +87,12 @@ def half_square(params: Params, rows: PyTree) -> Array:
     return 0.5 * (predictor(params, rows) - rows["y"]) ** 2
 
 
+def squared_error(params: Params, rows: PyTree) -> Array:
+    """Return ``(<x, kernel> + bias - y)^2`` for each row."""
+    flat = rows["x"].reshape(rows["x"].shape[0], -1)
+    return (flat @ params["kernel"].reshape(-1) + params["bias"] - rows["y"]) ** 2
+
+
 @validated
 def poisson(train: ClientData, validation: ClientData | None = None) -> Problem:
     r"""Poisson regression of counts y with a log link.
@@ -127,10 +122,6 @@ def poisson_loss(params: Params, rows: PyTree) -> Array:
     """Return ``exp(z) - y z`` for each row, with z = x^T kernel + bias.
 
     It is the negative log-likelihood of the counts up to a constant.
-
-    Args:
-      params: dict of ``kernel`` and ``bias``.
-      rows: dict of ``x`` and ``y``.
 
     Example:
       >>> params = {"kernel": jnp.array([0.0]), "bias": jnp.array(0.0)}
@@ -172,8 +163,7 @@ def huber_regression(
     return linear_model(huber_loss(knee), train, validation)
 
 
-@validated
-@memoised
+@factory
 def huber_loss(knee: Positive) -> Loss:
     """Return the loss of ``huber_regression``."""
 
@@ -221,8 +211,7 @@ def quantile_regression(
     return linear_model(quantile_loss(level, width), train, validation)
 
 
-@validated
-@memoised
+@factory
 def quantile_loss(level: Probability, width: Positive) -> Loss:
     """Return the loss of ``quantile_regression``."""
 

@@ -14,10 +14,7 @@ from fcojax.types import Array, Params, PyTree
 
 @validated
 def logistic(
-    train: ClientData,
-    validation: ClientData | None = None,
-    *,
-    cuts: Sequence[float] = (1e-4, 1e-2),
+    train: ClientData, validation: ClientData | None = None, *, cuts: Sequence[float] = (1e-4, 1e-2)
 ) -> Problem:
     r"""Logistic regression on features ``x`` and labels ``y`` in {0, 1}.
 
@@ -40,9 +37,7 @@ def logistic(
       >>> round(float(problem.measures(params)["accuracy"]), 3)  # two of three
       0.667
     """
-    problem = classifier(
-        logistic_loss, predict, train, validation, num_classes=2, outputs=(), cuts=cuts
-    )
+    problem = classifier(logistic_loss, predict, train, validation, (), cuts)
     labels = np.asarray(train.examples["y"])
     if np.ptp(labels) == 0:
         raise ValueError(
@@ -56,10 +51,6 @@ def logistic_loss(params: Params, rows: PyTree) -> Array:
     """Return ``log(1 + exp(-s (x^T kernel + bias)))`` for each row, with s = 2 y - 1.
 
     Value and gradient are accurate at any margin.
-
-    Args:
-      params: dict of ``kernel`` and ``bias``.
-      rows: dict of ``x`` and ``y``.
 
     Example:
       >>> import jax.numpy as jnp

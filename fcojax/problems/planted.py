@@ -13,30 +13,14 @@ import numpy as np
 from fcojax.arguments import at_most, validated
 from fcojax.problems.clients import ClientData, from_clients, from_stacked
 from fcojax.problems.least_squares import least_squares
+from fcojax.problems.linear_models import squared_error
 from fcojax.problems.logistic import logistic
 from fcojax.problems.matrix_completion import matrix_completion
 from fcojax.problems.measures import at_cuts, rank, support_recovery
 from fcojax.problems.pca import pca
 from fcojax.problems.problem import Problem
 from fcojax.problems.softmax import softmax
-from fcojax.types import (
-    Array,
-    Count,
-    CountOrZero,
-    NonNegative,
-    Params,
-    Positive,
-    PyTree,
-    Real,
-    Seed,
-    Share,
-)
-
-
-def squared_error(params: Params, rows: PyTree) -> Array:
-    """Return ``(<x, kernel> + bias - y)^2`` for each row."""
-    flat = rows["x"].reshape(rows["x"].shape[0], -1)
-    return (flat @ params["kernel"].reshape(-1) + params["bias"] - rows["y"]) ** 2
+from fcojax.types import Array, Count, CountOrZero, NonNegative, Positive, Real, Seed, Share
 
 
 @validated
@@ -88,7 +72,7 @@ def lasso(
             f"num_true is {num_true} of dim = {dim} features, with correlation {correlation}; pass "
             "at most dim, and a correlation within (-1, 1)."
         )
-    truth = np.where(np.arange(dim) < num_true, 1.0, 0.0).astype(np.float32)
+    truth = (np.arange(dim) < num_true).astype(np.float32)
     counts, scales = (num_examples, num_validation), (mean_scale, bias_scale, noise_scale)
     found = recovery(truth, cuts)
     return _with_means(truth, found, num_clients, counts, scales, seed, correlation)
@@ -138,8 +122,7 @@ def low_rank(
       (2, 0.0)
     """
     at_most("true_rank", true_rank, min(shape), f" for shape {shape}")
-    truth = np.zeros(shape, np.float32)
-    np.fill_diagonal(truth[:true_rank, :true_rank], 1.0)
+    truth = np.eye(*shape, dtype=np.float32) * (np.arange(shape[1]) < true_rank)
 
     def measures(params):
         found = at_cuts(lambda cut: rank(params["kernel"], cut), cuts)
@@ -199,8 +182,7 @@ def synthetic_least_squares(
     def outcome(x):
         return np.einsum("mnd,md->mn", x, truth) + noise_scale * rng.standard_normal(x.shape[:2])
 
-    drawn = _drawn((num_examples, num_validation), features, outcome)
-    return least_squares(*drawn, ridge=ridge)
+    return least_squares(*_drawn((num_examples, num_validation), features, outcome), ridge=ridge)
 
 
 @validated
@@ -315,7 +297,7 @@ def synthetic_softmax(
     at_most("size_log_mean", size_log_mean, 20)  # 5e8 examples
     rng = np.random.default_rng(seed)
     deviations = np.arange(1, dim + 1) ** (-decay / 2)
-    splits: tuple[list, list] = ([], [])
+    train, validation = [], []
     for _ in range(num_clients):
         size = min_size + int(rng.lognormal(size_log_mean, size_log_scale))
         mean = rng.normal(rng.normal(0, feature_spread**0.5), 1, dim)
@@ -325,10 +307,10 @@ def synthetic_softmax(
         x = (mean + deviations * rng.standard_normal((size, dim))).astype(np.float32)
         y = np.argmax(x @ kernel + bias, axis=1).astype(np.int32)
         end = size - min(max(1, round(validation_share * size)), size - 1)
-        for split, rows in zip(splits, (slice(end), slice(end, None)), strict=True):
-            split.append({"x": x[rows], "y": y[rows]})
-    train, validation = map(from_clients, splits)
-    return softmax(train, validation, num_classes=num_classes, cuts=cuts)
+        train.append({"x": x[:end], "y": y[:end]})
+        validation.append({"x": x[end:], "y": y[end:]})
+    drawn = map(from_clients, (train, validation))
+    return softmax(*drawn, num_classes=num_classes, cuts=cuts)
 
 
 @validated
@@ -387,21 +369,17 @@ def synthetic_matrix_completion(
     right = rng.standard_normal((num_clients, shape[1] // num_clients, true_rank))
     columns = right @ left.transpose(0, 2, 1)
     truth = columns.reshape(-1, shape[0]).T
-    splits: tuple[list, list] = ([], [])
+    train, validation = [], []
     for m, mine in enumerate(columns):
         order = rng.permutation(mine.size)[: num_seen + num_validation]
-        for split, places in zip(splits, np.split(order, [num_seen]), strict=True):
-            column, row = np.divmod(np.sort(places), shape[0])
-            noise = noise_scale * rng.standard_normal(row.size)
-            client = {"row": row.astype(np.int32)}
-            client |= {"column": (column + m * len(mine)).astype(np.int32)}
-            split.append(client | {"value": (mine[column, row] + noise).astype(np.float32)})
-    train, validation = splits
+        for split, places in ((train, order[:num_seen]), (validation, order[num_seen:])):
+            column, row = np.array(np.divmod(np.sort(places), shape[0]), np.int32)
+            value = mine[column, row] + noise_scale * rng.standard_normal(row.size)
+            client = {"row": row, "column": column + np.int32(m * len(mine))}
+            split.append(client | {"value": value.astype(np.float32)})
     held_out = from_clients(validation) if num_validation else None
     problem = matrix_completion(from_clients(train), held_out, shape=shape, cuts=cuts)
-    return problem._replace(
-        measures=lambda matrix: problem.measures(matrix) | _error(matrix, truth)
-    )
+    return problem._replace(measures=lambda w: problem.measures(w) | _error(w, truth))
 
 
 @validated
@@ -448,23 +426,21 @@ def synthetic_pca(
         [np.linspace(*leading, num_components), np.linspace(*trailing, dim - num_components)]
     )
     scaled_axes = np.sqrt(spectrum)[:, None] * axes.T
-    train, directions = [], []
-    for _ in range(num_clients):
-        common = rng.standard_normal((num_examples, dim)) @ scaled_axes
-        own = rng.standard_normal((dim, num_own))
-        directions.append(own_scale * own / np.linalg.norm(own, axis=0))
-        train.append(common + rng.standard_normal((num_examples, num_own)) @ directions[-1].T)
-    validation = [
-        rng.standard_normal((num_validation, dim)) @ scaled_axes
-        + rng.standard_normal((num_validation, num_own)) @ own.T
-        for own in directions
-    ]
+    directions = []
 
-    clients = ([{"x": x.astype(np.float32)} for x in split] for split in (train, validation))
-    return pca(*map(from_clients, clients), num_components=num_components)
+    def rows(count, m):
+        common = rng.standard_normal((count, dim)) @ scaled_axes
+        if m == len(directions):  # a client's directions are drawn with its training rows
+            own = rng.standard_normal((dim, num_own))
+            directions.append(own_scale * own / np.linalg.norm(own, axis=0))
+        return common + rng.standard_normal((count, num_own)) @ directions[m].T
+
+    counts = num_examples, num_validation
+    drawn = (from_stacked(x=np.stack([rows(n, m) for m in range(num_clients)])) for n in counts)
+    return pca(*drawn, num_components=num_components)
 
 
-def recovery(truth: np.ndarray, cuts: Sequence[float]) -> Callable[[Params], dict[str, Array]]:
+def recovery(truth: np.ndarray, cuts: Sequence[float]) -> Callable:
     """Return the measures of the support of ``params["kernel"]`` against the planted one."""
     return lambda params: at_cuts(lambda cut: support_recovery(params["kernel"], truth, cut), cuts)
 
@@ -473,36 +449,25 @@ def _error(matrix: Array, truth: np.ndarray) -> dict[str, Array]:
     return {"error_fro": jnp.linalg.norm(matrix - jnp.asarray(truth, matrix.dtype))}
 
 
-def _drawn(
-    counts: tuple[int, int], features: Callable, outcome: Callable
-) -> tuple[ClientData, ClientData]:
+def _drawn(counts, features, outcome) -> list[ClientData]:
     """Draw training and validation data: ``features(count)`` of every client, and their ``y``."""
-
-    def population(count):
-        x = features(count)
-        return from_stacked(x=x, y=outcome(x))
-
-    train, validation = map(population, counts)
-    return train, validation
+    return [from_stacked(x=x, y=outcome(x)) for x in map(features, counts)]
 
 
-def _with_means(
-    truth: np.ndarray,
-    measures: Callable[[Params], dict[str, Array]],
-    num_clients: int,
-    counts: tuple[int, int],
-    scales: tuple[float, float, float],
-    seed: int,
-    correlation: float = 0.0,
-) -> Problem:
+def _with_means(truth, measures, num_clients, counts, scales, seed, correlation=0.0) -> Problem:
     """Return a regression with ``scales`` of the clients' feature means, the bias and the noise."""
     mean_scale, bias_scale, noise_scale = scales
     rng = np.random.default_rng(seed)
     bias = np.float32(bias_scale * rng.standard_normal())
     means = mean_scale * rng.standard_normal((num_clients, 1, *truth.shape), dtype=np.float32)
+    kept, fresh = np.float32(correlation), np.float32((1 - correlation**2) ** 0.5)
 
     def features(count):
-        return _correlated(rng, (num_clients, count, *truth.shape), correlation) + means
+        x = rng.standard_normal((num_clients, count, *truth.shape), dtype=np.float32)
+        for column in range(1, truth.shape[-1] if correlation else 0):
+            x[..., column] *= fresh
+            x[..., column] += kept * x[..., column - 1]
+        return x + means
 
     def outcome(x):
         noise = noise_scale * rng.standard_normal(x.shape[:2], dtype=np.float32)
@@ -513,15 +478,5 @@ def _with_means(
         kernel = jax.random.uniform(key, truth.shape, jnp.float32, -limit, limit)
         return {"kernel": kernel, "bias": jnp.zeros((), jnp.float32)}
 
-    return Problem(squared_error, *_drawn(counts, features, outcome), init, measures)
-
-
-def _correlated(rng, shape, correlation) -> np.ndarray:
-    """Standard normal features with a correlation that decays geometrically with distance."""
-    noise = rng.standard_normal(shape, dtype=np.float32)
-    if correlation:
-        fresh = np.float32((1 - correlation**2) ** 0.5)
-        for column in range(1, shape[-1]):
-            noise[..., column] *= fresh
-            noise[..., column] += np.float32(correlation) * noise[..., column - 1]
-    return noise
+    train, validation = _drawn(counts, features, outcome)
+    return Problem(squared_error, train, validation, init, measures)

@@ -40,15 +40,7 @@ def softmax(
       >>> params["kernel"].shape, params["bias"].shape
       ((3, 5), (5,))
     """
-    return classifier(
-        cross_entropy,
-        predict,
-        train,
-        validation,
-        num_classes=num_classes,
-        outputs=(num_classes,),
-        cuts=cuts,
-    )
+    return classifier(cross_entropy, predict, train, validation, (num_classes,), cuts)
 
 
 def cross_entropy(params: Params, rows: PyTree) -> Array:

@@ -3,8 +3,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fcojax.problems.linear_models import squared_error
 from fcojax.problems.measures import support_recovery
-from fcojax.problems.planted import lasso, squared_error
+from fcojax.problems.planted import lasso
 
 SMALL = {"num_clients": 30, "num_examples": 40, "dim": 12, "num_true": 5}
 

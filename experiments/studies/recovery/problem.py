@@ -25,8 +25,8 @@ from fcojax.problems import (
     softmax,
     synthetic_softmax,
 )
+from fcojax.problems.linear_models import squared_error
 from fcojax.problems.losses import Loss
-from fcojax.problems.planted import squared_error
 from fcojax.transforms import Mirror, Penalty
 
 _NUM_CLASSES = 10
