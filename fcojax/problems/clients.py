@@ -169,10 +169,8 @@ class ClientData:
         """
         members = np.sort(np.asarray(members).ravel())
         examples, sizes = self.rows_of(members)
-        chosen = members.astype(np.int64)
-        return from_rows(
-            examples, sizes, np.asarray(self.weights)[chosen], ids=ids_of(self)[chosen]
-        )
+        at = members.astype(np.int64)
+        return from_rows(examples, sizes, np.asarray(self.weights)[at], ids=ids_of(self)[at])
 
     def to_device(self) -> "ClientData":
         """Return the population with its examples on the device; use it before several runs."""

@@ -82,11 +82,7 @@ def feature_skew(
 
 @validated
 def random_features(
-    data: ClientData,
-    *,
-    num_features: Count = 4096,
-    bandwidth: Positive = 10.0,
-    seed: Seed = 0,
+    data: ClientData, *, num_features: Count = 4096, bandwidth: Positive = 10.0, seed: Seed = 0
 ) -> ClientData:
     r"""Replace the field ``x`` of a population by random cosine features.
 

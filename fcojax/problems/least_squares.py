@@ -46,14 +46,13 @@ def least_squares(
     loss = LinearLoss(half_squared_error, ridge)
     dtype = jnp.result_type(x.dtype)
     init = lambda key: jnp.zeros(x.shape[1], dtype)  # noqa: E731
-    if isinstance(x, SparseRows):
-        return Problem(loss, train, validation, init)
-    measures = _distances(train, ridge)
-    return Problem(loss, with_products(train), validation, init, measures)
+    return Problem(loss, with_products(train), validation, init, _distances(train, ridge))
 
 
 def _distances(train: ClientData, ridge: float) -> Callable[[Array], dict[str, Array]]:
-    """The measures; none if the minimiser is not unique."""
+    """The measures; none if the minimiser is not unique, or for sparse rows."""
+    if isinstance(train.examples["x"], SparseRows):
+        return lambda w: {}
     hessian, slope = normal_equations(train, ridge)
     if np.linalg.matrix_rank(hessian, hermitian=True) < slope.size:
         return lambda w: {}

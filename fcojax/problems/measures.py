@@ -5,14 +5,14 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike, DTypeLike
+from jax.typing import ArrayLike
 
-from fcojax.arguments import at_most, checked_value, validated
+from fcojax.arguments import checked_value, validated
 from fcojax.problems.clients import ClientData, require_one_device
 from fcojax.problems.losses import Loss
 from fcojax.problems.problem import population_loss
-from fcojax.types import Array, Axis, Key, NonNegative, Params, PyTree
-from fcojax.xla.linalg import singular_values, thin_svd
+from fcojax.types import Array, Axis, NonNegative, Params, PyTree
+from fcojax.xla.linalg import singular_values
 
 Predict = Callable[[Params, PyTree], Array]  # (params, examples) -> one label per example
 
@@ -123,51 +123,6 @@ def on_validation(validation: ClientData | None, **functions: Loss) -> Callable[
     return lambda params: {
         name: population_loss(function, params, validation) for name, function in functions.items()
     }
-
-
-def random_basis(key: Key, dim: int, num_components: int, dtype: DTypeLike) -> Array:
-    """Return orthonormal columns, uniformly distributed: the polar factor of a normal matrix."""
-    normal = jax.random.normal(key, (dim, num_components), dtype)
-    left, _, right = thin_svd(normal)
-    return left @ right
-
-
-def check_components(num_components: int, dim: int) -> None:
-    """Raise ``ValueError`` unless a basis has fewer columns than the space has dimensions."""
-    at_most("num_components", num_components, dim - 1, f" for {dim} features")
-
-
-def feasibility(basis: Array) -> Array:
-    """Return ``|x^T x - I|`` in Frobenius norm, zero if the columns x are orthonormal."""
-    with jax.default_matmul_precision("highest"):
-        return jnp.linalg.norm(basis.T @ basis - jnp.eye(basis.shape[1], dtype=basis.dtype))
-
-
-def stiefel_gradient_norm(basis: Array, gradient: Array) -> Array:
-    r"""Return the norm of the Riemannian gradient :math:`g - x\,\mathrm{sym}(x^T g)`."""
-    with jax.default_matmul_precision("highest"):
-        inner = basis.T @ gradient
-        return jnp.linalg.norm(gradient - basis @ (inner + inner.T) / 2)
-
-
-def principal_angles(basis: Array, reference: Array) -> Array:
-    """Return the angles between two subspaces given by orthonormal columns, largest first.
-
-    Each angle is computed from its sine and its cosine, so an angle of 1e-6 is accurate in float32.
-
-    Example:
-      >>> x, y = jnp.eye(3)[:, :2], jnp.eye(3)[:, 1:]
-      >>> jnp.rad2deg(principal_angles(x, y)).round().tolist()
-      [90.0, 0.0]
-
-    References:
-      Bjorck and Golub, "Numerical methods for computing angles between linear subspaces", 1973.
-    """
-    with jax.default_matmul_precision("highest"):
-        inner = reference.T @ basis
-        sines = singular_values(basis - reference @ inner)
-        cosines = singular_values(inner)
-    return jnp.arctan2(sines, cosines[::-1])
 
 
 @validated

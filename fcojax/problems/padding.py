@@ -35,8 +35,7 @@ def size_bounds(sizes: np.ndarray, row_bytes: int) -> tuple[int, ...]:
         grid = np.geomspace(candidates[0], candidates[-1], _MAX_CANDIDATES)
         at = np.searchsorted(candidates, grid).clip(max=candidates.size - 1)
         candidates = candidates[np.unique(at)]
-    held = np.searchsorted(np.sort(rows), candidates, side="right")
-    held = np.concatenate([[0], held])
+    held = np.concatenate([[0], np.searchsorted(np.sort(rows), candidates, side="right")])
     # slots[i, j]: padded rows of the clients larger than candidate i - 1, padded to candidate j.
     slots = np.triu((held[None, 1:] - held[:-1, None]) * candidates[None, :].astype(float))
     slots[np.tril_indices_from(slots, -1)] = np.inf
@@ -47,12 +46,9 @@ def size_bounds(sizes: np.ndarray, row_bytes: int) -> tuple[int, ...]:
     enough = _ENOUGH * rows.sum()
     while least_slots[-1] > enough and len(previous) + 1 < min(_MAX_BOUNDS, candidates.size):
         totals = least_slots[:-1, None] + slots[1:]
-        choice = np.argmin(totals, axis=0)
-        previous.append(choice)
+        previous.append(np.argmin(totals, axis=0))
         least_slots = np.min(totals, axis=0)
-    last = candidates.size - 1
-    chosen = [last]
+    chosen = [candidates.size - 1]
     for choice in reversed(previous):
-        last = int(choice[last])
-        chosen.append(last)
+        chosen.append(int(choice[chosen[-1]]))
     return tuple(int(candidates[index]) for index in reversed(chosen))

@@ -107,8 +107,7 @@ def factored(loss: Loss, data: ClientData, params: Params) -> ClientData:
     _check_quadratic(gradient, hessian, probes, probed)
     curvatures, axes = np.linalg.eigh((hessian + hessian.swapaxes(1, 2)) / 2)
     slopes = -np.einsum("mij,mi->mj", axes, gradient)
-    rows = (axes, curvatures, slopes, value)
-    rows = Factored(*(jnp.asarray(leaf.astype(dtype)) for leaf in rows))
+    rows = Factored(*(jnp.asarray(x.astype(dtype)) for x in (axes, curvatures, slopes, value)))
     return from_rows(rows, np.ones(data.num_clients, int), np.asarray(data.weights))
 
 

@@ -12,8 +12,10 @@ from fcojax.arguments import factory, validated
 from fcojax.problems.clients import from_stacked
 from fcojax.problems.losses import Loss
 from fcojax.problems.problem import Problem
-from fcojax.types import Array, Count, CountOrZero, NonNegative, Params, PyTree, Seed
+from fcojax.types import Count, CountOrZero, NonNegative, Params, PyTree, Seed
 from fcojax.xla.linalg import singular_values
+
+_ZERO = 1e-5  # the paper counts an entry below this magnitude as zero
 
 
 @factory
@@ -99,20 +101,17 @@ def bilinear(
     shapes = {"x": (shape[1], *tail), "y": (shape[0], *tail)}
     radius = 1.0 if num_columns else bound
 
-    def noise_free(z):
-        residual = jnp.asarray(matrix, z["x"].dtype) @ z["x"] - jnp.asarray(target, z["x"].dtype)
-        return jnp.sum(residual * z["y"])
-
     def loss(z, rows):
         def noise(example):
             keys = jax.random.split(jax.random.key(example))
-            terms = [
+            x, y = (
                 jnp.sum(z[name] * jax.random.normal(key, z[name].shape, z[name].dtype))
                 for name, key in zip("xy", keys, strict=True)
-            ]
-            return noise_scale * (terms[0] + terms[1])
+            )
+            return noise_scale * (x + y)
 
-        return noise_free(z) + jax.vmap(noise)(rows["seed"])
+        residual = jnp.asarray(matrix, z["x"].dtype) @ z["x"] - jnp.asarray(target, z["x"].dtype)
+        return jnp.sum(residual * z["y"]) + jax.vmap(noise)(rows["seed"])
 
     def init(key):
         keys = jax.random.split(key)
@@ -123,27 +122,18 @@ def bilinear(
 
     def measures(z):
         sizes = singular_values if num_columns else jnp.abs
-        return _measures(z, matrix, target, (bound, strength), sizes)
+        a, b = (jnp.asarray(part, z["x"].dtype) for part in (matrix, target))
+
+        def gain(slope):  # a best response is D where an entry or singular value is above lambda
+            return bound * jnp.sum(jax.nn.relu(sizes(slope) - strength))
+
+        cost = strength * (jnp.sum(sizes(z["x"])) + jnp.sum(sizes(z["y"])))
+        gap = gain(a @ z["x"] - b) + gain(a.T @ z["y"]) + cost + jnp.sum(b * z["y"])
+        large = [jnp.abs(z[name]).reshape(-1) > _ZERO for name in "xy"]
+        found = {"gap": gap, "density": jnp.mean(jnp.concatenate(large), dtype=gap.dtype)}
+        if num_columns:
+            found |= {f"rank_{name}": jnp.sum(sizes(z[name]) > _ZERO) for name in "xy"}
+        return found
 
     seeds = np.arange(num_clients * num_examples).reshape(num_clients, num_examples)
     return Problem(saddle(loss), from_stacked(seed=seeds), None, init, measures)
-
-
-def _measures(z, matrix, target, numbers, sizes) -> dict[str, Array]:
-    """The gap; a best response is D in each entry, or singular value, with a slope above lambda."""
-    bound, strength = numbers
-    matrix, target = (jnp.asarray(part, z["x"].dtype) for part in (matrix, target))
-
-    def gain(slope):
-        return bound * jnp.sum(jax.nn.relu(sizes(slope) - strength))
-
-    cost = strength * (jnp.sum(sizes(z["x"])) + jnp.sum(sizes(z["y"])))
-    gap = gain(matrix @ z["x"] - target) + gain(matrix.T @ z["y"]) + cost + jnp.sum(target * z["y"])
-    large = [jnp.abs(z[name]).reshape(-1) > _ZERO for name in "xy"]
-    found = {"gap": gap, "density": jnp.mean(jnp.concatenate(large), dtype=gap.dtype)}
-    if sizes is singular_values:
-        found |= {f"rank_{name}": jnp.sum(sizes(z[name]) > _ZERO) for name in "xy"}
-    return found
-
-
-_ZERO = 1e-5  # the paper counts an entry below this magnitude as zero

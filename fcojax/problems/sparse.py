@@ -6,7 +6,6 @@ the columns that occur.
 """
 
 import dataclasses
-from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -105,18 +104,13 @@ def unchecked(index: Any, value: Any, num_features: int) -> SparseRows:
     return rows
 
 
-def _unflattened(num_features: int, parts: Iterable[Any]) -> SparseRows:
-    index, value = parts
-    return unchecked(index, value, num_features)
-
-
 jax.tree_util.register_pytree_with_keys(
     SparseRows,
     lambda rows: (
         [(jax.tree_util.GetAttrKey(name), getattr(rows, name)) for name in ("index", "value")],
         rows.num_features,
     ),
-    _unflattened,
+    lambda num_features, parts: unchecked(*parts, num_features),
     lambda rows: ((rows.index, rows.value), rows.num_features),
 )
 

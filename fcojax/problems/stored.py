@@ -79,9 +79,8 @@ def write(folder: str | os.PathLike, examples: PyTree, small: dict[str, np.ndarr
     if folder.exists():
         raise ValueError(f"{folder} exists already; remove it or pass another folder.")
     leaves: list[np.ndarray] = []
-    arrays = dict(small)
     structure = _flatten(examples, leaves)
-    arrays |= {f"examples.{index}": leaf for index, leaf in enumerate(leaves)}
+    arrays = small | {f"examples.{index}": leaf for index, leaf in enumerate(leaves)}
     folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = folder.parent / f".{folder.name}.unfinished-{os.getpid()}"
     unfinished.mkdir()
@@ -100,17 +99,12 @@ def read(folder: str | os.PathLike, verify: bool) -> tuple[PyTree, dict[str, np.
     """Return the mapped examples and the small arrays; raise if a file has changed."""
     folder = pathlib.Path(folder)
     manifest = _read_manifest(folder)
-    files = manifest["files"]
-    leaves = {
-        int(name.split(".")[1]): _read_array(folder, name, files[name], verify)
-        for name in files
-        if name.startswith("examples.")
-    }
-    small = {
-        name: np.array(_read_array(folder, name, files[name], verify=True))
-        for name in files
-        if not name.startswith("examples.")
-    }
+    leaves, small = {}, {}
+    for name, saved in manifest["files"].items():
+        if name.startswith("examples."):
+            leaves[int(name.split(".")[1])] = _read_array(folder, name, saved, verify)
+        else:
+            small[name] = np.array(_read_array(folder, name, saved, verify=True))
     return _unflatten(manifest["examples"], leaves), small
 
 
@@ -162,8 +156,7 @@ def _flatten(examples: PyTree, leaves: list[np.ndarray]) -> Any:
     if type(examples) is dict and all(isinstance(name, str) for name in examples):
         return {name: _flatten(part, leaves) for name, part in sorted(examples.items())}
     if type(examples) in (list, tuple):
-        parts = [_flatten(part, leaves) for part in examples]
-        return [type(examples).__name__, *parts]
+        return [type(examples).__name__, *(_flatten(part, leaves) for part in examples)]
     if isinstance(examples, SparseRows):
         parts = [_flatten(part, leaves) for part in (examples.index, examples.value)]
         return ["sparse rows", *parts, examples.num_features]

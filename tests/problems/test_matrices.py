@@ -11,10 +11,10 @@ import scipy.linalg
 import fcojax
 from fcojax import from_rows, problems
 from fcojax.problems.clients import from_clients
+from fcojax.problems.linear_models import squared_error
 from fcojax.problems.matrix_completion import entry_loss
-from fcojax.problems.measures import principal_angles, rank, stiefel_gradient_norm
-from fcojax.problems.pca import variance_loss
-from fcojax.problems.planted import squared_error
+from fcojax.problems.measures import rank
+from fcojax.problems.pca import principal_angles, stiefel_gradient_norm, variance_loss
 from fcojax.problems.problem import second_moment
 from fcojax.transforms import euclidean, named, nuclear, on_subtree, riemannian_gradient, stiefel
 from tests.problems.families import in_float64, mean_loss
