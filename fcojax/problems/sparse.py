@@ -110,7 +110,7 @@ jax.tree_util.register_pytree_with_keys(
         [(jax.tree_util.GetAttrKey(name), getattr(rows, name)) for name in ("index", "value")],
         rows.num_features,
     ),
-    lambda num_features, parts: unchecked(*parts, num_features),
+    lambda num_features, parts: unchecked(*parts, num_features=num_features),
     lambda rows: ((rows.index, rows.value), rows.num_features),
 )
 
