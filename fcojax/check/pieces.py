@@ -5,7 +5,7 @@ what holds. ``tests/laws`` has more laws, over more points, for the pieces of th
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,12 +21,7 @@ _TOLERANCE = 1e-7  # relative; proxes that iterate are exact to about 1e-9
 _NUMBERS = ((0.7, 0.6), (2.0, 0.3), (0.05, 1.5))  # steps and strengths
 _CLIENTS, _ROUNDS = 10, 600
 
-
-class _Piece(NamedTuple):
-    """A piece, and points of the space that it is checked on."""
-
-    piece: Any
-    points: tuple[PyTree, ...]
+Points = tuple[PyTree, ...]
 
 
 @validated
@@ -58,8 +53,8 @@ def piece_laws(piece: Any, like: PyTree = None) -> dict[str, Finding]:
             jax.tree.map(lambda leaf: jnp.asarray(2 * rng.normal(size=np.shape(leaf))), like)
             for _ in range(4)
         )
-        given = _Piece(_compiled(piece) if kind in (Penalty, Mirror, Manifold) else piece, points)
-        return {name: _judged(law, given) for name, law in LAWS_OF_PIECES[kind].items()}
+        given = piece if kind is Sampler else _compiled(piece), points
+        return {name: _judged(law, *given) for name, law in LAWS_OF_PIECES[kind].items()}
 
 
 def _compiled(piece: Any) -> Any:
@@ -69,10 +64,10 @@ def _compiled(piece: Any) -> Any:
     return jax.jit(piece) if callable(piece) else piece
 
 
-def _judged(law: Callable[[_Piece], Any], piece: _Piece) -> Finding:
+def _judged(law: Callable, piece: Any, points: Points) -> Finding:
     sentence = str(law.__doc__).rstrip(".")
     try:
-        off = law(piece)
+        off = law(piece, points)
     except Exception as error:  # code of the user may raise anything
         return Finding(False, located(error))
     if off is None:
@@ -102,141 +97,133 @@ def _narrow(function: Callable, *points: PyTree) -> float:
 # Penalties.
 
 
-def _prox(given: _Piece) -> float:
+def _prox(psi: Penalty, points: Points) -> float:
     """No point has a smaller step * psi(x) + |x - v|^2 / 2 than prox(v)."""
-    psi, points = given.piece, given.points
+
+    def objective(x, v, step, scale):
+        return step * psi.value(x, scale) + 0.5 * tree.norm(tree.sub(x, v)) ** 2
+
+    return _above_least(psi.prox, objective, points, anywhere=True)
+
+
+def _above_least(solve: Callable, objective: Callable, points: Points, *, anywhere: bool) -> float:
+    """Return by how much ``solve(z, step, scale)`` is not the least of the objective."""
     worst = -np.inf
     for step, scale in _NUMBERS:
-
-        def objective(x, v, step=step, scale=scale):
-            return step * psi.value(x, scale) + 0.5 * tree.norm(tree.sub(x, v)) ** 2
-
-        inside = [psi.prox(x, step, scale) for x in points]  # in the set of an indicator
-        for v, best in zip(points, inside, strict=True):
-            others = [*points, *inside, tree.zeros_like(v)]
-            others += [tree.add_scaled(best, 1e-2, tree.sub(x, best)) for x in [*inside, v]]
-            least = objective(best, v)
-            rises = [least - objective(x, v) for x in others]
-            worst = max(worst, *(float(rise / (1 + abs(least))) for rise in rises))
-            worst = worst if np.isfinite(float(least)) else np.inf
+        inside = [solve(z, step, scale) for z in points]  # in the set of an indicator
+        for z, best in zip(points, inside, strict=True):
+            least = objective(best, z, step, scale)
+            near = [tree.add_scaled(best, 1e-2, tree.sub(x, best)) for x in inside + [z] * anywhere]
+            others = [*inside, *near, *([*points, tree.zeros_like(z)] if anywhere else [])]
+            rises = [(least - objective(x, z, step, scale)) / (1 + abs(least)) for x in others]
+            worst = max(worst, *map(float, rises)) if np.isfinite(float(least)) else np.inf
     return worst
 
 
-def _nonexpansive(given: _Piece) -> float | None:
+def _nonexpansive(psi: Penalty, points: Points) -> float | None:
     """The prox of a convex psi moves no two points apart."""
-    psi, (v, w, *_) = given
     if not psi.convex:
         return None
+    v, w, *_ = points
     moves = [tree.sub(psi.prox(v, *n), psi.prox(w, *n)) for n in _NUMBERS]
     return max(float(tree.norm(m) / tree.norm(tree.sub(v, w))) for m in moves) - 1
 
 
-def _separable(given: _Piece) -> float | None:
+def _separable(psi: Penalty, points: Points) -> float | None:
     """The prox of a separable psi takes a step for each entry."""
-    psi, (v, w, *_) = given
     if not psi.separable:
         return None
+    v, w, *_ = points
     steps = jax.tree.map(lambda leaf: jnp.where(leaf > 0, 0.3, 1.2), w)
     low, high = (psi.prox(v, step, 0.6) for step in (0.3, 1.2))
     chosen = jax.tree.map(lambda leaf, a, b: jnp.where(leaf > 0, a, b), w, low, high)
     return _gap(psi.prox(v, steps, 0.6), chosen)
 
 
-def _scale_max(given: _Piece) -> float | None:
+def _scale_max(psi: Penalty, points: Points) -> float | None:
     """From scale_max(gradient) on, and not below, the prox of -gradient is zero."""
-    psi, (gradient, *_) = given
     if psi.scale_max is None:
         return None
-    largest = psi.scale_max(gradient)
-    down = tree.scale(-1.0, gradient)
+    largest, down = psi.scale_max(points[0]), tree.scale(-1.0, points[0])
     at, below = (psi.prox(down, 1.0, share * largest) for share in (1.0 + 1e-9, 0.9))
     return float(tree.norm(at)) if float(tree.norm(below)) > 0 else np.inf
 
 
-def _subdifferential(given: _Piece) -> float | None:
+def _subdifferential(psi: Penalty, points: Points) -> float | None:
     """(v - prox(v)) / step is in the subdifferential at prox(v)."""
-    psi, (v, *_) = given
     if psi.subdiff_distance is None:
         return None
-    step, scale = _NUMBERS[0]
+    v, (step, scale) = points[0], _NUMBERS[0]
     best = psi.prox(v, step, scale)
     return float(psi.subdiff_distance(best, tree.scale(1 / step, tree.sub(v, best)), scale))
 
 
-def _penalty_dtype(given: _Piece) -> float:
+def _penalty_dtype(psi: Penalty, points: Points) -> float:
     """The prox compiles, and keeps float32."""
-    return _narrow(lambda v: given.piece.prox(v, *_NUMBERS[0]), given.points[0])
+    return _narrow(lambda v: psi.prox(v, *_NUMBERS[0]), points[0])
 
 
 # Mirror maps. Points of the domain are those that dual points are mapped to.
 
 
-def _gradient(given: _Piece) -> float:
+def _gradient(mirror: Mirror, points: Points) -> float:
     """to_dual is the gradient of the potential."""
-    mirror, x = given.piece, given.piece.from_dual(given.points[0])
+    x = mirror.from_dual(points[0])
     return _gap(mirror.to_dual(x), jax.grad(mirror.potential)(x))
 
 
-def _inverse(given: _Piece) -> float:
+def _inverse(mirror: Mirror, points: Points) -> float:
     """from_dual inverts to_dual."""
-    mirror, x = given.piece, given.piece.from_dual(given.points[0])
+    x = mirror.from_dual(points[0])
     return _gap(mirror.from_dual(mirror.to_dual(x)), x)
 
 
-def _mirror_step(given: _Piece) -> float:
+def _mirror_step(mirror: Mirror, points: Points) -> float:
     """No point has a smaller h(x) + step * psi(x) - <z, x> than to_primal(z)."""
-    mirror, worst = given.piece, -np.inf
-    for step, scale in _NUMBERS:
-        inside = [mirror.to_primal(z, step, scale) for z in given.points]
-        for z, best in zip(given.points, inside, strict=True):
 
-            def objective(x, z=z, step=step, scale=scale):
-                psi = step * mirror.penalty.value(x, scale)
-                return mirror.potential(x) + psi - tree.vdot(z, x)
+    def objective(x, z, step, scale):
+        psi = step * mirror.penalty.value(x, scale)
+        return mirror.potential(x) + psi - tree.vdot(z, x)
 
-            least = objective(best)
-            near = [tree.add_scaled(best, 1e-2, tree.sub(x, best)) for x in inside]
-            rises = [(least - objective(x)) / (1 + abs(least)) for x in [*inside, *near]]
-            worst = max(worst, *map(float, rises)) if np.isfinite(float(least)) else np.inf
-    return worst
+    return _above_least(mirror.to_primal, objective, points, anywhere=False)
 
 
-def _mirror_dtype(given: _Piece) -> float:
+def _mirror_dtype(mirror: Mirror, points: Points) -> float:
     """to_primal compiles, and keeps float32."""
-    return _narrow(lambda z: given.piece.to_primal(z, *_NUMBERS[0]), given.points[0])
+    return _narrow(lambda z: mirror.to_primal(z, *_NUMBERS[0]), points[0])
 
 
 # Manifolds.
 
 
-def _on(given: _Piece, place: int = 0) -> PyTree:
-    return given.piece.random_point(given.points[0], jax.random.key(place))
+def _on(manifold: Manifold, points: Points) -> PyTree:
+    return manifold.random_point(points[0], jax.random.key(0))
 
 
-def _projection(given: _Piece) -> float:
+def _projection(manifold: Manifold, points: Points) -> float:
     """Projected, random and retracted points stay where they are when they are projected."""
-    manifold, x = given.piece, _on(given)
-    tangent = manifold.to_tangent(x, given.points[1])
+    x = _on(manifold, points)
+    tangent = manifold.to_tangent(x, points[1])
     # Within the reach, in which the nearest point is unique.
     small = min(0.1, manifold.reach / 4) / (1 + float(tree.norm(tangent)))
-    near = manifold.project(tree.add_scaled(x, small, given.points[2]))
+    near = manifold.project(tree.add_scaled(x, small, points[2]))
     on = [x, near, manifold.retract(x, tree.scale(small, tangent))]
     return max(_gap(manifold.project(y), y) for y in on)
 
 
-def _tangent(given: _Piece) -> float:
+def _tangent(manifold: Manifold, points: Points) -> float:
     """to_tangent is an orthogonal projection: idempotent, and self-adjoint."""
-    manifold, x, (u, v, *_) = given.piece, _on(given), given.points
+    x, (u, v, *_) = _on(manifold, points), points
     metric = manifold.metric or (lambda x, w: w)
     flat = [manifold.to_tangent(x, w) for w in (u, v)]
     sides = tree.vdot(flat[0], metric(x, v)), tree.vdot(metric(x, u), flat[1])
     return max(_gap(manifold.to_tangent(x, flat[0]), flat[0]), _gap(*sides))
 
 
-def _retraction(given: _Piece) -> float:
+def _retraction(manifold: Manifold, points: Points) -> float:
     """retract(x, u) is x + u, up to the square of u."""
-    manifold, x = given.piece, _on(given)
-    u = manifold.to_tangent(x, given.points[1])
+    x = _on(manifold, points)
+    u = manifold.to_tangent(x, points[1])
     u = tree.scale(1 / (1 + tree.norm(u)), u)
     errors = [
         float(tree.norm(tree.sub(manifold.retract(x, tree.scale(t, u)), tree.add_scaled(x, t, u))))
@@ -245,10 +232,10 @@ def _retraction(given: _Piece) -> float:
     return errors[1] - errors[0] / 50  # a hundredth, with room for the next order
 
 
-def _inverses(given: _Piece) -> float | None:
+def _inverses(manifold: Manifold, points: Points) -> float | None:
     """inverse_retract inverts retract, and log inverts exp, near the point."""
-    manifold, x = given.piece, _on(given)
-    u = manifold.to_tangent(x, given.points[1])
+    x = _on(manifold, points)
+    u = manifold.to_tangent(x, points[1])
     u = tree.scale(0.01 / (1 + tree.norm(u)), u)
     pairs = (manifold.inverse_retract, manifold.retract), (manifold.log, manifold.exp)
     known = [(back, forth) for back, forth in pairs if back and forth]
@@ -258,9 +245,9 @@ def _inverses(given: _Piece) -> float | None:
 # Samplers.
 
 
-def _cohort(given: _Piece) -> float:
+def _cohort(sampler: Sampler, points: Points) -> float:
     """Members are distinct clients, and there are size(M) places, compiled or not."""
-    sampler, key, size = given.piece, jax.random.key(0), given.piece.size(_CLIENTS)
+    key, size = jax.random.key(0), sampler.size(_CLIENTS)
     sizes, draw = jnp.arange(1, _CLIENTS + 1), jax.jit(sampler.draw, static_argnums=2)
     for index in range(20):
         one, two = (d(key, jnp.int32(index), _CLIENTS, sizes) for d in (sampler.draw, draw))
@@ -277,9 +264,9 @@ def _cohort(given: _Piece) -> float:
     return 0.0
 
 
-def _mean_size(given: _Piece) -> float:
+def _mean_size(sampler: Sampler, points: Points) -> float:
     """mean_size is the mean number of participants, by which noisy sums are divided."""
-    sampler, sizes = given.piece, jnp.arange(1, _CLIENTS + 1)
+    sizes = jnp.arange(1, _CLIENTS + 1)
 
     def present(index):
         return jnp.sum(sampler.draw(jax.random.key(1), index, _CLIENTS, sizes).present)
@@ -290,14 +277,13 @@ def _mean_size(given: _Piece) -> float:
     return abs(counts.mean() - sampler.mean_size(_CLIENTS)) - error
 
 
-def _hashed(given: _Piece) -> float:
+def _hashed(sampler: Sampler, points: Points) -> float:
     """An equal sampler has the same hash, so that its programs are compiled once."""
-    sampler = given.piece
     copy = type(sampler)(**vars(sampler)) if hasattr(sampler, "__dataclass_fields__") else sampler
     return 0.0 if hash(copy) == hash(sampler) and copy == sampler else np.inf
 
 
-LAWS_OF_PIECES: dict[type, dict[str, Callable[[_Piece], Any]]] = {
+LAWS_OF_PIECES: dict[type, dict[str, Callable]] = {
     Penalty: {
         "prox": _prox,
         "nonexpansive": _nonexpansive,
