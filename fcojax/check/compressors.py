@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,26 +14,6 @@ from fcojax.types import Count
 from fcojax.uploads import Compressor, compressed
 
 _DRAWS, _DEVIATIONS, _RARE, _ROUNDING = 4000, 5, 12, 1e-9
-
-
-class Compression(NamedTuple):
-    """A compressor and its results for a few vectors.
-
-    Attributes:
-      compressor: the compressor that is checked.
-      vectors: [vectors, size], of all kinds for which a bound may be wrong.
-      decoded: [draws, vectors, size], with independent keys.
-    """
-
-    compressor: Compressor
-    vectors: np.ndarray
-    decoded: np.ndarray
-
-    @property
-    def errors(self) -> np.ndarray:
-        """[draws, vectors], the squared errors relative to the squared norms."""
-        squares = np.sum((self.decoded - self.vectors) ** 2, axis=-1)
-        return squares / np.sum(self.vectors**2, axis=-1)
 
 
 @validated
@@ -61,12 +41,15 @@ def compressor_laws(compressor: Compressor, size: Count = 64) -> dict[str, Findi
             form = Finding(False, located(error))
         if not form.holds:
             return {"form": form}
-        vectors = _vectors(size)
-        subject = Compression(compressor, vectors, _decoded(compressor, vectors))
-        return {"form": form} | {name: law(subject) for name, law in _LAWS.items()}
+        vectors, keys = _vectors(size), jax.random.split(jax.random.key(0), _DRAWS)
+        of_vectors = jax.vmap(functools.partial(_once, compressor), in_axes=(0, None))
+        decoded = np.asarray(jax.jit(jax.vmap(of_vectors, in_axes=(None, 0)))(vectors, keys))
+        laws = {name: law(compressor, vectors, decoded) for name, law in _LAWS.items()}
+        return {"form": form} | laws
 
 
 def _vectors(size: int) -> np.ndarray:
+    """Return vectors of all kinds for which a bound may be wrong."""
     rng = np.random.default_rng(0)
     normal, place = rng.standard_normal((2, size)), np.arange(size)
     return np.stack(
@@ -89,13 +72,6 @@ def _once(compressor: Compressor, x: Any, key: Any) -> Any:
     return compressor.decode(None, compressor.encode(None, x, key), key, like)
 
 
-def _decoded(compressor: Compressor, vectors: np.ndarray) -> np.ndarray:
-    keys = jax.random.split(jax.random.key(0), _DRAWS)
-    one = functools.partial(_once, compressor)
-    over_vectors = jax.vmap(one, in_axes=(0, None))
-    return np.asarray(jax.jit(jax.vmap(over_vectors, in_axes=(None, 0)))(vectors, keys))
-
-
 def _form(compressor: Compressor, size: int) -> Finding:
     """The decoded vector has the shape and the dtype of the vector, and zero stays zero."""
     for dtype in (jnp.float64, jnp.float32):
@@ -112,24 +88,28 @@ def _form(compressor: Compressor, size: int) -> Finding:
     return Finding(True, "vectors keep their shape and dtype, and zeros stay zero")
 
 
-def _eager(subject: Compression) -> Finding:
+# Laws of a compressor; vectors are [vectors, size], and decoded ones [draws, vectors, size], with
+# independent keys.
+
+
+def _eager(compressor: Compressor, vectors: np.ndarray, decoded: np.ndarray) -> Finding:
     """The compiled compressor gives the same results as without compilation."""
     key = jax.random.split(jax.random.key(0), _DRAWS)[0]
-    found = np.stack([_once(subject.compressor, jnp.asarray(x), key) for x in subject.vectors])
-    off = np.abs(found - subject.decoded[0]).max() / np.abs(subject.vectors).max()
+    found = np.stack([_once(compressor, jnp.asarray(x), key) for x in vectors])
+    off = np.abs(found - decoded[0]).max() / np.abs(vectors).max()
     if off <= _ROUNDING:
         return Finding(True, "the same key gives the same result, compiled or not")
     return Finding(False, f"the same key gives another result when it is compiled, by {off:.2g}")
 
 
-def _unbiased(subject: Compression) -> Finding:
+def _unbiased(compressor: Compressor, vectors: np.ndarray, decoded: np.ndarray) -> Finding:
     """The mean over draws of a compressor that states a variance is the vector."""
-    if subject.compressor.variance is None:
+    if compressor.variance is None:
         return Finding(None, "it states no variance, so it need not be unbiased")
-    size = np.linalg.norm(subject.vectors, axis=-1, keepdims=True)
-    units = subject.vectors / size
-    along = np.sum(subject.decoded / size * units, axis=-1, keepdims=True)  # small errors add up
-    found = np.concatenate([subject.decoded / size, along], axis=-1)
+    size = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    units = vectors / size
+    along = np.sum(decoded / size * units, axis=-1, keepdims=True)  # small errors add up
+    found = np.concatenate([decoded / size, along], axis=-1)
     expected = np.concatenate([units, np.ones_like(size)], axis=-1)
     off, deviation = np.abs(found.mean(axis=0) - expected), found.std(axis=0)
     # The deviation of an entry that is rarely sent is unknown: few draws have it, or none.
@@ -140,49 +120,48 @@ def _unbiased(subject: Compression) -> Finding:
     return Finding(False, f"the mean of {_DRAWS} draws is off by {off.max():.2g} of the norm")
 
 
-def _variance(subject: Compression) -> Finding:
+def _variance(compressor: Compressor, vectors: np.ndarray, decoded: np.ndarray) -> Finding:
     """The error of an unbiased compressor is at most w."""
-    stated = subject.compressor.variance
-    return _within(subject, stated, lambda w: w, "it states no variance")
+    if compressor.variance is None:
+        return Finding(None, "it states no variance")
+    number = float(compressor.variance(None, jax.ShapeDtypeStruct(vectors.shape[1:], float)))
+    return _within(vectors, decoded, number, number)
 
 
-def _contraction(subject: Compression) -> Finding:
+def _contraction(compressor: Compressor, vectors: np.ndarray, decoded: np.ndarray) -> Finding:
     """The error of a contractive compressor is at most 1 - a, and a is above 0."""
-    stated = subject.compressor.contraction
-    nothing = "it states no contraction, so ef14 and ef21 refuse it"
-    return _within(subject, stated, lambda a: 1 - a if 0 < a <= 1 else None, nothing)
-
-
-def _within(subject: Compression, stated: Callable | None, most: Callable, nothing: str) -> Finding:
-    if stated is None:
-        return Finding(None, nothing)
-    number = float(stated(None, jax.ShapeDtypeStruct(subject.vectors.shape[1:], jnp.float64)))
-    if most(number) is None:
+    if compressor.contraction is None:
+        return Finding(None, "it states no contraction, so ef14 and ef21 refuse it")
+    number = float(compressor.contraction(None, jax.ShapeDtypeStruct(vectors.shape[1:], float)))
+    if not 0 < number <= 1:
         return Finding(False, f"stated {number:.4g}; a is above 0 and at most 1")
-    errors = subject.errors
+    return _within(vectors, decoded, number, 1 - number)
+
+
+def _within(vectors: np.ndarray, decoded: np.ndarray, stated: float, most: float) -> Finding:
+    errors = np.sum((decoded - vectors) ** 2, axis=-1) / np.sum(vectors**2, axis=-1)
     mean = errors.mean(axis=0)
     allowed = _DEVIATIONS * errors.std(axis=0) / np.sqrt(_DRAWS) + _ROUNDING
-    holds = bool(np.all(mean <= most(number) + allowed))
+    holds = bool(np.all(mean <= most + allowed))
     found = f"errors are at most {mean.max():.4g}" if holds else f"but an error is {mean.max():.4g}"
-    return Finding(holds, f"stated {number:.4g}{';' if holds else ','} {found} of the norm squared")
+    return Finding(holds, f"stated {stated:.4g}{';' if holds else ','} {found} of the norm squared")
 
 
-def _bytes(subject: Compression) -> Finding:
+def _bytes(compressor: Compressor, vectors: np.ndarray, decoded: np.ndarray) -> Finding:
     """Bytes are those of the sent arrays, or are stated and at most as many."""
-    size = subject.vectors.shape[1]
-    like, key = jax.ShapeDtypeStruct((size,), jnp.float32), jax.random.key(0)
-    codec = compressed(subject.compressor)
+    size, key = vectors.shape[1], jax.random.key(0)
+    like, codec = jax.ShapeDtypeStruct((size,), jnp.float32), compressed(compressor)
     encoded = jax.eval_shape(lambda x: codec.encode(None, [x], (), key, key)[0], like)
     arrays = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(encoded.sent))
     counted = float(codec.num_bytes(None, encoded))
-    if subject.compressor.num_bytes is None:
+    if compressor.num_bytes is None:
         return Finding(True, f"{arrays} for {size} numbers of float32, which take {4 * size}")
     if 0 <= counted <= arrays:
         return Finding(True, f"states {counted:g}, of arrays of {arrays} that may be partly empty")
     return Finding(False, f"states {counted:g}, but the arrays that are sent have {arrays}")
 
 
-_LAWS: dict[str, Callable[[Compression], Finding]] = {
+_LAWS: dict[str, Callable[[Compressor, np.ndarray, np.ndarray], Finding]] = {
     "compiled": _eager,
     "unbiased": _unbiased,
     "variance": _variance,
