@@ -24,13 +24,13 @@ from fcojax import (
     sweep,
     uniform_cohort,
 )
+from fcojax.algorithms import Algorithm
 from fcojax.check.population import quadratic, quadratic_clients
 from fcojax.check.subject import Finding, Subject
 from fcojax.engine.hparams import take
 from fcojax.engine.randomness import draw_cohort
-from fcojax.types import PyTree
+from fcojax.types import Array, PyTree
 
-_POINT = (0.4, -0.2, 0.8, 0.4)  # it has norm 1, for the sphere
 _WORK, _CLIENT_LR = local_steps(2), 0.05
 # A rate close enough to zero also for a server that divides by the size of uploads plus 1e-8, as
 # Adam does; and the largest change of a model that counts as none, see ``difference``.
@@ -52,66 +52,57 @@ def _counted(w, rows):
     return quadratic(w, rows)
 
 
-def after(
-    subject: Subject, clients: list[dict], *, cohort=None, num_rounds=2, weights=None, key=0
-) -> State:
-    """Return the state after a few rounds."""
-    plan = Plan(_WORK, cohort or everyone())
-    state, advanced = _started(subject, from_clients(clients, weights), plan, key=key)
-    return _without_keys(advanced(state, num_rounds) if num_rounds else state)
-
-
 def recorded(
-    subject: Subject, cohort=None, *, num_rounds=_ROUNDS, dtype=float, shift: float = 0
+    subject: Subject, data=None, cohort=None, *, num_rounds=_ROUNDS, key=0, dtype=float, shift=0
 ) -> State:
     """Return the states before and after each round, stacked; ``residuals`` are the last uploads.
 
     Args:
       subject: the algorithm.
+      data: the clients; those of ``_data`` by default.
       cohort: which clients take part; everyone by default.
       num_rounds: number of rounds.
+      key: the seed.
       dtype: dtype of the start point and the examples.
       shift: a number that is added to the clients' states before the first round.
     """
+    # The recorder changes no upload.
+    algorithm = subject.build(_counted)._replace(codecs="any")
     plan = Plan(_WORK, cohort or everyone(), codec=_RECORDER)
-    state, advanced = _started(subject, _data_in(dtype), plan, dtype=dtype)
+    hparams, data = subject.hparams(client_lr=_CLIENT_LR), data or _data(dtype)
 
     def shifted(leaf):
         return leaf + leaf.dtype.type(shift) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
 
-    states = [state._replace(clients=jax.tree.map(shifted, state.clients))]
+    def stacked(*leaves):
+        is_key = jnp.issubdtype(jnp.result_type(leaves[0]), jax.dtypes.prng_key)
+        return np.stack([jax.random.key_data(leaf) if is_key else leaf for leaf in leaves])
+
+    first = start(algorithm, hparams, _point(dtype), data, jax.random.key(key), plan)
+    states = [first._replace(clients=jax.tree.map(shifted, first.clients))]
     for _ in range(num_rounds):
-        states.append(advanced(states[-1], 1))
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *map(_without_keys, states))
+        states.append(advance(algorithm, hparams, states[-1], data, plan, num_rounds=1)[0])
+    return jax.tree.map(stacked, *states)
 
 
-def _without_keys(state: State) -> State:
-    """Return a state whose PRNG keys are plain integers."""
-
-    def plain(leaf):
-        is_key = jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key)
-        return jax.random.key_data(leaf) if is_key else leaf
-
-    return jax.tree.map(plain, state)
+def after(subject: Subject, clients: list[dict], weights=None) -> State:
+    """Return the state after two rounds."""
+    states = recorded(subject, from_clients(clients, weights), num_rounds=2)
+    return jax.tree.map(lambda leaf: leaf[-1], states)
 
 
-def _data_in(dtype: Any) -> ClientData:
+def trained(algorithm: Algorithm, hparams: Any, num_rounds=2, dtype=float) -> tuple:
+    """Return the model and the history of a run without a codec."""
+    data, key = _data(dtype), jax.random.key(0)
+    return run(algorithm, hparams, _point(dtype), data, key, _WORK, num_rounds=num_rounds)
+
+
+def _point(dtype: Any = float) -> Array:
+    return jnp.asarray((0.4, -0.2, 0.8, 0.4), dtype)  # it has norm 1, for the sphere
+
+
+def _data(dtype: Any = float) -> ClientData:
     return from_clients(jax.tree.map(lambda leaf: np.asarray(leaf, dtype), quadratic_clients()))
-
-
-def _started(
-    subject: Subject, data: ClientData, plan: Plan, *, key=0, dtype=float
-) -> tuple[State, Callable[[State, int], State]]:
-    """Return the first state, and ``(state, num_rounds) -> state``."""
-    # The recorder changes no upload.
-    algorithm = subject.build(_counted)._replace(codecs="any")
-    hparams, point = subject.hparams(client_lr=_CLIENT_LR), jnp.asarray(_POINT, dtype)
-
-    def advanced(state, num_rounds):
-        rounds = {"num_rounds": num_rounds, "eval_every": num_rounds}
-        return advance(algorithm, hparams, state, data, plan, **rounds)[0]
-
-    return start(algorithm, hparams, point, data, jax.random.key(key), plan), advanced
 
 
 def difference(found: PyTree, expected: PyTree) -> float:
@@ -127,9 +118,8 @@ def difference(found: PyTree, expected: PyTree) -> float:
 
 def contract(subject: Subject) -> Finding:
     """The five functions fit together, and the model moves."""
-    algorithm, hparams = subject.build(_counted), subject.hparams(client_lr=_CLIENT_LR)
-    point, data = jnp.asarray(_POINT, float), from_clients(quadratic_clients())
-    model, history = run(algorithm, hparams, point, data, jax.random.key(0), _WORK, num_rounds=3)
+    point, hparams = _point(), subject.hparams(client_lr=_CLIENT_LR)
+    model, history = trained(subject.build(_counted), hparams, num_rounds=3)
     if jnp.shape(model) != point.shape:
         return Finding(False, f"the model has shape {jnp.shape(model)}, the start {point.shape}")
     if int(history["dropped"].sum() + history["refused"].sum()) or not np.isfinite(model).all():
@@ -172,52 +162,45 @@ def absent(subject: Subject) -> Finding:
     """Absent clients keep their states, and their data do not affect the server."""
     if subject.build(None).needs_everyone:
         return Finding(None, "it needs every client in every round")
-    cohort, clients = uniform_cohort(cohort_size=2), quadratic_clients()
-    plan, first = Plan(_WORK, cohort), jnp.zeros((), jnp.int32)
-    drawn = draw_cohort(plan, from_clients(clients), jax.random.key(4), first)
+    cohort, data, clients = uniform_cohort(cohort_size=2), _data(), quadratic_clients()
+    first = jnp.zeros((), jnp.int32)
+    drawn = draw_cohort(Plan(_WORK, cohort), data, jax.random.key(4), first)
     absentees = np.setdiff1d(np.arange(len(clients)), np.asarray(drawn.members))
     scaled = [
         jax.tree.map(lambda leaf: 7 * leaf, client) if index in absentees else client
         for index, client in enumerate(clients)
     ]
-    before = after(subject, clients, num_rounds=0)
     found, changed = (
-        after(subject, one, cohort=cohort, num_rounds=1, key=4) for one in (clients, scaled)
+        recorded(subject, one, cohort, num_rounds=1, key=4) for one in (data, from_clients(scaled))
     )
     if difference((found.server, found.clients), (changed.server, changed.clients)):
         return Finding(False, "the data of absent clients affect the server")
-    kept = [
-        jax.tree.map(lambda leaf: np.asarray(leaf)[absentees], state.clients)
-        for state in (found, before)
-    ]
-    if difference(*kept):
+    before, then = (
+        jax.tree.map(lambda leaf, place=place: leaf[place, absentees], found.clients)
+        for place in (0, 1)
+    )
+    if difference(then, before):
         return Finding(False, "the states of absent clients change")
     return Finding(True, "absent clients keep their states and do not affect the server")
 
 
 def dtype(subject: Subject) -> Finding:
     """Single precision stays single precision."""
-    algorithm, hparams = subject.build(quadratic), subject.hparams(client_lr=_CLIENT_LR)
-    point = jnp.asarray(_POINT, jnp.float32)
-    model, _ = run(
-        algorithm, hparams, point, _data_in(jnp.float32), jax.random.key(0), _WORK, num_rounds=2
-    )
+    hparams = subject.hparams(client_lr=_CLIENT_LR)
+    model, _ = trained(subject.build(quadratic), hparams, dtype=jnp.float32)
     is_single = model.dtype == jnp.float32 and bool(np.isfinite(model).all())
     return Finding(is_single, f"a start point in float32 gives a model in {model.dtype}")
 
 
 def traces(subject: Subject) -> Finding:
     """Hyperparameters are traced: another value needs no compilation and changes the model."""
-    algorithm, data = subject.build(_counted), from_clients(quadratic_clients())
-    point, key = jnp.asarray(_POINT, float), jax.random.key(0)
-
-    plain = subject.hparams()
+    algorithm, plain = subject.build(_counted), subject.hparams()
     varied = ("client_lr",) if "client_lr" in plain._fields else plain._fields
 
     def model(value):
         factor = value / getattr(plain, "client_lr", 0.01)
         hparams = plain._replace(**{name: factor * getattr(plain, name) for name in varied})
-        return run(algorithm, hparams, point, data, key, _WORK, num_rounds=2)[0]
+        return trained(algorithm, hparams)[0]
 
     first = model(0.01)
     count = len(_traces)
@@ -231,13 +214,11 @@ def traces(subject: Subject) -> Finding:
 
 def sweeps(subject: Subject) -> Finding:
     """A sweep over two points equals two runs."""
-    algorithm, data = subject.build(_counted), from_clients(quadratic_clients())
-    point, key = jnp.asarray(_POINT, float), jax.random.key(0)
+    algorithm, key = subject.build(_counted), jax.random.key(0)
     both = [subject.hparams(client_lr=rate) for rate in (_CLIENT_LR, _CLIENT_LR / 2)]
     grid = jax.tree.map(lambda *values: jnp.stack([jnp.asarray(v, float) for v in values]), *both)
-    options: dict[str, Any] = {"plan": _WORK, "num_rounds": 3}
-    models, _ = sweep(algorithm, grid, point, data, key[None], **options)
-    alone = [run(algorithm, take(grid, i), point, data, key, **options)[0] for i in range(2)]
+    models, _ = sweep(algorithm, grid, _point(), _data(), key[None], _WORK, num_rounds=3)
+    alone = [trained(algorithm, take(grid, place), num_rounds=3)[0] for place in range(2)]
     off = difference(models[:, 0], jnp.stack(alone))
     return _equal(off, "a sweep equals single runs")
 
@@ -252,10 +233,8 @@ def near_zero(subject: Subject) -> Finding:
     plain, rates = subject.hparams(), subject.client_rates
     if not rates:
         return Finding(None, "no hyperparameter is a rate or a step of the clients")
-    algorithm, data = subject.build(_counted), from_clients(quadratic_clients())
-    hparams, point = plain._replace(**dict.fromkeys(rates, _NEAR_ZERO)), jnp.asarray(_POINT, float)
-    model, _ = run(algorithm, hparams, point, data, jax.random.key(0), _WORK, num_rounds=2)
-    off = difference(model, point)
+    hparams = plain._replace(**dict.fromkeys(rates, _NEAR_ZERO))
+    off = difference(trained(subject.build(_counted), hparams)[0], _point())
     if off <= _UNCHANGED:
         return Finding(True, "with rates near zero uploads do not change the model")
     return Finding(
@@ -278,13 +257,10 @@ def differences(subject: Subject) -> Finding:
     if not rates:
         return Finding(None, "no hyperparameter is a rate or a step of the clients")
     still = dict.fromkeys(rates, _SMALL) | dict.fromkeys({"penalty_scale"} & {*plain._fields}, 0.0)
-    point = np.asarray(_POINT)
-    clients = [{"A": rows["A"], "c": rows["A"] @ point} for rows in quadratic_clients()]
-    plan = Plan(_WORK, everyone(), codec=_RECORDER)
-    still_subject = subject._replace(numbers=subject.numbers | still)
-    state, advanced = _started(still_subject, from_clients(clients), plan)
-    sent = advanced(state, 1).residuals
-    largest = difference(sent, jax.tree.map(jnp.zeros_like, sent))
+    clients = [{"A": rows["A"], "c": rows["A"] @ _point()} for rows in quadratic_clients()]
+    subject = subject._replace(numbers=subject.numbers | still)
+    sent = recorded(subject, from_clients(clients), num_rounds=1).residuals
+    largest = difference([upload[1] for upload in sent], [np.zeros(u.shape[1:]) for u in sent])
     if largest <= _UNCHANGED:
         return Finding(True, "where no client has a reason to move, uploads are zero")
     return Finding(
@@ -338,7 +314,7 @@ def fraction(subject: Subject) -> Finding:
     """
     if subject.build(None).needs_everyone:
         return Finding(None, "it needs every client in every round")
-    full, some = recorded(subject), recorded(subject, uniform_cohort(cohort_size=2))
+    full, some = recorded(subject), recorded(subject, cohort=uniform_cohort(cohort_size=2))
     found = {_stays_right(upload[1:], full, some) for upload in full.residuals} - {None}
     if not found or not _affects_server(subject):
         return Finding(None, "the server keeps no sum over the clients")
