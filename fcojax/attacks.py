@@ -20,6 +20,7 @@ from fcojax.engine.aggregator import Term, split
 from fcojax.engine.plan import as_plan
 from fcojax.engine.stack import STACK, Stacked
 from fcojax.memo import memoised
+from fcojax.robust.rule import as_points, as_upload
 from fcojax.types import (
     Array,
     Count,
@@ -308,14 +309,10 @@ def seeing_all(attack: Attack, plan: Plan | Work) -> Plan:
 
     def finish(hparams, stacked: Stacked, weights, memory, key):
         *sent, bad = stacked.terms
-        shares = stacked.shares.astype(jnp.result_type(*sent))
-        points = jnp.concatenate([leaf.reshape(leaf.shape[0], -1) for leaf in sent], axis=1)
+        points, like = as_points(sent), [leaf[0] for leaf in sent]
+        shares = stacked.shares.astype(points.dtype)
         points = _replaced(points, bad, together(points, shares, bad))
-        ends = np.cumsum([leaf[0].size for leaf in sent])[:-1]
-        parts = [
-            part.reshape(leaf.shape).astype(leaf.dtype)
-            for part, leaf in zip(jnp.split(points, ends, axis=1), sent, strict=True)
-        ]
+        parts = jax.vmap(lambda point: as_upload(point, like))(points)
         terms = jax.vmap(lambda payload: base.term(hparams, payload, memory).value)(parts)
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), terms)
         places = jnp.arange(shares.shape[0], dtype=jnp.int32)

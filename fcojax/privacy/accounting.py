@@ -313,15 +313,15 @@ def _without_its_log() -> Iterator[None]:
     Without some orders the epsilon is still an upper bound; ``noise_for`` logged 233 lines.
     """
     logger = logging.getLogger("absl")
-    logger.addFilter(_is_not_its_own)
+
+    def is_not_its_own(record: logging.LogRecord) -> bool:
+        return "dp_accounting" not in record.pathname
+
+    logger.addFilter(is_not_its_own)
     try:
         yield
     finally:
-        logger.removeFilter(_is_not_its_own)
-
-
-def _is_not_its_own(record: logging.LogRecord) -> bool:
-    return "dp_accounting" not in record.pathname
+        logger.removeFilter(is_not_its_own)
 
 
 @validated
@@ -347,18 +347,8 @@ def multiplier_of(plan: Plan, hparams: Any) -> float:
             "the aggregator does not say how much noise it adds; pass one from "
             "privacy.gaussian(...), or Aggregator(noisy=fcojax.extend.Noise(...)) of your own."
         )
-    return multiplier(hparams, known.multiplier)
-
-
-def multiplier(hparams: Any, noise: Any) -> float:
-    """Return the noise multiplier of one point.
-
-    Args:
-      hparams: the hyperparameters.
-      noise: a number, or a function of them.
-    """
     # With a schedule, or inside of jit, there is no such number.
-    return float(number(hparams, noise))
+    return float(number(hparams, known.multiplier))
 
 
 def _events(accounted: Law, entry: Releases) -> tuple[Any, int]:

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 from fcojax import Plan, Sampler, everyone
 from fcojax.arguments import validated
 from fcojax.engine.aggregator import Allowance
+from fcojax.engine.hparams import number
 from fcojax.memo import memoised
 from fcojax.privacy.accounting import (
     Accountant,
     Releases,
-    multiplier,
     noise_for,
     releases,
     together,
@@ -46,7 +46,7 @@ class Budget(NamedTuple):
             cohorts.
           num_clients: size of the population.
         """
-        noises = [together([multiplier(each, noise) for each in same]) for same in runs]
+        noises = [together([float(number(each, noise)) for each in same]) for same in runs]
         if len(bands) > 1:  # one run does not continue another's rounds
             noises = [together(noises)]
         counts = Counter(noises)

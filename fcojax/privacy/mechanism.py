@@ -134,7 +134,7 @@ def gaussian(
         return _adaptive(clip, noise, per_leaf, _known(noise, bands, budget))
 
     def term(hparams, payload, memory):
-        clipped, longer = _clipped(_wide(payload), number(hparams, clip), per_leaf)
+        clipped, longer = _clipped(tree.floats(payload), number(hparams, clip), per_leaf)
         return Term(clipped, metrics={"clipped": longer})
 
     def finish(hparams, total, weights, past, key):
@@ -142,11 +142,7 @@ def gaussian(
             return weighted_mean(hparams, total, weights, past, key)
         deviation = number(hparams, noise) * number(hparams, clip) * weights.largest
         drawn, past = correlated(bands, _normal_like(total, key), past)
-        noisy = [
-            _over_expected(leaf, weights, deviation.astype(leaf.dtype) * own)
-            for leaf, own in zip(total, drawn, strict=True)
-        ]
-        return _hidden(noisy, weights, past)
+        return _hidden(_over_expected(total, weights, deviation, drawn), weights, past)
 
     return Aggregator(
         init=functools.partial(first_noise, bands),
@@ -162,7 +158,7 @@ def _adaptive(
     """Return the aggregator with an adaptive norm; terms are in units of the norm."""
 
     def term(hparams, payload, norm):
-        clipped, longer = _clipped(_wide(payload), norm, per_leaf)
+        clipped, longer = _clipped(tree.floats(payload), norm, per_leaf)
         within = 0.5 - longer  # plus and minus one half: one client moves the sum by a half
         return Term((tree.scale(1 / norm, clipped), within), metrics={"clipped": longer})
 
@@ -179,14 +175,9 @@ def _adaptive(
         update, within = total
         multiplier = noise_on_uploads(number(hparams, noise), adaptive.noise)
         scale = multiplier * weights.largest
-        drawn = _normal_like(update, key)
-        update = [
-            _over_expected(leaf, weights, scale.astype(leaf.dtype) * one)
-            for leaf, one in zip(update, drawn, strict=True)
-        ]
-        [drawn] = _normal_like([within], own)
-        deviation = jnp.asarray(adaptive.noise * weights.largest, within.dtype)
-        within = _over_expected(within, weights, deviation * drawn)
+        update = _over_expected(update, weights, scale, _normal_like(update, key))
+        deviation = adaptive.noise * weights.largest
+        [within] = _over_expected([within], weights, deviation, _normal_like([within], own))
         return _hidden(tree.scale(norm, update), weights, following(within))
 
     def init(payload):
@@ -306,10 +297,15 @@ def _normal_like(leaves: list, key: Key) -> list:
     return [jax.random.normal(own, leaf.shape, leaf.dtype) for leaf, own in pairs]
 
 
-def _over_expected(leaf: Array, weights: RoundWeights, noise: Array) -> Array:
-    """Return a noisy sum divided by the expected weight of a cohort, which is public."""
-    whole = leaf * weights.cohort_weight.astype(leaf.dtype)
-    return (whole + noise) / weights.expected_weight.astype(leaf.dtype)
+def _over_expected(total: list, weights: RoundWeights, deviation: Array, drawn: list) -> list:
+    """Return noisy sums divided by the expected weight of a cohort, which is public."""
+
+    def one(leaf, normal):
+        noise = deviation.astype(leaf.dtype) * normal
+        whole = leaf * weights.cohort_weight.astype(leaf.dtype)
+        return (whole + noise) / weights.expected_weight.astype(leaf.dtype)
+
+    return list(map(one, total, drawn))
 
 
 def _clipped(payload: list, norm: Any, per_leaf: bool) -> tuple[list, Array]:
@@ -322,10 +318,6 @@ def _clipped(payload: list, norm: Any, per_leaf: bool) -> tuple[list, Array]:
     pairs = [clipped_to(leaf, norm / math.sqrt(len(payload))) for leaf in payload]
     longer = jnp.any(jnp.stack([pair[1] for pair in pairs]))
     return [pair[0] for pair in pairs], longer.astype(float)
-
-
-def _wide(payload: list) -> list:
-    return [leaf.astype(tree.mean_dtype(leaf.dtype)) for leaf in payload]
 
 
 def _require(clip: Any, noise: Any) -> None:

@@ -104,7 +104,7 @@ def _of_sum(rule: Rule) -> Aggregator:
     assert move is not None
 
     def term(hparams, payload, centre):
-        payload = _wide(payload)
+        payload = tree.floats(payload)
         return Term(move(hparams, tree.sub(payload, centre) if rule.keeps_centre else payload))
 
     def finish(hparams, total, weights, centre, key):
@@ -113,33 +113,33 @@ def _of_sum(rule: Rule) -> Aggregator:
         memory = moved if rule.keeps_centre else centre
         return weights.aggregate(moved, memory)
 
-    return Aggregator(_wide if rule.keeps_centre else _nothing, term, SUM, finish)
+    return Aggregator(tree.floats if rule.keeps_centre else _nothing, term, SUM, finish)
 
 
 def _of_cohort(rule: Rule, mixing: tuple[Mixing, ...]) -> Aggregator:
     """Return the aggregator of a rule that compares the uploads of a round."""
 
     def term(hparams, payload, centre):
-        return Term(_wide(payload))
+        return Term(tree.floats(payload))
 
     def finish(hparams, stacked: Stacked, weights, centre, key):
         like = [leaf[0] for leaf in stacked.terms]
         found = like
         if like:
-            points = _as_points(stacked.terms)
+            points = as_points(stacked.terms)
             shares = stacked.shares / jnp.where(weights.share > 0, weights.share, 1)
             shares = shares.astype(points.dtype)
             for index, step in enumerate(mixing):
                 points, shares = step.mix(hparams, points, shares, jax.random.fold_in(key, index))
             origin = jnp.zeros_like(points[:1])
             if rule.keeps_centre:
-                origin = _as_points([leaf[None] for leaf in centre])
+                origin = as_points([leaf[None] for leaf in centre])
             mean = rule.mean(hparams, points - origin, shares)
-            found = _as_upload(origin[0] + mean, like)
+            found = as_upload(origin[0] + mean, like)
         memory = found if rule.keeps_centre else centre
         return weights.aggregate(found, memory)
 
-    return Aggregator(_wide if rule.keeps_centre else _nothing, term, STACK, finish)
+    return Aggregator(tree.floats if rule.keeps_centre else _nothing, term, STACK, finish)
 
 
 def _nothing(payload: PyTree) -> tuple:
@@ -147,18 +147,14 @@ def _nothing(payload: PyTree) -> tuple:
     return ()
 
 
-def _wide(payload: PyTree) -> PyTree:
-    return jax.tree.map(lambda leaf: leaf.astype(tree.mean_dtype(leaf.dtype)), payload)
-
-
-def _as_points(leaves: list) -> Array:
+def as_points(leaves: list) -> Array:
     """Return lists of arrays with a leading axis as one matrix."""
     dtype = jnp.result_type(*leaves)
     flat = [leaf.reshape(leaf.shape[0], -1).astype(dtype) for leaf in leaves]
     return jnp.concatenate(flat, axis=1)
 
 
-def _as_upload(point: Array, like: list) -> list:
+def as_upload(point: Array, like: list) -> list:
     """Return a vector as a list of arrays."""
     ends = list(itertools.accumulate((leaf.size for leaf in like), initial=0))
     return [

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax.algorithms import Algorithm, Known, ToAll
-from fcojax.types import Array, PyTree
+from fcojax.types import PyTree
 from fcojax.uploads import coding
 from fcojax.uploads.compressor import Compressor, factory, require_contractive
 
@@ -72,7 +72,8 @@ def compressed_broadcast(algorithm: Algorithm, compressor: Compressor) -> Algori
         """Return the new estimate, and the correction that is sent."""
         olds, structure = jax.tree.flatten(estimate)
         news = jax.tree.leaves(message)
-        long = [index for index, leaf in enumerate(news) if leaf.size > 1 and _is_float(leaf)]
+        floats = [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in news]
+        long = [index for index, leaf in enumerate(news) if leaf.size > 1 and floats[index]]
         change = [news[index] - olds[index] for index in long]
         encoded = coding.encode(compressor, hparams, change, key)
         leaves = list(news)
@@ -125,7 +126,3 @@ def compressed_broadcast(algorithm: Algorithm, compressor: Compressor) -> Algori
 
 def _is_known(part: PyTree) -> bool:
     return isinstance(part, Known)
-
-
-def _is_float(leaf: Array) -> bool:
-    return jnp.issubdtype(leaf.dtype, jnp.floating)

@@ -94,7 +94,7 @@ def ef14(compressor: Compressor) -> Codec:
     require_contractive(compressor)
 
     def encode(hparams, payload, missing, key):
-        wanted = tree.add(_wide(payload), missing)
+        wanted = tree.add(tree.floats(payload), missing)
         encoded, sent = _sent(compressor, hparams, wanted, payload, key)
         return encoded, tree.sub(wanted, sent)
 
@@ -135,7 +135,7 @@ def ef21(compressor: Compressor) -> Uploads:
     require_contractive(compressor)
 
     def encode(hparams, payload, estimate, key):
-        wanted = tree.sub(_wide(payload), estimate)
+        wanted = tree.sub(tree.floats(payload), estimate)
         encoded, sent = _sent(compressor, hparams, wanted, payload, key)
         return encoded, tree.add(estimate, sent)
 
@@ -177,7 +177,7 @@ def ef21_sgdm(
         average = jax.tree.map(
             lambda v, u: jnp.asarray(beta, v.dtype) * v + jnp.asarray(1 - beta, v.dtype) * u,
             kept.average,
-            _wide(payload),
+            tree.floats(payload),
         )
         wanted = tree.sub(average, kept.estimate)
         encoded, sent = _sent(compressor, hparams, wanted, payload, key)
@@ -216,7 +216,7 @@ def econtrol(compressor: Compressor, rate: NonNegative | Callable[[Any], Any] = 
 
     def encode(hparams, payload, kept, key):
         eta = number(hparams, rate)
-        error = tree.sub(_wide(payload), kept.estimate)
+        error = tree.sub(tree.floats(payload), kept.estimate)
         wanted = tree.add_scaled(error, eta, kept.missing)
         encoded, sent = _sent(compressor, hparams, wanted, payload, key)
         missing = tree.add(kept.missing, tree.sub(error, sent))
@@ -262,7 +262,7 @@ def diana(
         return number(hparams, rate)
 
     def encode(hparams, payload, shift, key):
-        wanted = tree.sub(_wide(payload), shift)
+        wanted = tree.sub(tree.floats(payload), shift)
         encoded, sent = _sent(compressor, hparams, wanted, payload, key)
         return encoded, tree.add_scaled(shift, alpha(hparams, payload), sent)
 
@@ -311,13 +311,13 @@ def marina(compressor: Compressor, probability: Share | Callable[[Any], Any] = 0
 
     def encode(hparams, payload, kept, key, round_key):
         whole = jax.random.bernoulli(round_key, number(hparams, probability))
-        upload = _wide(payload)
+        upload = tree.floats(payload)
         wanted = tree.sub(upload, kept.last)
         encoded, sent = _sent(compressor, hparams, wanted, payload, key)
         narrow = jax.tree.map(
             lambda u, g, own: (u - g).astype(own.dtype), upload, kept.estimate, payload
         )
-        change = tree.where(whole, _wide(narrow), sent)
+        change = tree.where(whole, tree.floats(narrow), sent)
         kept = Compared(upload, tree.add(kept.estimate, change))
         return Either(encoded, narrow, whole), kept
 
@@ -383,12 +383,7 @@ def _sent(
     """Return the encoded payload, and the payload that the server decodes."""
     narrow = jax.tree.map(lambda leaf, own: leaf.astype(own.dtype), wanted, like)
     encoded = coding.encode(compressor, hparams, narrow, key)
-    return encoded, _wide(coding.decode(compressor, encoded))
-
-
-def _wide(payload: PyTree) -> PyTree:
-    """Return arrays in at least single precision, in which residuals are kept."""
-    return jax.tree.map(lambda leaf: leaf.astype(tree.mean_dtype(leaf.dtype)), payload)
+    return encoded, tree.floats(coding.decode(compressor, encoded))
 
 
 def _zeros(payload: PyTree) -> PyTree:
@@ -398,7 +393,7 @@ def _zeros(payload: PyTree) -> PyTree:
                 f"an upload has a leaf of {leaf.dtype}, which can have no residual; wrap it "
                 "in fcojax.algorithms.Public, or upload floats."
             )
-    return _wide(tree.zeros_like(payload))
+    return tree.floats(tree.zeros_like(payload))
 
 
 def _require_unbiased(compressor: Compressor) -> None:

@@ -55,7 +55,7 @@ def qsgd(levels: Levels) -> Compressor:
         return jnp.maximum(jnp.round(jnp.asarray(levels(hparams), jnp.result_type(dtype))), 1)
 
     def encode(hparams, x, key):
-        wide = _wide(x)
+        wide = tree.floats(x)
         s = num_levels(hparams, wide.dtype)
         norm = tree.norm(wide)
         steps = rounded(jnp.minimum(s * jnp.abs(wide) / _not_zero(norm), s), key)
@@ -113,7 +113,7 @@ def terngrad(clip: Positive | None = None) -> Compressor:
     """
 
     def encode(hparams, x, key):
-        wide = _wide(x)
+        wide = tree.floats(x)
         if clip is not None:
             bound = clip * jnp.std(wide)
             wide = jnp.clip(wide, -bound, bound)
@@ -156,7 +156,7 @@ def natural() -> Compressor:
     """
 
     def encode(hparams, x, key):
-        wide = _wide(x).reshape(-1)
+        wide = tree.floats(x).reshape(-1)
         half, exponent = jnp.frexp(jnp.abs(wide))  # half is in [1/2, 1)
         power = exponent + rounded(2 * half - 1, key).astype(exponent.dtype) - 1
         codes = jnp.where((wide == 0) | (power < -126), 0, jnp.clip(power, -126, 127) + 127)
@@ -195,7 +195,7 @@ def sign() -> Compressor:
     """
 
     def encode(hparams, x, key):
-        wide = _wide(x)
+        wide = tree.floats(x)
         return Quantised(jnp.mean(jnp.abs(wide)), jnp.packbits(wide.reshape(-1) >= 0))
 
     def decode(hparams, encoded, key, like):
@@ -232,11 +232,6 @@ def half(dtype: Literal["bfloat16", "float16"] = "bfloat16") -> Compressor:
         decode=lambda hparams, encoded, key, like: encoded.astype(like.dtype),
         contraction=lambda hparams, like: 1 - unit**2,
     )
-
-
-def _wide(x: Array) -> Array:
-    """Return the array in at least single precision."""
-    return x.astype(tree.mean_dtype(x.dtype))
 
 
 def _not_zero(scale: Array) -> Array:
