@@ -25,12 +25,12 @@ from fcojax.check.laws import LAWS, contract
 from fcojax.check.limits import limits
 from fcojax.check.pieces import piece_laws
 from fcojax.check.subject import (
+    PIECES,
     Finding,
     Subject,
     check_buildable,
-    found_factory,
+    found_piece,
     located,
-    made_piece,
     subject_of,
 )
 from fcojax.uploads import Compressor
@@ -45,23 +45,20 @@ def main(arguments: list[str]) -> int:
         print(__doc__)
         return 0
     try:
-        name, given, numbers = _parse(arguments)
-        if isinstance(piece := made_piece(name), Compressor):
-            return _report(piece.name, compressor_laws(piece, _number(given["size"].value)))
-        if piece is not None:
-            sizes: Any = given["shape"].value
-            shape = tuple(map(_number, sizes))
-            return _report(name, piece_laws(piece, np.zeros(shape)))
-        num_rounds: Any = given["rounds"].value
-        if num_rounds % 2:
-            raise ValueError(f"--rounds is {num_rounds}; pass an even number.")
-        subject = subject_of(found_factory(name), **numbers)
-        check_buildable(subject)
+        name, piece, given = _parse(arguments)
+        if isinstance(piece, Compressor):
+            return _report(piece.name, compressor_laws(piece, given.size))
+        if not isinstance(piece, Subject):
+            return _report(name, piece_laws(piece, np.zeros(tuple(map(_number, given.shape)))))
+        if given.rounds % 2:
+            raise ValueError(f"--rounds is {given.rounds}; pass an even number.")
+        check_buildable(subject := piece)
     except (ValueError, flags.Error) as error:
         sys.stderr.write(f"fcojax check: {error}\n")
         return 2
     failed = 0
-    print(f"{name} at {_shown(subject)}\n")
+    pairs = subject.hparams(client_lr=0.05)._asdict().items()
+    print(f"{name} at {', '.join(f'{field} {value:g}' for field, value in pairs)}\n")
     for law_name, law in LAWS.items():
         try:
             found, raised = law(subject), False
@@ -76,8 +73,8 @@ def main(arguments: list[str]) -> int:
         print(f"\n{failed} of {len(LAWS)} laws do not hold.")
     print("\nProperties:\n")
     try:
-        if not given["laws"].value:
-            for name, found in limits(subject, num_rounds=num_rounds).items():
+        if not given.laws:
+            for name, found in limits(subject, num_rounds=given.rounds).items():
                 print(f"  {name:18}{found.sentence}", flush=True)
         for name, sentence in sentences(facts(subject)).items():
             print(f"  {name:18}{sentence}")
@@ -115,8 +112,8 @@ def sentences(found: Facts) -> dict[str, str]:
     }
 
 
-def _parse(arguments: list[str]) -> tuple[str, flags.FlagValues, dict[str, Any]]:
-    """Return the algorithm's name, the flags, and its hyperparameters that were passed."""
+def _parse(arguments: list[str]) -> tuple[str, Any, flags.FlagValues]:
+    """Return the name that was passed, its subject or piece, and the flags."""
     given = flags.FlagValues()
     flags.DEFINE_bool("laws", False, "Leave out the limit.", flag_values=given)
     flags.DEFINE_integer("rounds", 6000, "Rounds to the limit.", 2, _MOST, flag_values=given)
@@ -124,14 +121,14 @@ def _parse(arguments: list[str]) -> tuple[str, flags.FlagValues, dict[str, Any]]
     names = [word for word in words if not word.startswith("-")]
     if len(names) != 1:
         raise ValueError(f"pass one MODULE:FACTORY, not {len(names)}; --help shows how.")
-    if (piece := made_piece(names[0])) is not None:
+    if isinstance(piece := found_piece(names[0]), PIECES):
         if isinstance(piece, Compressor):
             flags.DEFINE_integer("size", 64, "Entries.", 1, _MOST, flag_values=given)
         else:
             flags.DEFINE_list("shape", ["8"], "Of the arrays.", flag_values=given)
         given(["check", *arguments])
-        return names[0], given, {}
-    fields = found_factory(names[0]).Hparams._fields
+        return names[0], piece, given
+    fields = piece.Hparams._fields
     for field in fields:
         flags.DEFINE_float(field, None, "A hyperparameter.", flag_values=given)
     try:
@@ -139,13 +136,8 @@ def _parse(arguments: list[str]) -> tuple[str, flags.FlagValues, dict[str, Any]]
     except flags.UnrecognizedFlagError as error:
         known = ", ".join(f"--{flag}" for flag in (*fields, "laws", "rounds"))
         raise ValueError(f"there is no flag --{error.flagname}; pass some of {known}.") from None
-    numbers = {field: given[field].value for field in fields if given[field].present}
-    return names[0], given, numbers
-
-
-def _shown(subject: Subject) -> str:
-    pairs = subject.hparams(client_lr=0.05)._asdict().items()
-    return ", ".join(f"{name} {value:g}" for name, value in pairs)
+    numbers: Any = {field: given[field].value for field in fields if given[field].present}
+    return names[0], subject_of(piece, **numbers), given
 
 
 if __name__ == "__main__":

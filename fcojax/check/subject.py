@@ -155,7 +155,28 @@ def _with_named_prox(piece: Any) -> Any:
     return piece._replace(**{field: jax.jit(prox)})
 
 
+PIECES = (Penalty, Mirror, Manifold, Sampler, Compressor)
+
+
 def found_piece(name: str) -> Any:
+    """Return what is named: a factory, a piece, or a function whose piece is returned."""
+    found = _named(name)
+    if callable(found) and not hasattr(found, "Hparams") and not isinstance(found, PIECES):
+        with contextlib.suppress(Exception):  # code of the user may raise anything
+            made = found()
+            found = made if isinstance(made, PIECES) else found
+    if isinstance(found, PIECES) or (
+        callable(found) and hasattr(getattr(found, "Hparams", None), "_fields")
+    ):
+        return found
+    raise ValueError(
+        f"{name} is {shown(found)}; pass a factory, a function (loss, ...) -> Algorithm that is "
+        "decorated with fcojax.algorithms.takes(HPARAMS), or a penalty, mirror map, manifold, "
+        "sampler or compressor."
+    )
+
+
+def _named(name: str) -> Any:
     """Return the object called ``name`` in ``fcojax.algorithms``, or given as ``MODULE:NAME``."""
     module_name, colon, attribute = name.rpartition(":")
     if os.getcwd() not in sys.path:
@@ -173,34 +194,6 @@ def found_piece(name: str) -> Any:
         advice = f"did you mean {close[0]}?" if close else others
         raise ValueError(f"{module.__name__} has no {attribute}; {advice}{own}")
     return getattr(module, attribute)
-
-
-def made_piece(name: str) -> Any:
-    """Return the piece that is named, or that a function without arguments makes, or ``None``."""
-    found = found_piece(name)
-    if isinstance(found, PIECES):
-        return found
-    if hasattr(found, "Hparams") or not callable(found):
-        return None
-    with contextlib.suppress(Exception):  # code of the user may raise anything
-        made = found()
-        return made if isinstance(made, PIECES) else None
-    return None
-
-
-PIECES = (Penalty, Mirror, Manifold, Sampler, Compressor)
-
-
-def found_factory(name: str) -> Factory:
-    """Return the factory named in ``fcojax.algorithms``, or by ``MODULE:FACTORY``."""
-    factory = found_piece(name)
-    if not callable(factory) or not hasattr(getattr(factory, "Hparams", None), "_fields"):
-        raise ValueError(
-            f"{name} is {shown(factory)}; pass a factory, a function (loss, ...) -> Algorithm that "
-            "is decorated with fcojax.algorithms.takes(HPARAMS), or a penalty, mirror map, "
-            "manifold, sampler or compressor."
-        )
-    return factory  # pyright: ignore[reportReturnType]
 
 
 def _why_not(error: BaseException, module_name: str) -> str:

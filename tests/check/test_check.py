@@ -10,7 +10,7 @@ from fcojax import algorithms, tree
 from fcojax.algorithms import takes
 from fcojax.check import LAWS, facts, limit, subject_of
 from fcojax.check.__main__ import main, sentences
-from fcojax.check.subject import found_factory
+from fcojax.check.subject import found_piece
 
 Rates = algorithms.fed_avg.Hparams
 
@@ -340,4 +340,4 @@ def test_a_misspelt_field_is_reported_once_with_its_line(mine, capsys):
 
 
 def test_an_algorithm_of_the_library_is_found_by_name():
-    assert found_factory("fed_dyn") is fcojax.algorithms.fed_dyn
+    assert found_piece("fed_dyn") is fcojax.algorithms.fed_dyn
