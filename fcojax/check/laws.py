@@ -138,14 +138,14 @@ def order(subject: Subject) -> Finding:
     moved = jax.tree.map(lambda leaf: np.asarray(leaf)[permutation], plain.clients)
     off = difference((shuffled.server, shuffled.clients), (plain.server, moved))
     sentence = "another order of the clients gives the same model and client states"
-    return _equal_if_exchangeable(subject, off, sentence)
+    return _equal(off, sentence, subject)
 
 
 def identical(subject: Subject) -> Finding:
     """Two identical clients are equivalent to one."""
     alone, together = (after(subject, quadratic_clients()[:1] * n).server for n in (1, 2))
     off = difference(together, alone)
-    return _equal_if_exchangeable(subject, off, "two identical clients are equivalent to one")
+    return _equal(off, "two identical clients are equivalent to one", subject)
 
 
 def weights(subject: Subject) -> Finding:
@@ -154,8 +154,7 @@ def weights(subject: Subject) -> Finding:
     twice = after(subject, [first, *others], weights=[2.0] + [1.0] * len(others))
     copied = after(subject, [first, first, *others])
     off = difference(twice.server, copied.server)
-    sentence = "a client of weight two is equivalent to two of weight one"
-    return _equal_if_exchangeable(subject, off, sentence)
+    return _equal(off, "a client of weight two is equivalent to two of weight one", subject)
 
 
 def absent(subject: Subject) -> Finding:
@@ -175,11 +174,8 @@ def absent(subject: Subject) -> Finding:
     )
     if difference((found.server, found.clients), (changed.server, changed.clients)):
         return Finding(False, "the data of absent clients affect the server")
-    before, then = (
-        jax.tree.map(lambda leaf, place=place: leaf[place, absentees], found.clients)
-        for place in (0, 1)
-    )
-    if difference(then, before):
+    states = [leaf[:, absentees] for leaf in jax.tree.leaves(found.clients)]
+    if difference([leaf[1] for leaf in states], [leaf[0] for leaf in states]):
         return Finding(False, "the states of absent clients change")
     return Finding(True, "absent clients keep their states and do not affect the server")
 
@@ -316,7 +312,9 @@ def fraction(subject: Subject) -> Finding:
         return Finding(None, "it needs every client in every round")
     full, some = recorded(subject), recorded(subject, cohort=uniform_cohort(cohort_size=2))
     found = {_stays_right(upload[1:], full, some) for upload in full.residuals} - {None}
-    if not found or not _affects_server(subject):
+    # The states of clients may be records that do not affect the server.
+    states = (recorded(subject, num_rounds=1, shift=shift).server for shift in (0, 1))
+    if not found or not difference(*states):
         return Finding(None, "the server keeps no sum over the clients")
     if False in found:
         return Finding(
@@ -325,12 +323,6 @@ def fraction(subject: Subject) -> Finding:
             "times the mean upload to it",
         )
     return Finding(True, "a sum over all clients on the server is right with two of five")
-
-
-def _affects_server(subject: Subject) -> bool:
-    """Return whether the clients' states affect the server; some are only recorded."""
-    plain, shifted = (recorded(subject, num_rounds=1, shift=shift).server for shift in (0, 1))
-    return difference(plain, shifted) != 0
 
 
 def _stays_right(sent: np.ndarray, full: State, some: State) -> bool | None:
@@ -371,26 +363,20 @@ def _is_same(found: np.ndarray, expected: np.ndarray) -> bool:
     return bool(size > 0 and np.abs(found - expected).max() <= _EXACT * size)
 
 
-def _equal(off: float, sentence: str) -> Finding:
+def _equal(off: float, sentence: str, exchanged: Subject | None = None) -> Finding:
+    """Clients that are exchanged have no effect, unless each of them uploads a row of its own."""
     if off <= 1e-12:
         return Finding(True, sentence)
+    if exchanged is not None:
+        uploads = [upload[1] for upload in recorded(exchanged, num_rounds=1).residuals]
+        sent = np.concatenate([upload.reshape(len(upload), -1) != 0 for upload in uploads], axis=1)
+        if sent.any(axis=1).all() and (sent.sum(axis=0) <= 1).all():
+            sentence = "the server tells clients apart: each of them sends a row of its own"
+            return Finding(None, sentence)
     return Finding(False, f"violated by {off:.2g}: {sentence}")
 
 
-def _equal_if_exchangeable(subject: Subject, off: float, sentence: str) -> Finding:
-    """Return ``_equal``, or that it does not apply as each client uploads a row of its own."""
-    found = _equal(off, sentence)
-    if found.holds:
-        return found
-    uploads = [upload[1] for upload in recorded(subject, num_rounds=1).residuals]
-    sent = np.concatenate([upload.reshape(len(upload), -1) != 0 for upload in uploads], axis=1)
-    if not sent.any(axis=1).all() or (sent.sum(axis=0) > 1).any():
-        return found
-    return Finding(None, "the server tells clients apart: each of them sends a row of its own")
-
-
-Law = Callable[[Subject], Finding]
-LAWS: dict[str, Law] = {
+LAWS: dict[str, Callable[[Subject], Finding]] = {
     "contract": contract,
     "order": order,
     "identical clients": identical,
