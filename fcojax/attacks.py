@@ -300,8 +300,9 @@ def seeing_all(attack: Attack, plan: Plan | Work) -> Plan:
     """
     plan = as_plan(plan)
     base, together = plan.aggregator, attack.together
-    codec = plan.codec
-    if together is None or (codec is not None and codec.feeds_back):
+    unchanged = Codec(lambda payload: (), lambda hparams, x, *_: (x, ()), lambda x: x)
+    codec = plan.codec or unchanged
+    if together is None or codec.feeds_back:
         raise ValueError(
             f"attack is {attack.name} on a plan; pass an attack that sees all uploads, such as "
             "little_is_enough(), and a plan without error feedback."
@@ -327,14 +328,7 @@ def seeing_all(attack: Attack, plan: Plan | Work) -> Plan:
         collect=STACK,
         finish=finish,
     )
-    return plan._replace(codec=_beside(codec or _UNCHANGED), aggregator=aggregator)
-
-
-_UNCHANGED = Codec(
-    lambda payload: (),
-    lambda hparams, payload, residual, *keys: (payload, residual),
-    lambda encoded: encoded,
-)
+    return plan._replace(codec=_beside(codec), aggregator=aggregator)
 
 
 def _beside(codec: Codec) -> Codec:

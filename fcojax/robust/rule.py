@@ -13,9 +13,9 @@ import jax.numpy as jnp
 
 from fcojax import Aggregator, tree
 from fcojax.arguments import factory
-from fcojax.engine.aggregator import SUM, Term, mean_of
+from fcojax.engine.aggregator import Term, mean_of
 from fcojax.engine.stack import STACK, Stacked
-from fcojax.types import Array, Key, OneArray, PyTree
+from fcojax.types import Array, Key, OneArray
 
 
 class Rule(NamedTuple):
@@ -93,9 +93,8 @@ def averaged(rule: Rule, *, before: Mixing | tuple = ()) -> Aggregator:
       2.5
     """
     mixing = (before,) if isinstance(before, Mixing) else before
-    if rule.term is None or mixing:
-        return _of_cohort(rule, mixing)
-    return _of_sum(rule)
+    made = _of_cohort(rule, mixing) if rule.term is None or mixing else _of_sum(rule)
+    return made._replace(init=tree.floats) if rule.keeps_centre else made
 
 
 def _of_sum(rule: Rule) -> Aggregator:
@@ -113,7 +112,7 @@ def _of_sum(rule: Rule) -> Aggregator:
         memory = moved if rule.keeps_centre else centre
         return weights.aggregate(moved, memory)
 
-    return Aggregator(tree.floats if rule.keeps_centre else _nothing, term, SUM, finish)
+    return Aggregator(term=term, finish=finish)
 
 
 def _of_cohort(rule: Rule, mixing: tuple[Mixing, ...]) -> Aggregator:
@@ -139,12 +138,7 @@ def _of_cohort(rule: Rule, mixing: tuple[Mixing, ...]) -> Aggregator:
         memory = found if rule.keeps_centre else centre
         return weights.aggregate(found, memory)
 
-    return Aggregator(tree.floats if rule.keeps_centre else _nothing, term, STACK, finish)
-
-
-def _nothing(payload: PyTree) -> tuple:
-    del payload
-    return ()
+    return Aggregator(term=term, collect=STACK, finish=finish)
 
 
 def as_points(leaves: list) -> Array:
