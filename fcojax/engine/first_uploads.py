@@ -60,22 +60,16 @@ def first_uploads(
     result = jax.eval_shape(update, hparams, server, client, data)
     if plan.aggregator.noisy:
         _require_equal_public_parts(algorithm, plan, hparams, states, data)
-    residual, memory, one = kept_for(plan, hparams, result)
-    require_fitting(algorithm, plan, hparams, server, result, memory, one)
+    residual, memory, one = _kept_for(plan, hparams, result)
+    _require_fitting(algorithm, plan, hparams, server, result, memory, one)
     collected = plan.aggregator.collect.start(one.term, plan.cohort.size(data.num_clients))
     return FirstUploads(residual, memory, collected)
 
 
-def kept_for(
+def _kept_for(
     plan: Plan, hparams: PyTree, result: ClientResult
 ) -> tuple[PyTree, PyTree, Contribution]:
-    """Return one client's residual, the server's memory, and the shapes of a contribution.
-
-    Args:
-      plan: how rounds are run.
-      hparams: the hyperparameters of the first round.
-      result: the shapes of one client's result.
-    """
+    """Return one client's residual, the server's memory, and the shapes of a contribution."""
     # Residuals and memory start from zeros, because nothing has been sent yet.
     zeros = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in split(result.upload)[0]]
     residual, key, codec = (), jax.random.key(0), codec_of(plan)
@@ -100,28 +94,11 @@ def kept_for(
     return residual, memory, one
 
 
-def require_fitting(
-    algorithm: Algorithm,
-    plan: Plan,
-    hparams: PyTree,
-    server: PyTree,
-    result: ClientResult,
-    memory: PyTree,
-    one: Contribution,
-) -> None:
+def _require_fitting(algorithm, plan, hparams, server, result, memory, one) -> None:
     """Raise ``ValueError`` if an algorithm does not allow the codec or the aggregator of a plan.
 
     An estimate of the mean over all clients is wrong where the server's step depends on
     ``fraction``, as a sum of uploads does.
-
-    Args:
-      algorithm: its ``codecs``, ``needs_everyone`` and ``server_update`` are checked.
-      plan: how rounds are run.
-      hparams: its hyperparameters.
-      server: the server's state, or its shapes.
-      result: the shapes of one client's result, before the codec.
-      memory: the aggregator's memory.
-      one: the shapes of one client's contribution.
     """
     codec = plan.codec
     if codec is not None and codec.feeds_back and algorithm.codecs != "any":

@@ -10,13 +10,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult
 from fcojax.algorithms.local import Local
 from fcojax.engine.aggregation import (
-    RoundResult,
     TotalWeights,
     add_clients,
     contribution_of,
@@ -24,11 +22,9 @@ from fcojax.engine.aggregation import (
     empty_tally,
     finish_round,
 )
-from fcojax.engine.aggregator import Allowance, split
+from fcojax.engine.aggregator import Codec, split
 from fcojax.engine.client_loop import Rows, through_codec
-from fcojax.engine.first_uploads import kept_for, require_fitting
-from fcojax.engine.limits import allowance_of
-from fcojax.engine.participation.base import Draw
+from fcojax.engine.first_uploads import first_uploads
 from fcojax.engine.plan import Plan
 from fcojax.engine.randomness import (
     AGGREGATE,
@@ -37,7 +33,6 @@ from fcojax.engine.randomness import (
     ENCODE,
     SERVER,
     SHARED,
-    draw_cohort,
     folded_by,
     purpose_key,
 )
@@ -96,62 +91,35 @@ def forms(
     """Return the shapes for a client with these examples, or examples of these shapes."""
     server, state = jax.eval_shape(algorithm.init, hparams, params)
     message = jax.eval_shape(algorithm.broadcast, hparams, server)
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    where = examples, Keys(*(key,) * 4), jax.ShapeDtypeStruct((), jnp.int32)
+    key, index = jax.eval_shape(lambda: (jax.random.key(0), jnp.int32(0)))
+    where = examples, Keys(*(key,) * 4), index
     update = functools.partial(_updated, algorithm, plan)
     result = jax.eval_shape(update, hparams, message, state, *where)
-    payload = split(result.upload)[0]
-    rows = Rows(state, () if plan.codec is None else jax.eval_shape(plan.codec.init, payload))
-    sent, _, _ = jax.eval_shape(
-        functools.partial(answer_traced, algorithm, plan), hparams, message, rows, *where
-    )
-    decoded = functools.partial(_decoded, plan, hparams)
-    upload = jax.eval_shape(decoded, sent, result.upload, rows.residuals, key, key)
-    return Forms(message, result, rows, sent, upload)
+    rows = jax.eval_shape(lambda state: first_rows(plan, result, state), state)
+    sent, _, _ = answer.eval_shape(algorithm, plan, hparams, message, rows, *where)
+    given = sent, result.upload, rows.residuals, key, index, index
+    return Forms(message, result, rows, sent, _decode.eval_shape(plan, hparams, *given))
 
 
-def first_rows(plan: Plan, form: Forms, state: PyTree) -> Rows:
-    """Return what a client keeps before its first round."""
-    if plan.codec is None:
-        return Rows(state, ())
-    return Rows(state, plan.codec.init(_zeros(split(form.result.upload)[0])))
+def first_rows(plan: Plan, result: ClientResult, state: PyTree) -> Rows:
+    """Return what a client keeps before its first round, given the shapes of its result."""
+    payload = _zeros(split(result.upload)[0])
+    return Rows(state, () if plan.codec is None else plan.codec.init(payload))
 
 
 def begin(
-    algorithm: Algorithm, plan: Plan, hparams: PyTree, params: Params, form: Forms
+    algorithm: Algorithm, plan: Plan, hparams: PyTree, params: Params, data: ClientData
 ) -> tuple[PyTree, PyTree]:
-    """Return the server's first state and the aggregator's memory; refuse what does not fit."""
+    """Return the server's first state and the aggregator's memory; refuse what does not fit.
+
+    Of the examples in ``data`` only shapes are read.
+    """
     if plan.correct is not None:
         raise ValueError("real sites take part by themselves; pass a plan with correct=None.")
     if plan.work.by_round is not None:
         raise ValueError("real sites do not know the round; pass local steps without by_round.")
-    server, _ = as_first_states(algorithm.init(hparams, params))
-    _, memory, one = kept_for(plan, hparams, form.result)
-    require_fitting(algorithm, plan, hparams, server, form.result, memory, one)
-    return server, memory
-
-
-def rounds_within(plan: Plan, hparams: PyTree, num_clients: int) -> Allowance | None:
-    """Return how many rounds a privacy budget allows, ``None`` without one."""
-    allowance = allowance_of(plan)
-    return None if allowance is None else allowance(plan.cohort, [[hparams]], num_clients)
-
-
-def public_parts_differ(
-    algorithm: Algorithm, plan: Plan, hparams: PyTree, params: Params, form: Forms, examples: PyTree
-) -> bool:
-    """Return whether public parts of an upload depend on a client's state or examples."""
-
-    def public(seen, hparams, server):
-        return split(_idle(algorithm, plan, hparams, server, *seen).upload)[1]
-
-    server, _ = as_first_states(algorithm.init(hparams, params))
-    return any(depend_on_first(public, _zeros((form.rows.states, examples)), hparams, server))
-
-
-def draw(plan: Plan, data: ClientData, key: Key, index: int) -> Draw:
-    """Return the cohort of a round."""
-    return draw_cohort(plan, data, key, jnp.int32(index))
+    states = as_first_states(algorithm.init(hparams, params))
+    return states[0], first_uploads(algorithm, plan, hparams, states, data).memory
 
 
 @jit_per(num_static=1)
@@ -159,101 +127,57 @@ def draw(plan: Plan, data: ClientData, key: Key, index: int) -> Draw:
 def ask(algorithm, hparams, server, key, index, members) -> tuple[PyTree, Keys]:
     """Return the message of a round, and the data of the keys of its clients."""
 
-    def own(purpose, client):
-        return jax.random.key_data(jax.random.fold_in(purpose_key(key, purpose, index), client))
+    def keys_of(client):
+        purposes = [purpose_key(key, purpose, index) for purpose in (CLIENT, BATCHES, ENCODE)]
+        own = [jax.random.fold_in(purpose, client) for purpose in purposes]
+        keys = Keys._make([*own, purpose_key(key, SHARED, index)])
+        return jax.tree.map(jax.random.key_data, keys)
 
-    client, batches, encode = (
-        jax.vmap(functools.partial(own, purpose))(members) for purpose in (CLIENT, BATCHES, ENCODE)
-    )
-    shared = jax.random.key_data(purpose_key(key, SHARED, index))
-    shared = jnp.broadcast_to(shared, (members.shape[0], *shared.shape))
-    return algorithm.broadcast(hparams, server), Keys(client, batches, encode, shared)
+    return algorithm.broadcast(hparams, server), jax.vmap(keys_of)(members)
 
 
-def answer_traced(
-    algorithm: Algorithm, plan: Plan, hparams, message, before: Rows, examples, keys: Keys, client
+@jit_per(num_static=2)
+@in_full_precision
+def answer(
+    algorithm, plan, hparams, message, before: Rows, examples, keys: Keys, client
 ) -> tuple[EncodedUpload, Rows, Array]:
     """Return a client's upload, what it keeps if that counts, and whether both are finite."""
     result = _updated(algorithm, plan, hparams, message, before.states, examples, keys, client)
-    payload, public, _ = split(result.upload)
-    if plan.codec is None:
-        own, upload, residual = payload, result.upload, before.residuals
-    else:
-        given = payload, before.residuals, keys.encode, keys.shared
-        encoded, _ = plan.codec.encode(hparams, *given)
-        is_own = _own_leaves(plan, hparams, *given)
-        leaves = zip(jax.tree.leaves(encoded), is_own, strict=True)
-        own = [leaf for leaf, kept in leaves if kept]
-        upload, residual = through_codec(
-            plan.codec, hparams, result.upload, before.residuals, keys.encode, keys.shared
-        )
+    own, public, _ = split(result.upload)
+    upload, residual = result.upload, before.residuals
+    if plan.codec is not None:
+        given = residual, keys.encode, keys.shared
+        leaves, _, is_own = _encoded(plan.codec, hparams, own, *given)
+        own = [leaf for leaf, kept in zip(leaves, is_own, strict=True) if kept]
+        upload, residual = through_codec(plan.codec, hparams, upload, *given)
     after = Rows(result.state, residual)
     return EncodedUpload(own, public, result.metrics), after, tree.all_finite((upload, after))
 
 
-answer = jit_per(num_static=2)(in_full_precision(answer_traced))
+def decode(plan, hparams, sent: EncodedUpload, form: Forms, key: Key, index, client) -> PyTree:
+    """Return the upload that a client has encoded, with the key of the run."""
+    like = _zeros((form.result.upload, form.rows.residuals))
+    return _decode(plan, hparams, sent, *like, key, index, client)
 
 
 @jit_per(num_static=1)
 @in_full_precision
 def _decode(plan, hparams, sent, like, residual, key, index, client) -> PyTree:
+    """Return a client's decoded upload; the server computes the parts that were not sent."""
+    payload, _, join = split(like)
+    if plan.codec is None:
+        return join(sent.own, sent.public)
     own = jax.random.fold_in(purpose_key(key, ENCODE, index), client)
-    return _decoded(plan, hparams, sent, like, residual, own, purpose_key(key, SHARED, index))
-
-
-def decode(plan, hparams, sent: EncodedUpload, form: Forms, key: Key, index, client) -> PyTree:
-    """Return the upload that a client has encoded, with the key of the run."""
-    like, residual = jax.tree.map(
-        lambda leaf: np.zeros(leaf.shape, leaf.dtype), (form.result.upload, form.rows.residuals)
-    )
-    return _decode(plan, hparams, sent, like, residual, key, index, client)
-
-
-class Arrivals(NamedTuple):
-    """What reached the server in a round, each with a leading axis of the cohort's members.
-
-    Attributes:
-      results: decoded uploads and metrics; states are not read.
-      weights: p_m of each member, 0 if it was not asked.
-      of_all: p_m of all clients.
-      expected: expected share of the clients that a cohort has.
-      arrives: whether each upload arrived.
-      finite: whether each is finite.
-    """
-
-    results: ClientResult
-    weights: Any
-    of_all: Any
-    expected: Any
-    arrives: Any
-    finite: Any
+    keys = own, purpose_key(key, SHARED, index)
+    leaves, structure, is_own = _encoded(plan.codec, hparams, payload, residual, *keys)
+    given = iter(sent.own)
+    leaves = [next(given) if kept else leaf for leaf, kept in zip(leaves, is_own, strict=True)]
+    encoded = jax.tree.unflatten(structure, leaves)
+    return decoded_upload(plan.codec, encoded, payload, sent.public, join)
 
 
 @jit_per(num_static=2)
 @in_full_precision
-def _step(algorithm, plan, hparams, states, keys, index, arrived: Arrivals, form):
-    server, memory = states
-    key, noise_key = keys
-    everyone = jnp.sum(arrived.of_all)
-    # Noise has the scale of the largest weight of all clients and is divided by the expected
-    # weight, so that neither tells which clients are away.
-    totals = TotalWeights(
-        jnp.sum(arrived.weights), everyone, arrived.expected * everyone, jnp.max(arrived.of_all)
-    )
-    own = purpose_key(noise_key, AGGREGATE, index)
-    found, counted = _aggregate(plan, hparams, arrived, totals, memory, own)
-    if plan.aggregator.noisy:  # zeros would tell that nobody took part
-        payload, public, join = split(found.upload)
-        idle = split(_idle(algorithm, plan, hparams, server, *form).upload)[1]
-        nobody = ~jnp.any(counted)
-        public = jax.tree.map(lambda a, b: jnp.where(nobody, b.astype(a.dtype), a), public, idle)
-        found = found._replace(upload=join(payload, public))
-    server_key = purpose_key(key, SERVER, index)
-    server, refused = server_step(algorithm, hparams, server, found, server_key)
-    measures = found.metrics | found.counts | {"refused": refused}
-    return server, found.memory, counted, measures
-
-
 def step(
     algorithm: Algorithm,
     plan: Plan,
@@ -261,10 +185,12 @@ def step(
     hparams: PyTree,
     states: tuple[PyTree, PyTree],
     key: Key,
-    index: int,
-    arrived: Arrivals,
-    form: Forms,
-    examples: PyTree,
+    index: Array,
+    results: ClientResult,
+    weights: tuple[Array, Array, Array],
+    arrives: Array,
+    finite: Array,
+    idle: tuple[PyTree, PyTree],
 ) -> tuple[PyTree, PyTree, Array, dict[str, Array]]:
     """Return the server's state and memory, which members count, and metrics and counts.
 
@@ -276,32 +202,40 @@ def step(
       states: the server's state and the aggregator's memory.
       key: PRNG key of the run.
       index: index of the round.
-      arrived: what reached the server.
-      form: the shapes for a client.
-      examples: a client's examples, or their shapes; no value is read.
+      results: decoded uploads and metrics of the cohort's members; states are not read.
+      weights: p_m of each member, 0 if it was not asked; p_m of all clients; expected share of the
+        clients that a cohort has.
+      arrives: whether each upload arrived.
+      finite: whether each upload is finite.
+      idle: a client's state and examples of zeros; no value is read.
     """
-    noise_key = folded_by(key, schedule) if plan.aggregator.noisy else key
-    idle = _zeros((form.rows.states, examples))
-    keys = key, noise_key
-    return _step(algorithm, plan, hparams, states, keys, jnp.int32(index), arrived, idle)
-
-
-def _aggregate(
-    plan: Plan, hparams, arrived: Arrivals, totals: TotalWeights, memory: PyTree, key: Key
-) -> tuple[RoundResult, Array]:
-    """Return the result of a round, and which members count."""
-    aggregator, weights = plan.aggregator, arrived.weights
-    shapes = _first_shapes(arrived.results)
-    clients = jax.vmap(lambda one: contribution_of(aggregator, hparams, memory, one))(
-        arrived.results
+    (server, memory), aggregator = states, plan.aggregator
+    own, of_all, expected = weights
+    everyone = jnp.sum(of_all)
+    # Noise has the scale of the largest weight of all clients and is divided by the expected
+    # weight, so that neither tells which clients are away.
+    totals = TotalWeights(jnp.sum(own), everyone, expected * everyone, jnp.max(of_all))
+    clients = jax.vmap(functools.partial(contribution_of, aggregator, hparams, memory))(results)
+    shapes, one = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (results, clients)
     )
     # Shares, as in `one_round`: the sum does not overflow if the mean is finite.
-    shares = weights / jnp.where(totals.cohort > 0, totals.cohort, 1)
-    places = jnp.arange(weights.shape[0], dtype=jnp.int32)
-    tally = empty_tally(aggregator, _first_shapes(clients), weights.shape[0], shares.dtype)
-    which = arrived.finite, arrived.arrives
-    tally, counted = add_clients(aggregator, tally, clients, *which, shares, places)
-    return finish_round(aggregator, hparams, tally, totals, shapes, memory, key), counted
+    shares = own / jnp.where(totals.cohort > 0, totals.cohort, 1)
+    places = jnp.arange(shares.size, dtype=jnp.int32)
+    tally = empty_tally(aggregator, one, shares.size, shares.dtype)
+    tally, counted = add_clients(aggregator, tally, clients, finite, arrives, shares, places)
+    public, noise_key = None, key
+    if aggregator.noisy:  # zeros would tell that nobody took part
+        noise_key, keys = folded_by(key, schedule), Keys(*[jax.random.key(0)] * 4)
+        message = algorithm.broadcast(hparams, server)
+        result = _updated(algorithm, plan, hparams, message, *idle, keys, jnp.int32(0))
+        public = split(result.upload)[1]
+    noise_key = purpose_key(noise_key, AGGREGATE, index)
+    found = finish_round(aggregator, hparams, tally, totals, shapes, memory, noise_key, public)
+    server_key = purpose_key(key, SERVER, index)
+    server, refused = server_step(algorithm, hparams, server, found, server_key)
+    measures = found.metrics | found.counts | {"refused": refused}
+    return server, found.memory, counted, measures
 
 
 def _updated(
@@ -322,39 +256,15 @@ def _updated(
     return algorithm.client_update(hparams, message, state, local, keys.client)
 
 
-def _idle(algorithm: Algorithm, plan: Plan, hparams, server, state, examples) -> ClientResult:
-    """Return a client's result, of which only parts that its examples do not change are used."""
-    message, keys = algorithm.broadcast(hparams, server), Keys(*[jax.random.key(0)] * 4)
-    return _updated(algorithm, plan, hparams, message, state, examples, keys, jnp.int32(0))
+def _encoded(codec: Codec, hparams, *given) -> tuple[list, Any, list[bool]]:
+    """Return an encoded payload's arrays and structure, and which depend on the payload."""
 
+    def encode(kept, hparams, keys):
+        return codec.encode(hparams, *kept, *keys)[0]
 
-def _own_leaves(plan: Plan, hparams, payload, residual, key, shared) -> list[bool]:
-    """Return for each array of an encoded payload whether it depends on the payload."""
-    codec = plan.codec
-    assert codec is not None
-
-    def encode(given, hparams, key, shared):
-        return jax.tree.leaves(codec.encode(hparams, *given, key, shared)[0])
-
-    return depend_on_first(encode, (payload, residual), hparams, key, shared)
-
-
-def _decoded(plan: Plan, hparams, sent: EncodedUpload, like, residual, key, shared) -> PyTree:
-    """Return a client's decoded upload; the server computes the parts that were not sent."""
-    payload, _, join = split(like)
-    if plan.codec is None:
-        return join(sent.own, sent.public)
-    given = payload, residual, key, shared
-    encoded, _ = plan.codec.encode(hparams, *given)
-    leaves, structure = jax.tree.flatten(encoded)
-    is_own, own = _own_leaves(plan, hparams, *given), iter(sent.own)
-    leaves = [next(own) if kept else leaf for leaf, kept in zip(leaves, is_own, strict=True)]
-    encoded = jax.tree.unflatten(structure, leaves)
-    return decoded_upload(plan.codec, encoded, payload, sent.public, join)
-
-
-def _first_shapes(stacked: PyTree) -> PyTree:
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), stacked)
+    parts = given[:2], hparams, given[2:]
+    leaves, structure = jax.tree.flatten(encode(*parts))
+    return leaves, structure, depend_on_first(encode, *parts)
 
 
 def _zeros(shapes: PyTree) -> PyTree:

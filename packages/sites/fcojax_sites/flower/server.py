@@ -14,7 +14,7 @@ import numpy as np
 
 from fcojax import ClientData, Draw, Plan, from_rows, tree
 from fcojax.algorithms import ClientResult
-from fcojax.extend import VIOLATION, remote, violation_at
+from fcojax.extend import VIOLATION, allowance_of, draw_cohort, remote, violation_at
 from fcojax.types import Array, Key, PyTree
 from fcojax_sites import safetensors
 from fcojax_sites.flower.answers import BadAnswer, Judge, Value, filled, plain, read
@@ -63,7 +63,7 @@ class Server:
       federation: the federation.
       judge: reads the answers; the only part of a server that changes.
       sites: the sites, sorted by name; their order is that of the clients.
-      data: their sizes and weights, without rows.
+      data: their sizes and weights, and the shapes of their rows.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -119,7 +119,10 @@ class Server:
         weights = _weights_of(_in_order(federation.weights, names), sizes, names)
         self._weights = jnp.asarray(weights, jnp.result_type(float))
         self.data = ClientData(
-            examples=(),
+            examples=jax.tree.map(
+                lambda leaf: jax.ShapeDtypeStruct((int(sizes.sum()), *leaf.shape[1:]), leaf.dtype),
+                self.sites[0].columns,
+            ),
             offsets=jnp.asarray(np.concatenate([[0], np.cumsum(sizes)]), jnp.int32),
             weights=self._weights,
             num_clients=len(sites),
@@ -133,11 +136,6 @@ class Server:
     def _forms(self) -> remote.Forms:
         return forms(self.federation, self.sites[0].columns)
 
-    @property
-    def _setting(self) -> tuple[Any, Plan, Any, PyTree]:
-        federation = self.federation
-        return federation.algorithm, self._plan, federation.hparams_at(0), federation.params
-
     def start(self, key: Key) -> ServerProgress:
         """Return the progress before the first round.
 
@@ -146,12 +144,14 @@ class Server:
         """
         if self._plan.aggregator.noisy:
             self._require_private()
-        server, memory = remote.begin(*self._setting, self._forms)
+        given = self.federation.hparams_at(0), self.federation.params, self.data
+        server, memory = remote.begin(self.federation.algorithm, self._plan, *given)
         return ServerProgress(server, memory, key, 0, np.full(len(self.sites), -1))
 
     def limit(self) -> Any:
         """Return how many rounds a privacy budget allows, ``None`` without one."""
-        return remote.rounds_within(self._plan, self.federation.hparams, len(self.sites))
+        allowance, runs = allowance_of(self._plan), [[self.federation.hparams]]
+        return None if allowance is None else allowance(self._plan.cohort, runs, len(self.sites))
 
     def _require_private(self) -> None:
         """Raise ``ValueError`` if noise would not hide which sites took part, or what they have."""
@@ -165,11 +165,6 @@ class Server:
             raise ValueError(
                 "the aggregator adds noise, but sites of different sizes take different numbers "
                 "of steps, which tell who took part; pass local_steps(...) with one number."
-            )
-        if remote.public_parts_differ(*self._setting, self._forms, self.sites[0].columns):
-            raise ValueError(
-                "the aggregator adds noise, but Public parts of this algorithm's upload depend on "
-                "the rows of a site and get no noise; pass an algorithm without such parts."
             )
 
     def ask(self, progress: ServerProgress) -> dict[str, bytes]:
@@ -226,8 +221,9 @@ class Server:
         """
         draw, asked = self._asked(progress)
         members = np.asarray(draw.indices)
-        form = self._forms.decoded, self._forms.result.metrics
-        zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), form)
+        own = self._forms
+        form = (own.decoded, own.result.metrics), (own.rows.states, self.sites[0].columns)
+        zeros, idle = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), form)
         found = [
             self._read(progress, client, replies) if is_asked else None
             for client, is_asked in zip(members, asked, strict=True)
@@ -239,14 +235,8 @@ class Server:
         uploads, metrics = jax.tree.map(
             lambda *leaves: jnp.stack(leaves), *(one or zeros for one in found)
         )
-        arrived = remote.Arrivals(
-            ClientResult((), uploads, metrics),
-            jnp.where(asked, self._weights[members], 0),
-            self._weights,
-            self._plan.cohort.mean_size(len(self.sites)) / len(self.sites),
-            arrives,
-            finite,
-        )
+        weights = jnp.where(asked, self._weights[members], 0)
+        expected = self._plan.cohort.mean_size(len(self.sites)) / len(self.sites)
         server, memory, counted, measures = remote.step(
             self.federation.algorithm,
             self._plan,
@@ -254,10 +244,12 @@ class Server:
             self.federation.hparams_at(progress.round),
             (progress.server, progress.memory),
             progress.key,
-            progress.round,
-            arrived,
-            self._forms,
-            self.sites[0].columns,
+            jnp.int32(progress.round),
+            ClientResult((), uploads, metrics),
+            (weights, self._weights, expected),
+            arrives,
+            finite,
+            idle,
         )
         last = progress.counted.copy()
         last[members[np.asarray(counted)]] = progress.round
@@ -407,7 +399,7 @@ class Server:
 
     def _asked(self, progress: ServerProgress) -> tuple[Draw, np.ndarray]:
         """Return the cohort of a round, and which of its places are asked for an upload."""
-        draw = remote.draw(self._plan, self.data, progress.key, progress.round)
+        draw = draw_cohort(self._plan, self.data, progress.key, jnp.int32(progress.round))
         weights = np.asarray(self._weights)[np.asarray(draw.indices)]
         return draw, np.asarray(draw.present) & (weights > 0)
 
