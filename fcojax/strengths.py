@@ -100,7 +100,7 @@ def path(
     loss, data = problem.loss, problem.train
     plan = as_plan(local_steps(1) if plan is None else plan)
     key = jax.random.key(0) if key is None else key
-    algorithm = (method or (lambda loss: fed_mid_osp(loss, euclidean(penalty))))(loss)
+    algorithm = fed_mid_osp(loss, euclidean(penalty)) if method is None else method(loss)
     require_algorithm(algorithm)
     finds_rate = hparams is None
     hparams = algorithm.hparams_type() if finds_rate else hparams
@@ -113,21 +113,18 @@ def path(
     require_run(algorithm, plan, hparams, data, key)
     require_unlimited(plan, "a path")
     relative = isinstance(strengths, int | np.integer)
-    if relative:
-        count = checked_value("strengths", strengths, Count)
-        if penalty.scale_max is None:
-            raise ValueError(
-                "the penalty has no scale_max, so the first strength of its path is unknown; pass "
-                "strengths= as a list."
-            )
-        grid = np.geomspace(1.0, least, count)
-    else:
-        # Kept in the given order: a caller may want warm starts from the weakest strength on.
-        grid = np.asarray(checked_value("strengths", strengths, _Strengths), float)
-        if grid.ndim != 1 or not grid.size:
-            raise ValueError(
-                f"strengths is {shown(strengths)}; pass a list of numbers, or their count."
-            )
+    values = checked_value("strengths", strengths, Count if relative else _Strengths)
+    if relative and penalty.scale_max is None:
+        raise ValueError(
+            "the penalty has no scale_max, so the first strength of its path is unknown; pass "
+            "strengths= as a list."
+        )
+    # A list keeps its order: a caller may want warm starts from the weakest strength on.
+    grid = np.geomspace(1.0, least, values) if relative else np.asarray(values, float)
+    if grid.ndim != 1 or not grid.size:
+        raise ValueError(
+            f"strengths is {shown(strengths)}; pass a list of numbers, or their count."
+        )
     # Zeros in the widest floating dtype, because gradients have it, and a scan keeps its own.
     start = as_params(problem.init(key))
     dtypes = [jnp.result_type(leaf) for leaf in jax.tree.leaves((data.examples, start))]
@@ -151,8 +148,7 @@ def _path(static, hparams, params, data, key, grid, tolerance) -> Path:
 
     def begin(params, key):
         """Return the last two models with their strengths, and a direction of curvature."""
-        last = (params, beyond_all)
-        return last, last, flat().random_point(params, key)
+        return (params, beyond_all), (params, beyond_all), flat().random_point(params, key)
 
     def solve(start, strength, key, precision, num_iterations):
         last, earlier, direction = start
@@ -187,26 +183,19 @@ def _path(static, hparams, params, data, key, grid, tolerance) -> Path:
 
 
 def _extrapolated(last: tuple[Params, Array], earlier: tuple[Params, Array], strength: Array):
-    """Extrapolate linearly from two models with their strengths, by at most their distance.
-
-    Zeros stay, and an entry that would change its sign becomes zero.
-    """
+    """Extrapolate linearly from two models with their strengths, by at most their distance."""
     gap = last[1] - earlier[1]
-    share = (strength - last[1]) / jnp.where(gap == 0, 1, gap)
-    share = jnp.where(gap == 0, 0, jnp.clip(share, -1, 1))
+    share = jnp.clip((strength - last[1]) / jnp.where(gap == 0, jnp.inf, gap), -1, 1)
 
     def one(w, old):
         moved = w + share.astype(w.dtype) * (w - old)
-        return jnp.where(moved * w > 0, moved, 0)
+        return jnp.where(moved * w > 0, moved, 0)  # zeros stay, and signs do not change
 
     return jax.tree.map(one, last[0], earlier[0])
 
 
 def _curvature(gradient: Callable, params: Params, direction: Params, num_iterations: Any):
-    """Estimate the largest curvature of F by power iterations; return its direction too.
-
-    Power iterations converge from below, so a tenth is added.
-    """
+    """Estimate the largest curvature of F by power iterations; return its direction too."""
 
     def iterate(_, carry):
         image = jax.jvp(gradient, (params,), (carry[0],))[1]
@@ -216,4 +205,4 @@ def _curvature(gradient: Callable, params: Params, direction: Params, num_iterat
 
     start = direction, jnp.ones_like(tree.norm(direction))
     direction, size = jax.lax.fori_loop(0, num_iterations, iterate, start)
-    return 1.1 * size, direction
+    return 1.1 * size, direction  # power iterations converge from below
