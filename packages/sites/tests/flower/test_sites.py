@@ -285,6 +285,18 @@ def test_noise_that_would_guarantee_nothing_over_sites_is_refused_in_a_sentence(
             flower.coordinate(wrong, flower.in_process(wrong, rows_of()), KEY, num_rounds=1)
 
 
+@pytest.mark.parametrize(
+    ("plan", "sentence"),
+    [
+        (fcojax.Plan(fcojax.local_steps(1), correct="known"), "correct=None"),
+        (fcojax.local_steps(2, by_round=[1, 2]), "without by_round"),
+    ],
+)
+def test_a_plan_that_sites_cannot_follow_is_refused_where_it_is_written(plan, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        dataclasses.replace(federation_of("scaffold"), plan=plan)
+
+
 @pytest.mark.parametrize("package", [fcojax, fcojax_sites], ids=lambda package: package.__name__)
 def test_a_peer_of_another_version_is_refused_in_a_sentence(monkeypatch, package):
     federation, old = federation_of("fed_dual_avg"), federation_of("fed_dual_avg")
