@@ -323,6 +323,10 @@ class Algorithm(NamedTuple, Generic[HparamsType]):
 Arguments = ParamSpec("Arguments")
 
 
+# An argument that a factory may take after the loss; the launcher builds it for the problem.
+Geometry = Literal["penalty", "mirror", "manifold"]
+
+
 class Factory(Protocol, Generic[Arguments, HparamsType]):
     """A function that builds an algorithm, decorated with ``takes``.
 
@@ -332,15 +336,11 @@ class Factory(Protocol, Generic[Arguments, HparamsType]):
     """
 
     Hparams: type[HparamsType]
-    geometry: tuple[str, ...]
+    geometry: tuple[Geometry, ...]
 
     def __call__(
         self, *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Algorithm[HparamsType]: ...
-
-
-# An argument that a factory may take after the loss; the launcher builds it for the problem.
-Geometry = Literal["penalty", "mirror", "manifold"]
 
 
 @validated

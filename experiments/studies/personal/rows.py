@@ -83,7 +83,7 @@ def _row(config: Config, name: str, seed: int, task: Task, method: str) -> Row:
     start = {"common": task.start, "own": task.start} if chosen.is_split else task.start
     keys, plan = jax.random.key(seed)[None], fcojax.local_steps(config.num_steps)
     state = fcojax.start(algorithm, grid, start, data, keys, plan)
-    once = dict.fromkeys(("num_rounds", "eval_every"), config.num_rounds)
+    once: Any = dict.fromkeys(("num_rounds", "eval_every"), config.num_rounds)
     state, _ = fcojax.advance(algorithm, grid, state, data, plan, **once)
     loss = _of_sum(task.loss) if chosen.is_split else task.loss
 
