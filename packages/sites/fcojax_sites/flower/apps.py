@@ -16,6 +16,7 @@ from fcojax.extend import validated
 from fcojax.types import Count, Key, Positive, PyTree
 from fcojax_sites import safetensors
 from fcojax_sites.flower.answers import LOG, BadAnswer, plain
+from fcojax_sites.flower.checkpoints import private
 from fcojax_sites.flower.federation import Federation
 from fcojax_sites.flower.joining import introduced
 from fcojax_sites.flower.loop import Report, Transport, coordinate
@@ -265,7 +266,8 @@ class _InFile:
     def write(self, kept: bytes) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = self._path.with_suffix(".unfinished")
-        unfinished.write_bytes(kept)
+        with private():
+            unfinished.write_bytes(kept)
         unfinished.replace(self._path)
 
 

@@ -21,6 +21,16 @@ _FACTS = "run.json"
 
 
 @contextlib.contextmanager
+def private() -> Iterator[None]:
+    """Make files that the block creates readable by their owner alone."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@contextlib.contextmanager
 def held(folder: str | os.PathLike | None) -> Iterator[None]:
     """Keep other runs from a folder while the block runs.
 
@@ -77,10 +87,11 @@ def save(folder: str | os.PathLike, progress: Any) -> None:
     before = _saved(folder)
     place = os.fspath(folder / f"round_{progress.round}")
     state = progress._replace(round=np.array(progress.round))
-    try:
-        ocp.save(place, state)
-    except TimeoutError:  # Orbax waits by the wall clock, which has jumped
-        ocp.save(place, state, overwrite=True)
+    with private():  # the progress has the key of the run
+        try:
+            ocp.save(place, state)
+        except TimeoutError:  # Orbax waits by the wall clock, which has jumped
+            ocp.save(place, state, overwrite=True)
     for old in before:
         shutil.rmtree(old)
 

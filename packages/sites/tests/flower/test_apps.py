@@ -110,9 +110,9 @@ def test_a_node_that_comes_back_under_another_number_goes_on(tmp_path):
     model, rows = run(grid, tmp_path, progress=restart)
     np.testing.assert_allclose(model, expected(((2, 1), (3, 1))), rtol=0, atol=1e-12)
     assert [row["lost"] for row in rows] == [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]
-    assert sorted(file.stem.rpartition(" ")[0] for file in (tmp_path / "kept").iterdir()) == [
-        f"site {name}" for name in NAMES
-    ]
+    files = sorted((tmp_path / "kept").iterdir())
+    assert [file.stem.rpartition(" ")[0] for file in files] == [f"site {name}" for name in NAMES]
+    assert all(file.stat().st_mode & 0o777 == 0o600 for file in files)
 
 
 def test_two_runs_at_once_keep_their_states_apart(tmp_path):

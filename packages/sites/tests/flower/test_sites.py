@@ -158,6 +158,14 @@ def test_a_checkpoint_is_written_again_if_orbax_gives_up(tmp_path, monkeypatch):
     assert len(tries) == 3
 
 
+def test_only_the_owner_can_read_a_checkpoint_which_has_the_key(tmp_path):
+    federation = federation_of("fed_dyn")
+    sites = flower.in_process(federation, rows_of())
+    flower.coordinate(federation, sites, KEY, num_rounds=1, checkpoints=tmp_path)
+    (saved,) = tmp_path.glob("round_*")
+    assert not [path for path in (saved, *saved.rglob("*")) if path.stat().st_mode & 0o077]
+
+
 def test_two_servers_do_not_write_to_one_folder(tmp_path):
     federation = federation_of("fed_dyn")
     given = {"num_rounds": 1, "checkpoints": tmp_path}
