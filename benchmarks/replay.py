@@ -16,7 +16,7 @@ def draws(
     The population must be on one device; on a mesh the draws are the same.
 
     Returns:
-      The members; their weights in the mean, zero for an empty place or a lost upload; and for each
+      The members; their weights in the mean, zero for an empty place; and for each
       member the indices of its minibatches among its own examples with their weights, which are
       also zero in steps that a client does not take.
     """
@@ -36,6 +36,4 @@ def draws(
         return indices, jnp.where(taken[:, None], weights, 0)
 
     weights = jnp.where(cohort.present, data.weights[members], 0)
-    if cohort.arrives is not None:
-        weights = jnp.where(cohort.arrives, weights, 0)
     return members, weights, *jax.vmap(batches)(members)

@@ -242,7 +242,7 @@ class Sweep(NamedTuple):
       panels: the curves over the rounds, left to right.
       mirror: ``(config, penalty) -> Mirror``, for algorithms that take one; it carries the penalty.
       manifold: ``config -> Manifold``, for algorithms that take one.
-      plan: ``(config, plan) -> plan``, for changes that no key can express, such as another codec.
+      plan: ``(config, plan) -> plan``, for changes that no key can express, such as an attack.
       algorithms: further algorithms that ``config.algorithms`` may name beside the library's:
         factories by label, or a list of factories, whose labels are their names.
       plans: ``(config, problem) -> (clients, plan)`` by label, for algorithms that train on other

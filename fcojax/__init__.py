@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from fcojax import algorithms, devices, grid, problems, transforms
 from fcojax.algorithms.work import local_epochs, local_steps
-from fcojax.engine.aggregator import Aggregator, Codec
+from fcojax.engine.aggregator import Aggregator
 from fcojax.engine.grid import extended, schedule
+from fcojax.engine.losses import dropout
 from fcojax.engine.optimality import kkt, kkt_violation
 from fcojax.engine.participation.availability import cyclic, from_trace
 from fcojax.engine.participation.base import Draw, Sampler
 from fcojax.engine.participation.samplers import (
     coin_flips,
-    dropout,
     everyone,
     held,
     uniform_cohort,
@@ -90,13 +90,12 @@ __all__ = [
     "Sampler",
     "coin_flips",
     "cyclic",
-    "dropout",
     "everyone",
     "from_trace",
     "held",
     "uniform_cohort",
     "weighted_cohort",
-    "Codec",
+    "dropout",
     "Aggregator",
     "norm_bound",
     "norm_quantile",
@@ -156,6 +155,10 @@ def __getattr__(name: str) -> Any:
     if name in _FUNCTIONS:
         found = getattr(importlib.import_module(f"fcojax.{_FUNCTIONS[name]}"), name)
         return globals().setdefault(name, found)
+    if name == "Codec":
+        raise AttributeError(
+            "fcojax.Codec is fcojax.uploads.UploadTransform since 0.4, for Plan(uploads=...)."
+        )
     if name in _LEFT:
         raise AttributeError(
             f"fcojax.{name} is fcojax_sites.{name} since 0.4, of the distribution fcojax-sites; "

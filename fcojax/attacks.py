@@ -1,7 +1,7 @@
 """Attacks on a mean of uploads: bad clients that send harmful uploads, to test robust means.
 
-``attacked`` wraps an algorithm, and ``flipped_labels`` the data. Some attacks use the honest
-uploads of all clients of the round; for these ``seeing_all`` wraps the plan too.
+``attacked`` is a transform of uploads, and ``flipped_labels`` changes the data. Some attacks use
+the honest uploads of all clients of the round; for these ``seeing_all`` wraps the aggregator too.
 """
 
 import dataclasses
@@ -12,13 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax import ClientData, Codec, Plan, tree
-from fcojax.algorithms import Algorithm
-from fcojax.algorithms.work import Work
+from fcojax import Aggregator, ClientData, tree
 from fcojax.arguments import at_most, validated
-from fcojax.engine.aggregator import Term, split
-from fcojax.engine.plan import as_plan
-from fcojax.engine.stack import STACK, Stacked
+from fcojax.engine.aggregator import MEAN, STACK, Stacked
+from fcojax.engine.transform import Opened, Sent, UploadTransform
 from fcojax.memo import memoised
 from fcojax.robust.rule import as_points, as_upload
 from fcojax.types import (
@@ -29,7 +26,6 @@ from fcojax.types import (
     NonNegative,
     OneArray,
     Positive,
-    PyTree,
     Real,
 )
 
@@ -55,18 +51,6 @@ class Attack(NamedTuple):
     together: Callable[[OneArray, OneArray, OneArray], Array] | None = None
 
     example = "attacks.scaled(-1.0)"
-
-
-class Flagged(NamedTuple):
-    """An upload, and whether its client is bad, for attacks that see all uploads.
-
-    Attributes:
-      sent: the upload.
-      bad: 1 or 0.
-    """
-
-    sent: PyTree
-    bad: Array
 
 
 @validated
@@ -234,14 +218,13 @@ def strongest(
 
 @memoised
 @validated
-def attacked(algorithm: Algorithm, clients: Sequence[CountOrZero], attack: Attack) -> Algorithm:
-    """Return the algorithm in which some clients are bad.
+def attacked(clients: Sequence[CountOrZero], attack: Attack) -> UploadTransform:
+    """Return the transform in which some clients are bad; the first of a chain.
 
-    Their states stay as if they were honest. An attack that sees all uploads needs the plan
-    ``seeing_all(attack, plan)``.
+    Their states stay as if they were honest. An attack that sees all uploads needs the aggregator
+    ``seeing_all(attack, ...)``.
 
     Args:
-      algorithm: the algorithm that is attacked.
       clients: indices of the bad clients.
       attack: what they send; ``Public`` parts are unchanged.
 
@@ -249,63 +232,65 @@ def attacked(algorithm: Algorithm, clients: Sequence[CountOrZero], attack: Attac
       >>> import fcojax
       >>> data = fcojax.from_clients([{"a": np.array([a])} for a in (1.0, 2.0, 3.0)])
       >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
-      >>> bad = attacked(fed_avg, (2,), scaled(1000.0))
+      >>> bad = fcojax.Plan(fcojax.local_steps(1), uploads=attacked((2,), scaled(1000.0)))
       >>> model, _ = fcojax.run(
-      ...     bad, bad.hparams_type(client_lr=1.0), jnp.array(0.0), data, jax.random.key(0),
-      ...     fcojax.local_steps(1), num_rounds=1)
+      ...     fed_avg, fed_avg.hparams_type(client_lr=1.0), jnp.array(0.0), data,
+      ...     jax.random.key(0), bad, num_rounds=1)
       >>> float(model)  # (1 + 2 + 3000) / 3
       1001.0
     """
     chosen = np.sort(np.asarray(clients, np.int32).reshape(-1))
+    name = f"attacked({tuple(chosen.tolist())}, {attack.name})"
 
-    def client_update(hparams, message, client, local, key):
-        result = algorithm.client_update(hparams, message, client, local, key)
-        bad = jnp.any(jnp.asarray(chosen) == local.client)
-        if attack.alone is None:
-            return result._replace(upload=Flagged(result.upload, bad.astype(float)))
-        payload, public, join = split(result.upload)
+    def is_bad(at):
+        return jnp.any(jnp.asarray(chosen) == at.client)
+
+    def send(at, payload, state):
+        assert attack.alone is not None
         leaves, form = jax.tree.flatten(payload)
-        keys = jax.random.split(jax.random.fold_in(key, 1), max(1, len(leaves)))
+        keys = jax.random.split(at.key, max(1, len(leaves)))
         sent = [attack.alone(leaf, own) for leaf, own in zip(leaves, keys, strict=False)]
-        payload = tree.where(bad, jax.tree.unflatten(form, sent), payload)
-        return result._replace(upload=join(payload, public))
+        return Sent(tree.where(is_bad(at), jax.tree.unflatten(form, sent), payload))
 
-    def server_update(hparams, server, mean, fraction, key):
-        mean = mean.sent if attack.alone is None else mean
-        return algorithm.server_update(hparams, server, mean, fraction, key)
+    def flagged(at, payload, client_state, server_state):
+        return Opened([*payload, is_bad(at).astype(float)])
 
-    return algorithm._replace(client_update=client_update, server_update=server_update)
+    def unflagged(at, found, weights, server_state):
+        return found._replace(mean=found.mean[:-1]), server_state
+
+    if attack.alone is not None:
+        return UploadTransform(name, send=send)
+    return UploadTransform(name, open=flagged, receive=unflagged)
 
 
 @memoised
 @validated
-def seeing_all(attack: Attack, plan: Plan | Work) -> Plan:
-    """Return the plan in which bad clients know the honest uploads of all clients of the round.
+def seeing_all(attack: Attack, aggregator: Aggregator = MEAN) -> Aggregator:
+    """Return the aggregator whose bad clients know the honest uploads of all clients of the round.
 
     Args:
-      attack: one that sees all uploads, such as ``little_is_enough()``.
-      plan: the plan that is attacked, after its codec.
+      attack: one that sees all uploads, such as ``little_is_enough()``; the same is passed to
+        ``attacked``.
+      aggregator: the aggregator that is attacked.
 
     Example:
       >>> import fcojax
       >>> data = fcojax.from_clients([{"a": np.array([a])} for a in (1.0, 3.0, 2.0)])
       >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
       >>> attack = inner_product(2.0)
-      >>> bad = attacked(fed_avg, (2,), attack)
+      >>> bad = fcojax.Plan(
+      ...     fcojax.local_steps(1), uploads=attacked((2,), attack), aggregator=seeing_all(attack))
       >>> model, _ = fcojax.run(
-      ...     bad, bad.hparams_type(client_lr=1.0), jnp.array(0.0), data, jax.random.key(0),
-      ...     seeing_all(attack, fcojax.local_steps(1)), num_rounds=1)
+      ...     fed_avg, fed_avg.hparams_type(client_lr=1.0), jnp.array(0.0), data,
+      ...     jax.random.key(0), bad, num_rounds=1)
       >>> float(model)  # (1 + 3 - 4) / 3
       0.0
     """
-    plan = as_plan(plan)
-    base, together = plan.aggregator, attack.together
-    unchanged = Codec(lambda payload: (), lambda hparams, x, *_: (x, ()), lambda x: x)
-    codec = plan.codec or unchanged
-    if together is None or codec.feeds_back:
+    base, together = aggregator, attack.together
+    if together is None:
         raise ValueError(
-            f"attack is {attack.name} on a plan; pass an attack that sees all uploads, such as "
-            "little_is_enough(), and a plan without error feedback."
+            f"attack is {attack.name}, which uses no other uploads; pass little_is_enough() or "
+            "another that sees all."
         )
 
     def finish(hparams, stacked: Stacked, weights, memory, key):
@@ -314,35 +299,19 @@ def seeing_all(attack: Attack, plan: Plan | Work) -> Plan:
         shares = stacked.shares.astype(points.dtype)
         points = _replaced(points, bad, together(points, shares, bad))
         parts = jax.vmap(lambda point: as_upload(point, like))(points)
-        terms = jax.vmap(lambda payload: base.term(hparams, payload, memory).value)(parts)
+        terms = jax.vmap(lambda payload: base.term(hparams, payload, memory))(parts)
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), terms)
         places = jnp.arange(shares.shape[0], dtype=jnp.int32)
         collected = base.collect.start(shapes, shares.shape[0])
         collected = base.collect.add(collected, terms, stacked.shares, places)
-        found = base.finish(hparams, collected, weights, memory, key)
-        return found._replace(mean=[*found.mean, jnp.zeros((), bad.dtype)])
+        mean, memory = base.finish(hparams, collected, weights, memory, key)
+        return [*mean, jnp.zeros((), bad.dtype)], memory
 
-    aggregator = base._replace(
+    return base._replace(
         init=lambda payload: base.init(payload[:-1]),
-        term=lambda hparams, payload, memory: Term(payload),
+        term=lambda hparams, payload, memory: payload,
         collect=STACK,
         finish=finish,
-    )
-    return plan._replace(codec=_beside(codec), aggregator=aggregator)
-
-
-def _beside(codec: Codec) -> Codec:
-    """Return the codec of uploads whose last part is the flag, which is not encoded."""
-
-    def encode(hparams, payload, residual, key, round_key):
-        encoded, residual = codec.encode(hparams, payload[:-1], residual, key, round_key)
-        return (encoded, payload[-1]), residual
-
-    return codec._replace(
-        init=lambda payload: codec.init(payload[:-1]),
-        encode=encode,
-        decode=lambda encoded: [*codec.decode(encoded[0]), encoded[1]],
-        num_bytes=lambda hparams, encoded: codec.num_bytes(hparams, encoded[0]),
     )
 
 

@@ -29,18 +29,18 @@ _JOURNALS = (".", "TMLR", "Biometrika", "Applied Set-Valued Analysis and Optimiz
 def citation(*parts: Any) -> str:
     """Return BibTeX entries for this library and for the methods that a run used.
 
-    Sources of a penalty, mirror map, manifold, codec, aggregator or sampler are found inside the
-    algorithm and the plan that were made with it. Authors are given by surname only.
+    Sources of a penalty, mirror map, manifold, transform, aggregator or sampler are found inside
+    the algorithm and the plan that were made with it. Authors are given by surname only.
 
     Args:
-      *parts: algorithms, penalties, plans, codecs, aggregators or samplers, or their factories.
+      *parts: algorithms, penalties, plans, transforms, aggregators or samplers, or their factories.
         Sources of your own algorithms are found in the docstrings of their factories.
 
     Example:
       >>> import fcojax
       >>> from fcojax.transforms import euclidean, nuclear
       >>> algorithm = fcojax.algorithms.fed_dual_avg(None, euclidean(nuclear()))
-      >>> plan = fcojax.Plan(fcojax.local_steps(5), codec=fcojax.uploads.compressed(
+      >>> plan = fcojax.Plan(fcojax.local_steps(5), uploads=fcojax.uploads.compressed(
       ...     fcojax.uploads.qsgd(levels=7)))
       >>> lines = fcojax.citation(algorithm, plan).splitlines()
       >>> print(*(line for line in lines if line.startswith("@")))
@@ -121,7 +121,7 @@ def _docstrings(part: Any, seen: set[int]) -> Iterator[str]:
     elif callable(part) or hasattr(part, "__dataclass_fields__"):
         function = inspect.unwrap(part) if callable(part) else part
         yield from _of_factory(function if hasattr(function, "__qualname__") else type(function))
-        # A codec's functions hold its compressor, an algorithm's its loss and its penalty.
+        # A transform's functions hold its compressor, an algorithm's its loss and its penalty.
         for cell in getattr(function, "__closure__", None) or ():
             try:
                 yield from _docstrings(cell.cell_contents, seen)

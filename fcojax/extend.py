@@ -8,7 +8,7 @@ the deprecation policy, and are documented where they are defined.
 # ruff: noqa: F401
 from fcojax.arguments import checked_value, shown, validated
 from fcojax.engine import remote
-from fcojax.engine.aggregator import Noise, Term, Uploads
+from fcojax.engine.aggregator import STACK
 from fcojax.engine.blocks import Block, Placed, place, sweep_blocks
 from fcojax.engine.client_loop import local_handle
 from fcojax.engine.compaction import take_points
@@ -19,8 +19,8 @@ from fcojax.engine.plan import Program, as_plan
 from fcojax.engine.randomness import draw_cohort
 from fcojax.engine.round import payload_bytes
 from fcojax.engine.solve import Outcome, solve_traced
-from fcojax.engine.stack import STACK
 from fcojax.engine.stream import on_disk
+from fcojax.engine.transform import Noise, as_chain
 from fcojax.engine.validation import require_run
 from fcojax.memo import jit_per, memoised
 from fcojax.shuffle import Seed, words

@@ -13,11 +13,11 @@ from experiments.config.schedules import RATES, Forms, chosen, factors, schedule
 from experiments.report.rows import points_of
 from experiments.report.summary import Criterion
 from experiments.study import Config, Sweep, check, check_values, naming
-from fcojax import Aggregator, Codec, Plan, Sampler, privacy, uploads
+from fcojax import Plan, Sampler, privacy, uploads
 from fcojax.algorithms import Work
 from fcojax.algorithms.base import Factory
 from fcojax.clock import Clock, by_size, log_normal
-from fcojax.extend import Uploads, checked_value
+from fcojax.extend import checked_value
 from fcojax.grid import product
 from fcojax.problems import ClientData
 from fcojax.types import NonNegative, PyTree, Seed
@@ -132,18 +132,16 @@ class Settings(NamedTuple):
         return found
 
 
-def participation(law: str, cohort_size: int | None = None, lost: float = 0.0) -> Sampler:
+def participation(law: str, cohort_size: int | None = None) -> Sampler:
     """Return the sampler that ``participation`` names.
 
     Args:
       law: the value in the config, such as ``cyclic:4``.
       cohort_size: clients in a round; ``None`` for all that are available. Coin flips have none.
-      lost: the probability that an upload is lost.
     """
     build, numbers = chosen("participation", law, _LAWS)
     with naming("participation", law):
-        sampler = build(cohort_size, *numbers)
-    return fcojax.dropout(sampler, lost) if lost else sampler
+        return build(cohort_size, *numbers)
 
 
 def resolve(config: Config, sweep: Sweep) -> Settings:
@@ -171,7 +169,6 @@ def resolve(config: Config, sweep: Sweep) -> Settings:
         _numbers(key, value)
         for key, value in (("seeds", config.seeds), ("penalty_scale", sweep.strengths(config)))
     )
-    law, lost = str(config.participation), config.dropout_probability
     return Settings(
         algorithms=algorithms,
         grids={
@@ -184,11 +181,10 @@ def resolve(config: Config, sweep: Sweep) -> Settings:
         seeds=tuple(int(seed) for seed in seeds),
         plan=Plan(
             _work(config),
-            participation(law, config.cohort_size, lost),
-            *_uploads(config),
+            participation(str(config.participation), config.cohort_size),
+            uploads=_uploads(config),
             client_chunk_size=config.client_chunk_size,
             point_chunk_size=config.point_chunk_size,
-            correct=config.correct,
         ),
         criterion=Criterion(
             config.criterion,
@@ -303,8 +299,8 @@ def _clock(law: str | None) -> Callable[[ClientData], Clock] | None:
     return lambda data: build(data, *numbers)
 
 
-def _uploads(config: Config) -> tuple[Codec | None, Aggregator]:
-    """Return the codec, and the aggregator that bounds or clips uploads or adds noise."""
+def _uploads(config: Config) -> uploads.Chain:
+    """Return the transforms of uploads: compression, clip and noise, bound, weights, losses."""
     text, clip, bound = config.codec, config.clip_norm, config.upload_norm
     noise, quantile = config.noise_multiplier, config.upload_quantile
     epsilon, delta = config.privacy_budget, config.privacy_delta
@@ -317,21 +313,23 @@ def _uploads(config: Config) -> tuple[Codec | None, Aggregator]:
     ):
         if value is not None and other is None:
             raise ValueError(f"{key} needs {needed}.")
+    found = []
     with naming("codec", text):
-        codec, aggregator = Uploads() if text is None else uploads.from_text(text, "codec")
-    own = [key for key in ("clip_norm", "upload_norm") if config[key] is not None]
-    own = [f"codec {text!r}"] * (aggregator is not Uploads().aggregator) + own
-    if len(own) > 1:
-        raise ValueError(f"{own[0]} and {own[1]} both set the aggregator; pass one of them.")
+        if text is not None:
+            found.append(uploads.from_text(text, "codec"))
     if clip is not None:
         with naming("privacy_budget", epsilon):
             budget = None if epsilon is None else privacy.budget(epsilon, delta)
-        aggregator = privacy.gaussian(clip, noise, budget=budget)
-    elif quantile is not None:
-        aggregator = fcojax.norm_quantile(quantile, bound)
+        found.append(privacy.gaussian(clip, noise, budget=budget))
+    if quantile is not None:
+        found.append(fcojax.norm_quantile(quantile, bound))
     elif bound is not None:
-        aggregator = fcojax.norm_bound(bound)
-    return codec, aggregator
+        found.append(fcojax.norm_bound(bound))
+    if config.correct is not None:
+        found.append(uploads.inverse_probability(config.correct))
+    if config.dropout_probability:
+        found.append(fcojax.dropout(config.dropout_probability))
+    return uploads.chain(*found)
 
 
 def _numbers(key: str, value: Any) -> tuple[float, ...]:

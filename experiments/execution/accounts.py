@@ -41,9 +41,9 @@ def delta_of(settings: Settings, data: ClientData) -> float:
 
 def epsilons_of(job: Job, settings: Settings) -> Callable[[int, int], float] | None:
     """Return ``(point, rounds) -> epsilon`` of one run; ``None`` for a job without noise."""
-    if not job.plan.aggregator.noisy:
+    if not job.plan.uploads.noisy:
         return None
-    known = job.plan.aggregator.noise
+    known = job.plan.uploads.noise
     if known is not None and len(known.bands) > 1:
         raise UserError("noise with bands is accounted by privacy.epsilon, and not in a sweep.")
     points = range(num_points(job.grid))
@@ -121,7 +121,7 @@ def ledger(jobs: Sequence[Job], settings: Settings, store: RowStore) -> dict[str
         same = defaultdict(list)  # the points of a seed have the same cohorts
         for point, seeds in curves(store.of(job.label), job.grid._fields).items():
             hparams = type(job.grid)(*point)
-            noise = multiplier_of(job.plan, hparams) if job.plan.aggregator.noisy else 0.0
+            noise = multiplier_of(job.plan, hparams) if job.plan.uploads.noisy else 0.0
             for seed, curve in seeds.items():
                 entry = privacy.Releases(job.plan.cohort, noise, curve[-1]["round"])
                 largest = max(largest, _total([entry], data, delta))

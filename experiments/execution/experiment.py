@@ -121,7 +121,7 @@ def run_sweep(
     parts = [part for job in jobs for part in (job.algorithm, job.plan)]
     summary: dict[str, Any] = {"algorithms": {}, "data": f"{given.data} {given.remarks}".strip()}
     summary["citation"] = citation(penalty, *parts)
-    private = any(job.plan.aggregator.noisy for job in jobs)
+    private = any(job.plan.uploads.noisy for job in jobs)
     if private:
         distributed.broadcast_from_first(
             lambda: workdir.refuse_other_data(fingerprint_of(problem.train))

@@ -56,7 +56,7 @@ def build(
         if label in sweep.plans:
             train, own = sweep.plans[label](config, problem)
             own = as_plan(own)
-            names = ("work", "cohort", "codec", "aggregator")
+            names = ("work", "cohort", "uploads", "aggregator")
             plan = plan._replace(**{name: getattr(own, name) for name in names})
         algorithm = algorithms.build(label, factory, problem.loss, geometry)
         if settings.broadcast is not None:
@@ -67,7 +67,7 @@ def build(
             with naming("deadline", settings.deadline):
                 plan = _in_time(settings, algorithm, plan, hparams, problem, train)
         require_run(algorithm, plan, hparams, train, jax.random.key(0))
-        if not on_disk(train):  # codec and aggregator depend on the uploads
+        if not on_disk(train):  # transforms depend on the uploads
             key = jax.random.key(0)
             begin = functools.partial(start, algorithm, key=key, plan=plan)
             params = jax.eval_shape(lambda: problem.init(jax.random.key(0)))
@@ -92,23 +92,22 @@ def _in_time(
     def sizes(hparams):
         return payload_bytes(algorithm, plan, hparams, problem.init(jax.random.key(0)), train)
 
-    # If the strength of a codec is swept, its first value decides for all points.
+    # If the strength of a compressor is swept, its first value decides for all points.
     down, up = map(float, sizes(hparams))
     work, num_clients = plan.work, train.num_clients
     if settings.late == "truncate":
         link = laws.client_seconds(num_clients, 0, down, up)[0]
         work = clock.truncated(work, train, laws.step, limit, link)
     times = laws.client_seconds(num_clients, clock.num_steps(work, train), down, up)
-    cohort = clock.deadline(plan.cohort, times, limit)
-    # Truncated clients are usually all in time, and then the plan suits more algorithms.
-    return plan._replace(work=work, cohort=cohort if cohort.is_late else plan.cohort)
+    late = clock.deadline(times, limit)
+    return plan._replace(work=work, uploads=uploads.chain(plan.uploads, late))
 
 
 def keys_of(job: Job, settings: Settings) -> jax.Array:
     """Return the key of each seed."""
     keys = jax.vmap(jax.random.key)(jnp.asarray(settings.seeds))
     # The difference of two releases with equal noise would have no noise.
-    if job.plan.aggregator.noisy:
+    if job.plan.uploads.noisy:
         keys = jax.vmap(jax.random.fold_in, (0, None))(keys, zlib.crc32(job.label.encode()))
     return keys
 

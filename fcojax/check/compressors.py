@@ -11,7 +11,7 @@ import numpy as np
 from fcojax.arguments import validated
 from fcojax.check.subject import Finding, located
 from fcojax.types import Count
-from fcojax.uploads import Compressor, compressed
+from fcojax.uploads import Compressor, coding
 
 _DRAWS, _DEVIATIONS, _RARE, _ROUNDING = 4000, 5, 12, 1e-9
 
@@ -150,10 +150,10 @@ def _within(vectors: np.ndarray, decoded: np.ndarray, stated: float, most: float
 def _bytes(compressor: Compressor, vectors: np.ndarray, decoded: np.ndarray) -> Finding:
     """Bytes are those of the sent arrays, or are stated and at most as many."""
     size, key = vectors.shape[1], jax.random.key(0)
-    like, codec = jax.ShapeDtypeStruct((size,), jnp.float32), compressed(compressor)
-    encoded = jax.eval_shape(lambda x: codec.encode(None, [x], (), key, key)[0], like)
+    like = jax.ShapeDtypeStruct((size,), jnp.float32)
+    encoded = jax.eval_shape(lambda x: coding.encode(compressor, None, [x], key), like)
     arrays = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(encoded.sent))
-    counted = float(codec.num_bytes(None, encoded))
+    counted = float(coding.num_bytes(compressor, None, encoded))
     if compressor.num_bytes is None:
         return Finding(True, f"{arrays} for {size} numbers of float32, which take {4 * size}")
     if 0 <= counted <= arrays:

@@ -12,7 +12,6 @@ import numpy as np
 
 from fcojax import (
     ClientData,
-    Codec,
     Plan,
     State,
     advance,
@@ -29,6 +28,7 @@ from fcojax.check.population import quadratic, quadratic_clients
 from fcojax.check.subject import Finding, Subject
 from fcojax.engine.hparams import take
 from fcojax.engine.randomness import draw_cohort
+from fcojax.engine.transform import Sent, UploadTransform
 from fcojax.types import Array, PyTree
 
 _WORK, _CLIENT_LR = local_steps(2), 0.05
@@ -37,11 +37,11 @@ _WORK, _CLIENT_LR = local_steps(2), 0.05
 _NEAR_ZERO, _UNCHANGED = 1e-12, 1e-3
 _SMALL = 1e-6  # duals divide displacements by it; their rounding error is 1e-16
 _ROUNDS, _EXACT = 6, 1e-9  # rounds that are recorded, and the relative error of an equality there
-# A codec that keeps each client's last upload as its residual, and changes no upload.
-_RECORDER = Codec(
-    init=lambda payload: payload,
-    encode=lambda hparams, payload, last, key, round_key: (payload, payload),
-    decode=lambda payload: payload,
+# A transform that keeps each client's last upload, and changes none.
+_RECORDER = UploadTransform(
+    "recorder",
+    init=lambda payload: (payload, ()),
+    send=lambda at, payload, last: Sent(payload, payload),
 )
 _traces: list[None] = []
 
@@ -68,7 +68,7 @@ def recorded(
     """
     # The recorder changes no upload.
     algorithm = subject.build(_counted)._replace(codecs="any")
-    plan = Plan(_WORK, cohort or everyone(), codec=_RECORDER)
+    plan = Plan(_WORK, cohort or everyone(), uploads=_RECORDER)
     hparams, data = subject.hparams(client_lr=_CLIENT_LR), data or _data(dtype)
 
     def shifted(leaf):
@@ -82,7 +82,8 @@ def recorded(
     states = [first._replace(clients=jax.tree.map(shifted, first.clients))]
     for _ in range(num_rounds):
         states.append(advance(algorithm, hparams, states[-1], data, plan, num_rounds=1)[0])
-    return jax.tree.map(stacked, *states)
+    found = jax.tree.map(stacked, *states)
+    return found._replace(residuals=found.residuals[0])
 
 
 def after(subject: Subject, clients: list[dict], weights=None) -> State:
@@ -92,7 +93,7 @@ def after(subject: Subject, clients: list[dict], weights=None) -> State:
 
 
 def trained(algorithm: Algorithm, hparams: Any, num_rounds=2, dtype=float) -> tuple:
-    """Return the model and the history of a run without a codec."""
+    """Return the model and the history of a run without transforms."""
     data, key = _data(dtype), jax.random.key(0)
     return run(algorithm, hparams, _point(dtype), data, key, _WORK, num_rounds=num_rounds)
 

@@ -13,7 +13,7 @@ from fcojax.check.population import heterogeneous_lasso
 from fcojax.check.subject import Finding, Subject
 from fcojax.problems import factored_loss
 from fcojax.transforms import l1, zero
-from fcojax.types import Count, Seed
+from fcojax.types import Count, Probability, Seed
 
 NUM_STEPS = 10
 _EXACT = 1e-10  # relative distance to the minimiser, in double precision
@@ -55,13 +55,19 @@ class Limit(NamedTuple):
 
 @validated
 def limit(
-    subject: Subject, cohort: Sampler | None = None, *, num_rounds: Count = 6000, seed: Seed = 0
+    subject: Subject,
+    cohort: Sampler | None = None,
+    *,
+    lost: Probability = 0.0,
+    num_rounds: Count = 6000,
+    seed: Seed = 0,
 ) -> Limit:
     """Return the limit at client rate 1 / (K L), with K = 10 full gradient steps a round.
 
     Args:
       subject: the algorithm, as ``subject_of`` makes it.
       cohort: which clients take part; everyone by default.
+      lost: the probability that an upload is lost.
       num_rounds: an even number.
       seed: seed of the cohorts.
 
@@ -89,7 +95,7 @@ def limit(
         jnp.zeros(task.optimum.size),
         task.data,
         jax.random.key(seed)[None],
-        Plan(local_steps(NUM_STEPS), cohort or everyone()),
+        Plan(local_steps(NUM_STEPS), cohort or everyone(), uploads=dropout(lost)),
         num_rounds=num_rounds,
         eval_every=num_rounds // 2,
         observe=_distance_to,
@@ -126,14 +132,14 @@ def limits(subject: Subject, *, num_rounds: Count = 6000) -> dict[str, Finding]:
         where = "the heterogeneous lasso" if subject.composite else "heterogeneous least squares"
     where = f"on {where}, after {num_rounds} rounds"
     result = {"limit": _finding(subject, limit(subject, num_rounds=num_rounds), where)}
-    for name, cohort in (
-        ("half the clients", uniform_cohort(cohort_size=4)),
-        ("30 per cent lost", dropout(everyone(), 0.3)),
+    for name, cohort, lost in (
+        ("half the clients", uniform_cohort(cohort_size=4), 0.0),
+        ("30 per cent lost", everyone(), 0.3),
     ):
         if subject.build(None).needs_everyone:
             result[name] = Finding(None, "it needs every client in every round")
             continue
-        found = limit(subject, cohort, num_rounds=num_rounds)
+        found = limit(subject, cohort, lost=lost, num_rounds=num_rounds)
         result[name] = _finding(subject, found, f"with {name}")
     return result
 

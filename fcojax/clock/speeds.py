@@ -4,7 +4,6 @@ Time is a function of what the history knows: who took part, steps and encoded b
 computed after a run, for any number of laws, on any machine.
 """
 
-import dataclasses
 import functools
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -13,14 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax import Draw, Plan, Sampler
+from fcojax import Plan
 from fcojax.algorithms.work import Work
-from fcojax.arguments import validated
+from fcojax.arguments import factory, validated
 from fcojax.engine.client_loop import local_handle
-from fcojax.engine.participation.availability import Cyclic, Trace
-from fcojax.engine.participation.samplers import DerivedSampler
 from fcojax.engine.plan import as_plan
 from fcojax.engine.randomness import draw_cohort
+from fcojax.engine.transform import Facts, Sent, UploadTransform
 from fcojax.problems import ClientData
 from fcojax.problems.clients import require_one_device
 from fcojax.types import (
@@ -163,9 +161,7 @@ def seconds(
     require_one_device(data)
     ends = np.asarray(history["round"])
     rounds = np.arange(first, ends[-1])
-    # Without deadlines, so that draws are compiled once for all of them.
-    cohort, limit = _without_deadlines(plan.cohort)
-    plan = plan._replace(cohort=cohort)
+    limit = min((one.facts.limit for one in plan.uploads.transforms), default=np.inf)
     drawn = _members(plan, data, key, jnp.asarray(rounds, jnp.int32))
     members, present, num_steps = map(np.asarray, drawn)
     step, down, up = clock.tables(data.num_clients)
@@ -178,88 +174,45 @@ def seconds(
     return np.cumsum(np.minimum(slowest, limit), axis=-1)[..., ends - first - 1]
 
 
-@dataclasses.dataclass(frozen=True)
-class Deadline(DerivedSampler):
-    """See ``deadline``; ``on_time`` has for each round of the trace one byte for each client."""
+@factory
+def deadline(client_seconds: NumberTree, limit: Positive) -> UploadTransform:
+    """Return the transform that leaves out uploads that come after a deadline.
 
-    limit: float
-    on_time: tuple[bytes, ...]
-    loses_uploads = True  # pyright: ignore[reportAssignmentType]
-
-    @property
-    def is_late(self) -> bool:
-        """Whether any client is late in any round."""
-        return any(0 in row for row in self.on_time)
-
-    def table(self, num_clients: int) -> np.ndarray:
-        """Return whether clients are on time, [rounds of the trace, clients]."""
-        flat = np.frombuffer(b"".join(self.on_time), bool)
-        return flat.reshape(len(self.on_time), num_clients)
-
-    def draw(
-        self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
-    ) -> Draw:
-        drawn = self.sampler.draw(key, round_index, num_clients, sizes)
-        table = jnp.asarray(self.table(num_clients))
-        in_time = table[round_index % table.shape[0], drawn.indices]
-        both = in_time if drawn.arrives is None else in_time & drawn.arrives
-        return drawn._replace(arrives=both)
-
-    def inclusion(self, clients: Array, num_clients: int, sizes: Array | None = None) -> Any:
-        if len(set(self.on_time)) > 1 and _depends_on_round(self.sampler):
-            raise ValueError(
-                "who is late and who is drawn both depend on the round, so the probability that "
-                'both hold is not their product; pass correct="estimated", or one number of '
-                "seconds for each client."
-            )
-        share = self.table(num_clients).mean(axis=0)
-        return jnp.asarray(share)[clients] * super().inclusion(clients, num_clients, sizes)
-
-
-def _depends_on_round(sampler: Sampler) -> bool:
-    """Return whether the probability that a client is counted differs between rounds."""
-    if isinstance(sampler, Deadline) and len(set(sampler.on_time)) > 1:
-        return True
-    if isinstance(sampler, DerivedSampler):
-        return _depends_on_round(sampler.sampler)
-    return isinstance(sampler, Cyclic | Trace)
-
-
-def _without_deadlines(sampler: Sampler) -> tuple[Sampler, float]:
-    """Return the sampler that draws the same clients, and the earliest of its deadlines."""
-    if not isinstance(sampler, DerivedSampler):
-        return sampler, np.inf
-    inner, limit = _without_deadlines(sampler.sampler)
-    if isinstance(sampler, Deadline):
-        return inner, min(limit, sampler.limit)
-    return dataclasses.replace(sampler, sampler=inner), limit
-
-
-@validated
-def deadline(sampler: Sampler, client_seconds: NumberTree, limit: Positive) -> Deadline:
-    """The cohorts of a sampler, without the uploads that come after a deadline.
-
-    They are counted in ``history["lost"]``, and the late client keeps its state. Clients that are
-    always late never count, which no ``Plan(correct)`` can mend; ``truncated`` lets them do less.
-    ``correct="known"`` is refused where who is drawn and who is late both depend on the round, as
-    with ``cyclic`` or ``from_trace`` and a trace of seconds; pass ``"estimated"``.
+    They are counted in ``history["late"]``, and the late client keeps its state. Clients that are
+    always late never count, which no ``uploads.inverse_probability`` can mend; ``truncated`` lets
+    them do less. ``inverse_probability("known")`` is refused where who is drawn and who is late
+    both depend on the round, as with ``cyclic`` or ``from_trace`` and a trace of seconds.
 
     Args:
-      sampler: draws the cohorts.
       client_seconds: how long each client takes, from ``client_seconds``.
       limit: seconds that the server waits.
 
     Example:
-      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
-      >>> sampler = deadline(fcojax.everyone(), np.array([[1.0, 9.0]]), limit=5.0)
-      >>> sampler.draw(jax.random.key(0), jnp.int32(0), 2).arrives.tolist()
-      [True, False]
+      >>> import fcojax, numpy as np
+      >>> late = deadline(np.array([[1.0, 9.0]]), limit=5.0)
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), uploads=late)
+      >>> np.asarray(late.facts.arrives(np.arange(2))).tolist()
+      [1.0, 0.0]
     """
     on_time = np.atleast_2d(client_seconds) <= limit * _ROUNDING
     if not on_time.any():
         fastest = np.min(client_seconds)
         raise ValueError(f"limit is {limit} but the fastest client takes {fastest:g} seconds.")
-    return Deadline(sampler, float(limit), tuple(row.tobytes() for row in on_time))
+    share = on_time.mean(axis=0)
+
+    def send(at, payload, state):
+        table = jnp.asarray(on_time)
+        return Sent(payload, state, table[at.round % table.shape[0], at.client])
+
+    facts = Facts(
+        leaves_out="late",
+        arrives=lambda client: jnp.asarray(share)[client],
+        by_round=bool((on_time != on_time[0]).any()),
+        limit=float(limit),
+    )
+    if on_time.all():  # nobody is late, and so the plan suits more algorithms
+        return UploadTransform(f"deadline({limit})", facts=Facts(limit=float(limit)))
+    return UploadTransform(f"deadline({limit})", send=send, facts=facts)
 
 
 @validated

@@ -1,8 +1,7 @@
 """The loop over the clients of a cohort, chunk by chunk, into one weighted sum.
 
-Only one chunk of clients is in memory at a time. A client is *counted* if its upload arrives, is
-finite and is not left out by the aggregator; only then does it enter the sums and keep its new
-state.
+Only one chunk of clients is in memory at a time. A client is *counted* if its upload is finite and
+no transform leaves it out; only then does it enter the sums and keep its new state.
 """
 
 import functools
@@ -12,22 +11,14 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fcojax.algorithms.base import Algorithm, ClientResult
+from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.local import Local
 from fcojax.algorithms.work import Work
-from fcojax.engine import padding
-from fcojax.engine.aggregation import (
-    Tally,
-    add_clients,
-    contribution_of,
-    decoded_upload,
-    empty_tally,
-    require_same_form,
-)
-from fcojax.engine.aggregator import Codec, split
+from fcojax.engine import padding, transform
+from fcojax.engine.aggregator import MEAN
+from fcojax.engine.forms import merged, require_same_form, split
 from fcojax.engine.nonfinite import guarded
 from fcojax.engine.participation.base import Draw
-from fcojax.engine.participation.counting import codec_of, frequency
 from fcojax.engine.plan import Plan
 from fcojax.engine.randomness import (
     BATCHES,
@@ -37,6 +28,8 @@ from fcojax.engine.randomness import (
     purpose_key,
     sizes_of_all,
 )
+from fcojax.engine.tally import Contribution, Memory, Tally, add_clients, empty_tally, term_of
+from fcojax.engine.transform import At
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, PyTree
 from fcojax.xla.loops import batch_max
@@ -54,8 +47,8 @@ class RoundContext(NamedTuple):
       data: the clients of this device.
       key: PRNG key of the run.
       index: index of the round, from 0.
-      noise_key: the aggregator's key; with noise it differs between the points of a sweep.
-      memory: the aggregator's memory.
+      noise_key: the key of noise, which differs between the points of a sweep.
+      memory: what the server keeps, beside the algorithm's state.
     """
 
     algorithm: Algorithm
@@ -65,7 +58,7 @@ class RoundContext(NamedTuple):
     key: Key
     index: Array
     noise_key: Key
-    memory: PyTree = ()
+    memory: Memory = Memory()
 
 
 class Slots(NamedTuple):
@@ -75,7 +68,6 @@ class Slots(NamedTuple):
       row_indices: row of each member in this device's arrays.
       places: place of each member in the draw.
       weights: weight p_m of each member, 0 if it is absent.
-      arrives: whether each upload reaches the server, or ``None`` if all do.
       first_client: index of the client in this device's first row.
       can_be_empty: whether skipping chunks of absent members is worth a branch.
     """
@@ -83,29 +75,29 @@ class Slots(NamedTuple):
     row_indices: Array
     places: Array
     weights: Array
-    arrives: Array | None
     first_client: Array | int
     can_be_empty: bool
 
 
 class Rows(NamedTuple):
-    """Arrays with one row per client: the algorithm's state and the codec's residual."""
+    """Arrays with one row per client: the algorithm's state, and one for each transform."""
 
     states: PyTree
     residuals: PyTree
 
 
-OneClient = Callable[..., tuple[ClientResult, Array]]  # (row, rows before, max_size)
+# (row, rows before, max_size) -> (contribution, rows after, whether both are finite)
+OneClient = Callable[..., tuple[Contribution, Rows, Array]]
 
 
-def slots_of(context: RoundContext, cohort: Draw, all_rows: Rows) -> Slots:
+def slots_of(context: RoundContext, cohort: Draw) -> Slots:
     """Return the members of the cohort that this device computes, with their weights."""
-    data, correct = context.data, context.plan.correct
+    data = context.data
     if data.num_shards > 1:
         cohort, places, first_client = _on_this_shard(data, cohort)
     else:
         places, first_client = jnp.arange(cohort.present.shape[0], dtype=jnp.int32), 0
-    members, (_, present, arrives) = cohort.indices, cohort
+    members, (_, present) = cohort.indices, cohort
     if data.held is None:
         rows = members - first_client
     else:
@@ -118,19 +110,9 @@ def slots_of(context: RoundContext, cohort: Draw, all_rows: Rows) -> Slots:
     # microseconds for ten numbers out of a million.
     each = jax.vmap(lambda row: small_slice(data.weights, row, 1)[0])(rows)
     weights = jnp.where(present, each, 0)
-    if correct is not None:
-        # Horvitz and Thompson's estimator: weights p_m / q_m over the sum of all p_m.
-        if correct == "known":
-            share = context.plan.cohort.inclusion(members, data.num_clients, sizes_of_all(data))
-        else:
-            share = frequency(all_rows.residuals, rows, context.index)
-        # Clients that are never counted have q_m = 0. They are in absent places, or always too late
-        # for a deadline; an infinite weight would make all others zero.
-        share = jnp.asarray(share, weights.dtype)
-        weights = weights / jnp.where(present & (share > 0), share, 1)
     # On a mesh even a full cohort leaves chunks empty: each device has places for all members.
     can_be_empty = context.plan.cohort.can_be_absent or data.num_shards > 1
-    return Slots(rows, places, weights, arrives, first_client, can_be_empty)
+    return Slots(rows, places, weights, first_client, can_be_empty)
 
 
 def _on_this_shard(data: ClientData, cohort: Draw) -> tuple[Draw, Array, Array]:
@@ -155,20 +137,19 @@ def _on_this_shard(data: ClientData, cohort: Draw) -> tuple[Draw, Array, Array]:
         # draw: absent.
         return part.at[places].get(mode="fill", fill_value=False)
 
-    arrives = None if cohort.arrives is None else here(cohort.arrives)
     members = places if cohort.members is None else cohort.members[places]
-    return Draw(members, here(cohort.present) & own, arrives), places, first_client
+    return Draw(members, here(cohort.present) & own), places, first_client
 
 
 def run_clients(
-    context: RoundContext, one_client: OneClient, shapes: ClientResult, slots: Slots, rows: Rows
+    context: RoundContext, one_client: OneClient, one: Contribution, slots: Slots, rows: Rows
 ) -> tuple[Tally, Rows]:
     """Run the clients in these slots.
 
     Args:
       context: the constants of this round.
       one_client: computes one client, from ``client_function``.
-      shapes: shapes of one client's result.
+      one: shapes of one client's contribution.
       slots: the members; their weights are shares that add up to at most one, so that no sum of
         finite uploads overflows.
       rows: all clients' states.
@@ -195,39 +176,38 @@ def run_clients(
             row_indices=slots.row_indices[order],
             places=slots.places[order],
             weights=slots.weights[order],
-            arrives=None if slots.arrives is None else slots.arrives[order],
         )
 
-    aggregator = context.plan.aggregator
-    collected = functools.partial(contribution_of, aggregator, context.hparams, context.memory)
+    plan = context.plan
+    collected = functools.partial(term_of, plan, context.hparams, context.memory)
 
     def one_chunk(carry, chunk):
         tally, all_rows = carry
-        members, places, weights, arrives = chunk
+        members, places, weights = chunk
         before = jax.tree.map(lambda leaf: leaf[members], all_rows)
         # The clients of a chunk run side by side: on a CPU as many as a core's cache holds, on a
         # GPU as many as memory holds. On a CPU W2 takes 27 ms a round one by one, 37 by four, 116
         # with all 59 at once.
-        result, finite = _chunk_results(
+        clients, states, finite = _chunk_results(
             context, one_client, slots.can_be_empty, members, weights, before
         )
-        clients = jax.vmap(collected)(result)
-        tally, counted = add_clients(aggregator, tally, clients, finite, arrives, weights, places)
+        terms = jax.vmap(collected)(clients)
+        tally, counted = add_clients(plan, tally, terms, clients, finite, weights, places)
         # Writes beyond the last row are dropped: clients that are not counted keep their state.
         target = jnp.where(counted, members, context.data.clients_per_shard)
         after = jax.tree.map(
-            lambda leaf, new: leaf.at[target].set(new, mode="drop"), all_rows, result.state
+            lambda leaf, new: leaf.at[target].set(new, mode="drop"), all_rows, states
         )
         return (tally, after), None
 
     # Places of the whole draw, not the slots of this device: a `STACK` writes each client at its
     # place, so that the stacks of devices have disjoint rows and their sum is the cohort.
     num_places = context.plan.cohort.size(context.data.num_clients)
-    one = jax.eval_shape(collected, shapes)
-    start = (empty_tally(aggregator, one, num_places, slots.weights.dtype), rows)
+    term = jax.eval_shape(collected, one)
+    start = (empty_tally(plan, term, one, num_places, slots.weights.dtype), rows)
     chunks = jax.tree.map(
         lambda column: column.reshape(num_chunks, per_chunk),
-        (slots.row_indices, slots.places, slots.weights, slots.arrives),
+        (slots.row_indices, slots.places, slots.weights),
     )
     if num_chunks == 1:
         return one_chunk(start, jax.tree.map(lambda leaf: leaf[0], chunks))[0]
@@ -236,55 +216,100 @@ def run_clients(
 
 def _padded(slots: Slots, num_empty: int) -> Slots:
     """Append empty slots, so that all chunks have the same length."""
-    arrives = None if slots.arrives is None else jnp.pad(slots.arrives, (0, num_empty))
     return slots._replace(
         # Row 0 with weight zero: its result is computed and discarded, and its state is not
         # written.
         row_indices=jnp.pad(slots.row_indices, (0, num_empty)),
         places=jnp.pad(slots.places, (0, num_empty)),
         weights=jnp.pad(slots.weights, (0, num_empty)),
-        arrives=arrives,
         can_be_empty=slots.can_be_empty or num_empty > 0,
     )
 
 
 def client_function(context: RoundContext, message: PyTree, first_client: Array | int) -> OneClient:
-    """Return ``(row, rows before, max_size) -> (result, finite)``: one client's work and codec."""
+    """Return the function that computes one client's work and what its upload becomes."""
     algorithm, plan, data = context.algorithm, context.plan, context.data
-    codec = codec_of(plan)
-    # One stream for each purpose: a codec that draws more numbers leaves a client's own draws and
-    # its minibatches unchanged, so that runs with and without it are comparable.
+    # One stream for each purpose: a transform that draws more numbers leaves a client's own draws
+    # and its minibatches unchanged, so that runs with and without it are comparable.
     client_key = purpose_key(context.key, CLIENT, context.index)
     encode_key = purpose_key(context.key, ENCODE, context.index)
     # Not folded by client: all clients and the server draw the same coin.
     shared_key = purpose_key(context.key, SHARED, context.index)
+    # Here, because a collective inside of a branch would wait for devices that do not take it.
+    sizes = sizes_of_all(data) if plan.uploads.transforms else None
 
-    def client_and_codec(hparams, message, before: Rows, local, key, encode_key):
+    def client_and_chain(hparams, message, before: Rows, memory: Memory, local, key, *place):
         result = algorithm.client_update(hparams, message, before.states, local, key)
         # Without this check a scan fails over its carry, in a message that does not name
         # client_update.
         require_same_form("client_update", before.states, result.state)
-        if codec is None:
-            return result._replace(state=Rows(result.state, before.residuals))
-        upload, residual = through_codec(
-            codec, hparams, result.upload, before.residuals, encode_key, shared_key
-        )
-        return result._replace(state=Rows(result.state, residual), upload=upload)
+        at = At(hparams, *place, by_rule=plan.aggregator != MEAN)
+        inclusion = functools.partial(_inclusion, plan, data.num_clients, sizes, at.client)
+        given = result.upload, before.residuals, memory.transforms
+        contribution, residuals = through_chain(plan, at, *given, inclusion)
+        metrics = merged(result.metrics, contribution.metrics, "client_update of the algorithm")
+        return contribution._replace(metrics=metrics), Rows(result.state, residuals)
 
     # Uploads and states decide whether a client counts; a metric that is NaN only shows in the
-    # history. The codec is inside the guard, because encoding can overflow too.
-    compute = guarded(client_and_codec, lambda result: (result.upload, result.state))
+    # history. The chain is inside the guard, because encoding can overflow too.
+    compute = guarded(
+        client_and_chain, lambda result: (result[0].payload, result[0].public, result[1])
+    )
 
     @functools.partial(jax.jit, static_argnames="max_size")  # traced once for all uses
-    def one_client(row, before: Rows, max_size=data.max_size) -> tuple[ClientResult, Array]:
+    def one_client(row, before: Rows, max_size=data.max_size) -> tuple[Contribution, Rows, Array]:
         # Keys are folded by the index in the population, so that a client draws the same on a mesh,
         # from disk, and in any chunk.
         client = first_client + row if data.held is None else data.held.members[row]
         local = local_handle(data, plan.work, context.key, context.index, client, row, max_size)
-        keys = jax.random.fold_in(client_key, client), jax.random.fold_in(encode_key, client)
-        return compute(context.hparams, message, before, local, *keys)
+        key = jax.random.fold_in(client_key, client)
+        own = jax.random.fold_in(encode_key, client)
+        given = context.hparams, message, before, context.memory, local, key
+        (contribution, states), finite = compute(*given, context.index, client, own, shared_key)
+        return contribution, states, finite
 
     return one_client
+
+
+def _inclusion(plan: Plan, num_clients: int, sizes: Array | None, client: Array) -> Array:
+    """Return how probably a client is drawn and its upload arrives."""
+    varying = [one for one in plan.uploads.transforms if one.facts.by_round]
+    if len(varying) + plan.cohort.by_round > 1:
+        raise ValueError(
+            "who is late and who is drawn both depend on the round, so the probability that both "
+            'hold is not their product; pass inverse_probability("estimated"), or one number of '
+            "seconds for each client."
+        )
+    share = plan.cohort.inclusion(client, num_clients, sizes)
+    for one in plan.uploads.transforms:
+        if one.facts.arrives is not None:
+            share = share * one.facts.arrives(client)
+    return jnp.asarray(share)
+
+
+def through_chain(
+    plan: Plan, at: At, upload: PyTree, states: tuple, servers: tuple, inclusion: Callable
+) -> tuple[Contribution, tuple]:
+    """Return a client's contribution from its upload, and what its transforms keep.
+
+    Args:
+      plan: its chain is applied.
+      at: where the client is, with its key.
+      upload: the algorithm's upload.
+      states: what the client's transforms keep.
+      servers: what the server's transforms keep.
+      inclusion: the function of ``At``.
+    """
+    payload, public, form = split(upload)
+    sent, kept = transform.send(plan.uploads, at, payload, states)
+    there = at._replace(key=None)
+    decoded = transform.decode(plan.uploads, there, sent.wire, payload, states)
+    there = there._replace(inclusion=inclusion)
+    found, more = transform.opened(plan.uploads, there, decoded, states, servers)
+    kept |= {name: kept[name] & here if name in kept else here for name, here in more.items()}
+    metrics = merged(sent.metrics, found.metrics, "the chain")
+    contribution = Contribution(found.payload, public, metrics, kept, found.weight, form)
+    return contribution, sent.client_state
 
 
 def local_handle(
@@ -322,25 +347,6 @@ def local_handle(
     )
 
 
-def through_codec(
-    codec: Codec, hparams: PyTree, upload: PyTree, residual: PyTree, key: Key, round_key: Key
-) -> tuple[PyTree, PyTree]:
-    """Return the upload that the server decodes, and the client's new residual.
-
-    Args:
-      codec: the plan's codec.
-      hparams: the hyperparameters of the round.
-      upload: the client's upload.
-      residual: the client's residual.
-      key: the client's key in this round.
-      round_key: the key that all clients share in this round.
-    """
-    payload, public, join = split(upload)
-    encoded, after = codec.encode(hparams, payload, residual, key, round_key)
-    require_same_form("encode of the codec", residual, after, "residual")
-    return decoded_upload(codec, encoded, payload, public, join), after
-
-
 def _chunk_results(
     context: RoundContext,
     one_client: OneClient,
@@ -348,7 +354,7 @@ def _chunk_results(
     rows: Array,
     weights: Array,
     before: Rows,
-) -> tuple[ClientResult, Array]:
+) -> tuple[Contribution, Rows, Array]:
     """Return one chunk's results, padded to the smallest bound that holds it; zeros if empty."""
     bounds = padding.bounds_for(context.plan.work, context.data)
 

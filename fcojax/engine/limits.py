@@ -4,10 +4,10 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from fcojax.engine.aggregator import Allowance
 from fcojax.engine.hparams import num_points, take
 from fcojax.engine.plan import Plan
 from fcojax.engine.state import is_sweep
+from fcojax.engine.transform import Allowance, as_chain
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, PyTree
 
@@ -16,7 +16,7 @@ SPENT = "stopped after round {round}, the last that is allowed: {detail}"
 
 
 def limit_of(plan: Plan, hparams: PyTree, data: ClientData, key: Key) -> Allowance | None:
-    """Return how many rounds the aggregator allows each of these runs; ``None`` for any number."""
+    """Return how many rounds the plan allows each of these runs; ``None`` for any number."""
     allowance = allowance_of(plan)
     if allowance is None:
         return None
@@ -31,7 +31,8 @@ def limit_of(plan: Plan, hparams: PyTree, data: ClientData, key: Key) -> Allowan
 
 def allowance_of(plan: Plan) -> Callable[[Any, list, int], Allowance] | None:
     """Return the function that computes how many rounds a plan allows; ``None`` for any number."""
-    return None if plan.aggregator.noise is None else plan.aggregator.noise.allowance
+    noise = as_chain(plan.uploads).noise
+    return None if noise is None else noise.allowance
 
 
 def within(limit: Allowance | None, num_rounds: int, warns: bool = True) -> int:
@@ -67,6 +68,6 @@ def require_unlimited(plan: Plan, name: str) -> None:
     """
     if allowance_of(plan) is not None:
         raise ValueError(
-            f"the aggregator has a budget, which {name} does not enforce; pass one without, and "
+            f"the plan has a budget, which {name} does not enforce; pass one without, and "
             "add up the rounds of all runs with privacy.total_epsilon."
         )

@@ -1,14 +1,15 @@
 """Plans, which describe how rounds run, and programs, the static part of a compiled computation."""
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.arguments import checked_value, field_annotations, shown
-from fcojax.engine.aggregator import MEAN, Aggregator, Codec
+from fcojax.engine.aggregator import MEAN, Aggregator
 from fcojax.engine.participation.base import Everyone, Sampler
 from fcojax.engine.state import Observe
+from fcojax.engine.transform import NOTHING, Chain, UploadTransform, as_chain
 from fcojax.types import Count
 
 
@@ -21,33 +22,28 @@ class Plan(NamedTuple):
     Attributes:
       work: how much each client does: ``local_steps(...)`` or ``local_epochs(...)``.
       cohort: which clients take part; everyone by default.
-      codec: how uploads are encoded; ``None`` to send them unchanged.
+      uploads: what happens to an upload, as in ``uploads.chain(...)``: compression, noise, losses;
+        nothing by default.
       aggregator: how the server combines the uploads; by their weighted mean by default.
       client_chunk_size: number of clients that are vmapped together; ``None`` chooses it by the
         rules for the backend.
       point_chunk_size: number of points of a sweep that run together; ``None`` for as many as
         memory holds.
-      correct: whether clients that seldom take part get larger weights, so that the mean estimates
-        the mean over all clients: uploads are added with weights p_m / q_m and divided by the sum
-        of all p_m. q_m is the probability that client m is counted: ``"known"`` from the sampler,
-        or ``"estimated"`` as the share of rounds so far in which it was. ``None`` for the mean over
-        the cohort.
 
     Example:
       >>> import fcojax
       >>> plan = fcojax.Plan(
       ...     fcojax.local_steps(10, batch_size=32), fcojax.uniform_cohort(cohort_size=5))
-      >>> plan.work.num_steps, plan.cohort, plan.codec
-      (10, UniformCohort(cohort_size=5), None)
+      >>> plan.work.num_steps, plan.cohort
+      (10, UniformCohort(cohort_size=5))
     """
 
     work: Work
     cohort: Sampler = Everyone()
-    codec: Codec | None = None
+    uploads: Chain | UploadTransform = NOTHING
     aggregator: Aggregator = MEAN
     client_chunk_size: Count | None = None
     point_chunk_size: Count | None = None
-    correct: Literal["known", "estimated"] | None = None
 
 
 def as_plan(plan: Plan | Work) -> Plan:
@@ -61,7 +57,15 @@ def as_plan(plan: Plan | Work) -> Plan:
         )
     kinds = field_annotations(Plan)
     parts = zip(Plan._fields, plan, strict=True)
-    return Plan(*(checked_value(f"plan.{name}", part, kinds[name]) for name, part in parts))
+    plan = Plan(*(checked_value(f"plan.{name}", part, kinds[name]) for name, part in parts))
+    plan = plan._replace(uploads=as_chain(plan.uploads))
+    if plan.uploads.needs_sum and plan.aggregator != MEAN:
+        needing = next(one.name for one in plan.uploads.transforms if one.facts.needs_sum)
+        raise ValueError(
+            f"{needing} needs the sum of the uploads, but the plan has an aggregator; pass it "
+            "without."
+        )
+    return plan
 
 
 class Program(NamedTuple):

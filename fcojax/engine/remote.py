@@ -14,17 +14,11 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult
 from fcojax.algorithms.local import Local
-from fcojax.engine.aggregation import (
-    TotalWeights,
-    add_clients,
-    contribution_of,
-    decoded_upload,
-    empty_tally,
-    finish_round,
-)
-from fcojax.engine.aggregator import Codec, split
-from fcojax.engine.client_loop import Rows, through_codec
+from fcojax.engine import transform
+from fcojax.engine.aggregator import MEAN
+from fcojax.engine.client_loop import Rows
 from fcojax.engine.first_uploads import first_uploads
+from fcojax.engine.forms import Form, merged, split
 from fcojax.engine.plan import Plan
 from fcojax.engine.randomness import (
     AGGREGATE,
@@ -37,12 +31,24 @@ from fcojax.engine.randomness import (
     purpose_key,
 )
 from fcojax.engine.round import server_step
+from fcojax.engine.tally import (
+    Contribution,
+    Memory,
+    TotalWeights,
+    add_clients,
+    empty_tally,
+    finish_round,
+    term_of,
+)
+from fcojax.engine.transform import At, Chain, Facts, UploadTransform
 from fcojax.engine.validation import as_first_states
 from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
 from fcojax.xla.jaxprs import depend_on_first
 from fcojax.xla.rules import in_full_precision
+
+_NETWORK = UploadTransform("the network", facts=Facts(leaves_out="lost"))
 
 
 class Keys(NamedTuple):
@@ -58,31 +64,34 @@ class Keys(NamedTuple):
 
 
 class EncodedUpload(NamedTuple):
-    """The answer of a client in a round: the encoded upload and its metrics.
+    """The answer of a client in a round: what its transforms send, and its metrics.
 
     Attributes:
-      own: the arrays of the encoded payload that depend on the payload; the server knows the other
-        arrays, such as keys.
+      own: the arrays that depend on the upload; the server knows the other arrays, such as keys.
       public: the public parts of the upload.
       metrics: scalars.
+      kept: for each name whether the client's transforms let the upload arrive.
     """
 
     own: list
     public: list
     metrics: dict[str, Array]
+    kept: dict[str, Array]
 
 
 class Forms(NamedTuple):
     """The shapes of the arrays that a client receives, computes, keeps and sends.
 
-    ``decoded`` has the shapes of its decoded upload.
+    ``decoded`` has the shapes of its decoded payload and public parts, and ``form`` is the form of
+    its upload.
     """
 
     message: PyTree
     result: ClientResult
     rows: Rows
     sent: EncodedUpload
-    decoded: PyTree
+    decoded: tuple[list, list]
+    form: Form
 
 
 def forms(
@@ -96,26 +105,28 @@ def forms(
     update = functools.partial(_updated, algorithm, plan)
     result = jax.eval_shape(update, hparams, message, state, *where)
     rows = jax.eval_shape(lambda state: first_rows(plan, result, state), state)
-    sent, _, _ = answer.eval_shape(algorithm, plan, hparams, message, rows, *where)
-    given = sent, result.upload, rows.residuals, key, index, index
-    return Forms(message, result, rows, sent, _decode.eval_shape(plan, hparams, *given))
+    sent, _, _ = answer.eval_shape(algorithm, plan, hparams, message, rows, *where, index)
+    payload, public, form = split(result.upload)
+    return Forms(message, result, rows, sent, (payload, public), form)
 
 
 def first_rows(plan: Plan, result: ClientResult, state: PyTree) -> Rows:
     """Return what a client keeps before its first round, given the shapes of its result."""
     payload = _zeros(split(result.upload)[0])
-    return Rows(state, () if plan.codec is None else plan.codec.init(payload))
+    return Rows(state, transform.first_states(plan.uploads, payload)[0])
 
 
 def begin(
     algorithm: Algorithm, plan: Plan, hparams: PyTree, params: Params, data: ClientData
-) -> tuple[PyTree, PyTree]:
-    """Return the server's first state and the aggregator's memory; refuse what does not fit.
+) -> tuple[PyTree, Memory]:
+    """Return the server's first state and what it keeps beside; refuse what does not fit.
 
     Of the examples in ``data`` only shapes are read.
     """
     states = as_first_states(algorithm.init(hparams, params))
-    return states[0], first_uploads(algorithm, plan, hparams, states, data).memory
+    first = first_uploads(algorithm, plan, hparams, states, data)
+    _require_blind(algorithm, plan, hparams, params, data, first)
+    return states[0], first.memory
 
 
 @jit_per(num_static=1)
@@ -135,41 +146,40 @@ def ask(algorithm, hparams, server, key, index, members) -> tuple[PyTree, Keys]:
 @jit_per(num_static=2)
 @in_full_precision
 def answer(
-    algorithm, plan, hparams, message, before: Rows, examples, keys: Keys, client
+    algorithm, plan, hparams, message, before: Rows, examples, keys: Keys, client, index
 ) -> tuple[EncodedUpload, Rows, Array]:
     """Return a client's upload, what it keeps if that counts, and whether both are finite."""
     result = _updated(algorithm, plan, hparams, message, before.states, examples, keys, client)
-    own, public, _ = split(result.upload)
-    upload, residual = result.upload, before.residuals
-    if plan.codec is not None:
-        given = residual, keys.encode, keys.shared
-        leaves, _, is_own = _encoded(plan.codec, hparams, own, *given)
-        own = [leaf for leaf, kept in zip(leaves, is_own, strict=True) if kept]
-        upload, residual = through_codec(plan.codec, hparams, upload, *given)
-    after = Rows(result.state, residual)
-    return EncodedUpload(own, public, result.metrics), after, tree.all_finite((upload, after))
+    payload, public, _ = split(result.upload)
+    at = _at(plan, hparams, index, client, keys.encode, keys.shared)
+    leaves, _, is_own = _wire(plan, at, payload, before.residuals)
+    sent, kept = transform.send(plan.uploads, at, payload, before.residuals)
+    own = [leaf for leaf, mine in zip(leaves, is_own, strict=True) if mine]
+    metrics = merged(result.metrics, sent.metrics, "client_update of the algorithm")
+    after = Rows(result.state, sent.client_state)
+    decoded = transform.decode(plan.uploads, at, sent.wire, payload, before.residuals)
+    finite = tree.all_finite((decoded, public, after))
+    return EncodedUpload(own, public, metrics, kept), after, finite
 
 
-def decode(plan, hparams, sent: EncodedUpload, form: Forms, key: Key, index, client) -> PyTree:
-    """Return the upload that a client has encoded, with the key of the run."""
-    like = _zeros((form.result.upload, form.rows.residuals))
+def decode(plan, hparams, sent: EncodedUpload, form: Forms, key: Key, index, client) -> tuple:
+    """Return the payload and the public parts that a client has sent, with the key of the run."""
+    like = _zeros((form.decoded[0], form.rows.residuals))
     return _decode(plan, hparams, sent, *like, key, index, client)
 
 
 @jit_per(num_static=1)
 @in_full_precision
-def _decode(plan, hparams, sent, like, residual, key, index, client) -> PyTree:
+def _decode(plan, hparams, sent, payload, residuals, key, index, client) -> tuple[list, list]:
     """Return a client's decoded upload; the server computes the parts that were not sent."""
-    payload, _, join = split(like)
-    if plan.codec is None:
-        return join(sent.own, sent.public)
     own = jax.random.fold_in(purpose_key(key, ENCODE, index), client)
-    keys = own, purpose_key(key, SHARED, index)
-    leaves, structure, is_own = _encoded(plan.codec, hparams, payload, residual, *keys)
+    at = _at(plan, hparams, index, client, own, purpose_key(key, SHARED, index))
+    leaves, structure, is_own = _wire(plan, at, payload, residuals)
     given = iter(sent.own)
-    leaves = [next(given) if kept else leaf for leaf, kept in zip(leaves, is_own, strict=True)]
-    encoded = jax.tree.unflatten(structure, leaves)
-    return decoded_upload(plan.codec, encoded, payload, sent.public, join)
+    leaves = [next(given) if mine else leaf for leaf, mine in zip(leaves, is_own, strict=True)]
+    wire = jax.tree.unflatten(structure, leaves)
+    there = at._replace(key=None)
+    return transform.decode(plan.uploads, there, wire, payload, residuals), sent.public
 
 
 @jit_per(num_static=2)
@@ -179,15 +189,17 @@ def step(
     plan: Plan,
     schedule: PyTree,
     hparams: PyTree,
-    states: tuple[PyTree, PyTree],
+    states: tuple[PyTree, Memory],
     key: Key,
     index: Array,
-    results: ClientResult,
+    members: Array,
+    form: Form,
+    given: EncodedUpload,
     weights: tuple[Array, Array, Array],
     arrives: Array,
     finite: Array,
-    idle: tuple[PyTree, PyTree],
-) -> tuple[PyTree, PyTree, Array, dict[str, Array]]:
+    idle: tuple[PyTree, tuple, PyTree],
+) -> tuple[PyTree, Memory, Array, dict[str, Array]]:
     """Return the server's state and memory, which members count, and metrics and counts.
 
     Args:
@@ -195,39 +207,58 @@ def step(
       plan: how rounds are run.
       schedule: the hyperparameters of the run, with their schedules; noise is keyed by them.
       hparams: the hyperparameters of this round.
-      states: the server's state and the aggregator's memory.
+      states: the server's state, and what it keeps beside.
       key: PRNG key of the run.
       index: index of the round.
-      results: decoded uploads and metrics of the cohort's members; states are not read.
+      members: indices of the cohort's members.
+      form: the form of an upload.
+      given: decoded payloads, public parts, metrics and losses of the members.
       weights: p_m of each member, 0 if it was not asked; p_m of all clients; expected share of the
         clients that a cohort has.
       arrives: whether each upload arrived.
       finite: whether each upload is finite.
-      idle: a client's state and examples of zeros; no value is read.
+      idle: a client's state, what its transforms keep, and examples, all of zeros; no value is
+        read.
     """
-    (server, memory), aggregator = states, plan.aggregator
+    server, memory = states
     own, of_all, expected = weights
     everyone = jnp.sum(of_all)
     # Noise has the scale of the largest weight of all clients and is divided by the expected
     # weight, so that neither tells which clients are away.
     totals = TotalWeights(jnp.sum(own), everyone, expected * everyone, jnp.max(of_all))
-    clients = jax.vmap(functools.partial(contribution_of, aggregator, hparams, memory))(results)
-    shapes, one = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (results, clients)
+    shared = purpose_key(key, SHARED, index)
+
+    def contribution(client, sent: EncodedUpload) -> Contribution:
+        at = _at(plan, hparams, index, client, None, shared)._replace(inclusion=_no_inclusion)
+        found, more = transform.opened(plan.uploads, at, sent.own, idle[1], memory.transforms)
+        kept = sent.kept | {n: sent.kept[n] & x if n in sent.kept else x for n, x in more.items()}
+        metrics = merged(sent.metrics, found.metrics, "the chain")
+        return Contribution(found.payload, sent.public, metrics, kept, found.weight, form)
+
+    clients = jax.vmap(contribution)(members, given)
+    # An upload that the network lost is lost, as one is that the plan loses.
+    lost = clients.kept.get("lost", True) & arrives
+    clients = clients._replace(kept=clients.kept | {"lost": lost})
+    counting = plan._replace(uploads=Chain((*plan.uploads.transforms, _NETWORK)))
+    terms = jax.vmap(functools.partial(term_of, plan, hparams, memory))(clients)
+    one, term = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (clients, terms)
     )
     # Shares, as in `one_round`: the sum does not overflow if the mean is finite.
     shares = own / jnp.where(totals.cohort > 0, totals.cohort, 1)
     places = jnp.arange(shares.size, dtype=jnp.int32)
-    tally = empty_tally(aggregator, one, shares.size, shares.dtype)
-    tally, counted = add_clients(aggregator, tally, clients, finite, arrives, shares, places)
+    tally = empty_tally(plan, term, one, shares.size, shares.dtype)
+    tally, counted = add_clients(counting, tally, terms, clients, finite, shares, places)
     public, noise_key = None, key
-    if aggregator.noisy:  # zeros would tell that nobody took part
+    if plan.uploads.noisy:  # zeros would tell that nobody took part
         noise_key, keys = folded_by(key, schedule), Keys(*[jax.random.key(0)] * 4)
         message = algorithm.broadcast(hparams, server)
-        result = _updated(algorithm, plan, hparams, message, *idle, keys, jnp.int32(0))
-        public = split(result.upload)[1]
-    noise_key = purpose_key(noise_key, AGGREGATE, index)
-    found = finish_round(aggregator, hparams, tally, totals, shapes, memory, noise_key, public)
+        empty = idle[0], idle[2], keys, jnp.int32(0)
+        public = split(_updated(algorithm, plan, hparams, message, *empty).upload)[1]
+    at = _at(plan, hparams, index, None, None, shared)
+    at = at._replace(private_key=purpose_key(noise_key, AGGREGATE, index))
+    own_key = purpose_key(key, AGGREGATE, index)
+    found = finish_round(plan, at, tally, totals, one, memory, own_key, public)
     server_key = purpose_key(key, SERVER, index)
     server, refused = server_step(algorithm, hparams, server, found, server_key)
     measures = found.metrics | found.counts | {"refused": refused}
@@ -252,15 +283,51 @@ def _updated(
     return algorithm.client_update(hparams, message, state, local, keys.client)
 
 
-def _encoded(codec: Codec, hparams, *given) -> tuple[list, Any, list[bool]]:
-    """Return an encoded payload's arrays and structure, and which depend on the payload."""
+def _at(plan: Plan, hparams, index, client, key, round_key) -> At:
+    return At(hparams, index, client, key, round_key, by_rule=plan.aggregator != MEAN)
 
-    def encode(kept, hparams, keys):
-        return codec.encode(hparams, *kept, *keys)[0]
 
-    parts = given[:2], hparams, given[2:]
-    leaves, structure = jax.tree.flatten(encode(*parts))
-    return leaves, structure, depend_on_first(encode, *parts)
+def _wire(plan: Plan, at: At, *given) -> tuple[list, Any, list[bool]]:
+    """Return the arrays and the structure of what is sent, and which depend on the upload."""
+
+    def encode(kept, *place):
+        return transform.send(plan.uploads, _at(plan, *place), *kept)[0].wire
+
+    places = at.hparams, at.round, at.client, at.key, at.round_key
+    leaves, structure = jax.tree.flatten(encode(given, *places))
+    return leaves, structure, depend_on_first(encode, given, *places)
+
+
+def _no_inclusion() -> Array:
+    raise ValueError(
+        "weights 1/q are for simulations, where all clients' probabilities are known; pass a plan "
+        "without inverse_probability."
+    )
+
+
+def _require_blind(algorithm, plan, hparams, params, data, first) -> None:
+    """Raise ``ValueError`` if the server would need what transforms keep at the clients."""
+    server, state = algorithm.init(hparams, params)
+    where = data.examples, Keys(*[jax.random.key(0)] * 4), jnp.int32(0)
+    message = algorithm.broadcast(hparams, server)
+    update = functools.partial(_updated, algorithm, plan)
+    result = jax.eval_shape(update, hparams, message, state, *where)
+    payload = _zeros(split(result.upload)[0])
+    at = _at(plan, hparams, *where[2:] * 2, None, jax.random.key(0))
+    at = at._replace(inclusion=_no_inclusion)
+
+    def read(residuals, payload):
+        sending = at._replace(key=jax.random.key(0))
+        wire = transform.send(plan.uploads, sending, payload, _zeros(residuals))[0].wire
+        decoded = transform.decode(plan.uploads, at, wire, payload, residuals)
+        servers = first.memory.transforms
+        return transform.opened(plan.uploads, at, decoded, residuals, servers)[0][:2]
+
+    if any(depend_on_first(read, first.residuals, payload)):
+        raise ValueError(
+            "a transform of the plan reads on the server what a client keeps, and over a network "
+            "the server has no copy of it; pass the plain mean with error feedback."
+        )
 
 
 def _zeros(shapes: PyTree) -> PyTree:

@@ -8,15 +8,9 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.algorithms.base import Algorithm, ClientResult, NewRow, ToAll, uncounted
-from fcojax.engine.aggregation import (
-    RoundResult,
-    TotalWeights,
-    finish_round,
-    merged,
-    require_same_form,
-    split_decoded,
-)
+from fcojax.algorithms.base import Algorithm, NewRow, ToAll, uncounted
+from fcojax.engine import transform
+from fcojax.engine.aggregator import MEAN
 from fcojax.engine.client_loop import (
     RoundContext,
     Rows,
@@ -26,14 +20,17 @@ from fcojax.engine.client_loop import (
     slots_of,
 )
 from fcojax.engine.first_uploads import one_update
+from fcojax.engine.forms import Form, merged, require_same_form, split
 from fcojax.engine.nonfinite import guarded
 from fcojax.engine.plan import Plan
 from fcojax.engine.randomness import AGGREGATE, SERVER, SHARED, draw_cohort, purpose_key
+from fcojax.engine.tally import RoundResult, TotalWeights, finish_round
+from fcojax.engine.transform import At
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree, Scalar
 
 # Names of the engine's own counts, which metrics and measures may not use.
-COUNTS = ("participants", "dropped", "lost", "refused", "left_out")
+COUNTS = ("participants", "dropped", "lost", "late", "refused", "left_out")
 TRAFFIC = ("bytes_down", "bytes_up")
 
 
@@ -47,14 +44,14 @@ def one_round(
     is dropped. A server step is skipped if its result is not finite or no client counts.
 
     Returns:
-      The new states of the server and of the clients, the aggregator's new memory, and the round's
+      The new states of the server and of the clients, what the server keeps, and the round's
       metrics and counts.
     """
     algorithm, plan, hparams, data = context.algorithm, context.plan, context.hparams, context.data
     # Every device draws the whole cohort from the key, so no list of members crosses devices.
     cohort = draw_cohort(plan, data, context.key, context.index)
     message = algorithm.broadcast(hparams, server)
-    slots = slots_of(context, cohort, rows)
+    slots = slots_of(context, cohort)
     totals = _total_weights(context, slots)
     # Shares add up to at most one, so that no sum of finite uploads overflows. In float32 the sum
     # of 10,000 uploads of 1e35 with weights of one would, though their mean is finite.
@@ -64,27 +61,27 @@ def one_round(
     one_client = client_function(context, message, slots.first_client)
     first = slots.row_indices[0], jax.tree.map(lambda leaf: leaf[0], rows)
     # Only shapes are read, so this client is not computed.
-    shapes, _ = jax.eval_shape(one_client, *first)
-    tally, rows = run_clients(context, one_client, shapes, slots, rows)
+    one, _, _ = jax.eval_shape(one_client, *first)
+    tally, rows = run_clients(context, one_client, one, slots, rows)
     # Only this and the weights in `_total_weights` cross devices. With a sum it is one mean upload:
     # W1 on eight devices all-reduces 4 kB a round. A test reads the compiled program to keep it so.
     tally = _over_devices(data, tally)
 
     # If no client counts, use client 0's public parts: with noise they are the same for all data,
     # as `first_uploads` has checked, while zeros would reveal that nobody took part.
-    public = split_decoded(one_client(*first)[0].upload)[1] if plan.aggregator.noisy else None
-    key = purpose_key(context.noise_key, AGGREGATE, context.index)
-    found = finish_round(
-        plan.aggregator, hparams, tally, totals, shapes, context.memory, key, public
-    )
-    if plan.correct is not None:
-        # From a mean over the cohort to a sum over the weight of all clients; also of public parts,
-        # so that the elapsed time of dual averaging keeps to its dual points.
-        found = found._replace(upload=tree.scale(found.fraction, found.upload))
+    public = one_client(*first)[0].public if plan.uploads.noisy else None
+    key, at = purpose_key(context.key, AGGREGATE, context.index), At(hparams, context.index)
+    if plan.uploads.transforms:
+        at = at._replace(
+            round_key=purpose_key(context.key, SHARED, context.index),
+            private_key=purpose_key(context.noise_key, AGGREGATE, context.index),
+            by_rule=plan.aggregator != MEAN,
+        )
+    found = finish_round(plan, at, tally, totals, one, context.memory, key, public)
     server_key = purpose_key(context.key, SERVER, context.index)
     after, refused = server_step(algorithm, hparams, server, found, server_key)
 
-    traffic = _traffic(context, (server, after), (message, shapes), tally.participants)
+    traffic = _traffic(context, (server, after), (message, one.form), tally.participants)
     counts = found.counts | {"refused": refused} | traffic
     return (
         after,
@@ -142,7 +139,7 @@ def _where_taken(taken: Array, stepped: PyTree, server: PyTree) -> PyTree:
 def reduced_over_rounds(metrics: dict[str, Array]) -> dict[str, Array]:
     """Sum counts over rounds, and average metrics over the rounds in which any client counts."""
     counts = {name: metrics.pop(name) for name in (*COUNTS, *TRAFFIC) if name in metrics}
-    excluded = counts["dropped"] + counts["lost"] + counts.get("left_out", 0)
+    excluded = sum(counts.get(name, 0) for name in ("dropped", "lost", "late", "left_out"))
     # Metrics of a round in which no client counts are the zeros of an empty sum, which would pull
     # the mean down. `jnp.mean` over no round at all gives NaN, as documented.
     any_counted = counts["participants"] > excluded
@@ -173,13 +170,13 @@ def _traffic(
     context: RoundContext, servers: tuple, payloads: tuple, participants: Array
 ) -> dict[str, Array]:
     """Return the bytes down and up of a round, all clients together, counted after encoding."""
-    message, shapes = payloads
+    message, form = payloads
     # FedPD exchanges nothing in most rounds: the coin that decides is in its state.
     times = context.algorithm.sent(context.hparams, *servers)
     to_all = isinstance(message, ToAll)
     # A `ToAll` message also reaches the clients that are absent from the round.
     receivers = jnp.asarray(context.data.num_clients) if to_all else participants
-    each = _message_bytes(message), _upload_bytes(context, shapes)
+    each = _message_bytes(message), _upload_bytes(context, form)
     # int32 would overflow: a model of 22 MB for 100 clients is 2.2e9 bytes.
     number = jnp.result_type(float)
     down, up = (
@@ -196,7 +193,7 @@ def payload_bytes(
 
     Args:
       algorithm: the algorithm of the run.
-      plan: its codec encodes the uploads.
+      plan: its chain encodes the uploads.
       hparams: the hyperparameters.
       params: the start point.
       data: the clients.
@@ -206,21 +203,24 @@ def payload_bytes(
     message = algorithm.broadcast(hparams, server)
     result = one_update(algorithm, plan, hparams, server, client, data)
     context = RoundContext(algorithm, plan, hparams, data, key, zero, key)
-    return jnp.asarray(_message_bytes(message)), jnp.asarray(_upload_bytes(context, result))
+    form = split(result.upload)[2]
+    return jnp.asarray(_message_bytes(message)), jnp.asarray(_upload_bytes(context, form))
 
 
 def _message_bytes(message: PyTree) -> int:
     return tree.num_bytes(uncounted(message.sent if isinstance(message, ToAll) else message))
 
 
-def _upload_bytes(context: RoundContext, shapes: ClientResult) -> Scalar:
-    codec, hparams = context.plan.codec, context.hparams
-    if codec is None:
-        return tree.num_bytes(shapes.upload)
-    private, public, _ = split_decoded(shapes.upload)
-    payload = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(private)]
+def _upload_bytes(context: RoundContext, form: Form) -> Scalar:
+    chain, (payload, public, _) = context.plan.uploads, split(form.shapes())
+    if not chain.transforms:
+        return tree.num_bytes((payload, public))
     # XLA removes this, except for draws from the round's key, such as MARINA's coin, on which the
     # size may depend.
+    payload = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(payload)]
     shared = purpose_key(context.key, SHARED, context.index)
-    encoded, _ = codec.encode(hparams, payload, codec.init(payload), context.key, shared)
-    return codec.num_bytes(hparams, encoded) + tree.num_bytes(public)
+    at = At(context.hparams, context.index, jnp.zeros_like(context.index), context.key, shared)
+    states, _ = transform.first_states(chain, payload)
+    sent, _ = transform.send(chain, at, payload, states)
+    size = tree.num_bytes(sent.wire) if sent.num_bytes is None else sent.num_bytes
+    return size + tree.num_bytes(public)

@@ -168,10 +168,10 @@ class State(NamedTuple):
     Attributes:
       server: the algorithm's server state.
       clients: the algorithm's client state, with one row per client.
-      residuals: the state of the codec's encoders, with one row per client.
+      residuals: what transforms of uploads keep for each client, with one row per client.
       round: number of rounds so far.
       key: PRNG key, the only source of randomness.
-      memory: the aggregator's memory; ``()`` if it has none.
+      memory: what transforms and the aggregator keep on the server.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np

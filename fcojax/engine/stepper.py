@@ -16,9 +16,9 @@ import jax.numpy as jnp
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.arguments import checked_value
-from fcojax.engine.aggregation import merged
 from fcojax.engine.client_loop import RoundContext, Rows
 from fcojax.engine.first_uploads import first_uploads
+from fcojax.engine.forms import merged
 from fcojax.engine.hparams import as_arrays, at_round
 from fcojax.engine.limits import limit_of, require_within
 from fcojax.engine.placement.auto_axes import with_auto_axes
@@ -231,11 +231,11 @@ def start_traced(
         now = at_round(hparams, 0)
         point = params if init is None else as_params(init(key))
         server, client = as_first_states(algorithm.init(now, point))
-        residual, memory, _ = first_uploads(algorithm, plan, now, (server, client), data)
+        residuals, memory, _ = first_uploads(algorithm, plan, now, (server, client), data)
         # Includes the clients that pad a population to a multiple of the devices.
         num_rows = data.clients_per_shard * data.num_shards
         clients, residuals = jax.tree.map(
-            lambda leaf: jnp.broadcast_to(leaf, (num_rows, *jnp.shape(leaf))), (client, residual)
+            lambda leaf: jnp.broadcast_to(leaf, (num_rows, *jnp.shape(leaf))), (client, residuals)
         )
         return State(server, clients, residuals, jnp.zeros((), jnp.int32), key, memory)
 
@@ -293,7 +293,7 @@ def _rounds(
 
     def rounds(hparams, data, state, num_rounds):
         noise_key = state.key
-        if program.plan.aggregator.noisy:
+        if any(one.receive is not None for one in program.plan.uploads.transforms):
             # Fold in the whole schedule, so that two schedules that agree in one round draw
             # different noise there.
             noise_key = folded_by(state.key, hparams)
@@ -400,7 +400,7 @@ def _require_matching_state(algorithm, plan, hparams, data, state) -> None:
     origins = {
         "server": "another algorithm, another start point or another grid",
         "clients": f"another algorithm or another population than these {data.num_clients} clients",
-        "residuals": "another plan, with another codec",
+        "residuals": "another plan, with other transforms of uploads",
         "memory": "another plan, with another aggregator",
         "key": "another number of seeds",
     }

@@ -9,7 +9,7 @@ from jax.core import Tracer
 
 from fcojax.algorithms.base import Algorithm
 from fcojax.arguments import checked_value, field_annotations, numbers_of, shown, validated
-from fcojax.engine.aggregator import MEAN, weighted_mean
+from fcojax.engine.aggregator import MEAN
 from fcojax.engine.hparams import is_schedule
 from fcojax.engine.plan import Plan
 from fcojax.engine.state import is_sweep
@@ -37,17 +37,7 @@ def require_run(
     require_algorithm(algorithm)
     checked_value("data", data, ClientData)
     _require_cohort(algorithm, plan, data)
-    # These algorithms compress by themselves, or are exact only with the plain mean.
-    if algorithm.codecs == "none" and (plan.codec is not None or plan.aggregator is not MEAN):
-        raise ValueError(
-            "the plan has a codec or an aggregator, but this algorithm needs the plain mean of "
-            "the uploads; pass neither, or another algorithm, such as fed_avg."
-        )
-    if plan.correct is not None and plan.aggregator.finish is not weighted_mean:
-        raise ValueError(
-            f"correct is {plan.correct!r} but the aggregator does not return the weighted mean of "
-            "the uploads; pass one that does, or correct=None."
-        )
+    _require_uploads(algorithm, plan)
     _require_work(plan, data)
     require_type(algorithm, hparams)
     require_hparams(hparams, sweeping)
@@ -99,20 +89,39 @@ def _require_cohort(algorithm: Algorithm, plan: Plan, data: ClientData) -> None:
         return
     # Two exchanges with the same clients are the method on that cohort.
     held = plan.cohort.rounds % 2 == 0
-    if algorithm.needs_everyone == "or held" and held and not plan.cohort.loses_uploads:
+    losing = [one.name for one in plan.uploads.transforms if one.facts.leaves_out is not None]
+    if algorithm.needs_everyone == "or held" and held and not losing:
         return
     advice = ", or held(sampler)" if algorithm.needs_everyone == "or held" else ""
+    out = f"which can leave some of the {data.num_clients} clients out"
+    absent = places < data.num_clients or plan.cohort.can_be_absent
     reasons = {
-        f"leave some of the {data.num_clients} clients out": places < data.num_clients
-        or plan.cohort.can_be_absent,
-        f"lose uploads of the {data.num_clients} clients": plan.cohort.loses_uploads,
+        f"the cohort is {plan.cohort}, {out}": absent,
+        f"the plan has {', '.join(losing)}, {out}": bool(losing),
     }
     for reason, holds in reasons.items():
         if holds:
             raise ValueError(
-                f"the cohort is {plan.cohort}, which can {reason}, but this algorithm averages the "
-                "states of all clients and needs each of them in every round; pass everyone()"
-                f"{advice}."
+                f"{reason}, but this algorithm averages the states of all clients and needs each "
+                f"of them in every round; pass everyone() without losses{advice}."
+            )
+
+
+def _require_uploads(algorithm: Algorithm, plan: Plan) -> None:
+    """Raise ``ValueError`` if an algorithm does not allow the transforms of a plan."""
+    plain = not plan.uploads.transforms and plan.aggregator == MEAN
+    # These algorithms compress by themselves, or are exact only with the plain mean.
+    changing = [one for one in plan.uploads.transforms if not one.facts.arrives]
+    if algorithm.codecs == "none" and not plain and (changing or plan.aggregator != MEAN):
+        raise ValueError(
+            "the plan transforms or aggregates uploads, but this algorithm needs their plain mean; "
+            "pass neither, or another algorithm, such as fed_avg."
+        )
+    for one in plan.uploads.transforms:
+        if one.facts.feeds_back and algorithm.codecs != "any":
+            raise ValueError(
+                f"{one.name} adds its error to later uploads, which have another meaning in this "
+                "algorithm; pass a transform without feedback, such as uploads.compressed(...)."
             )
 
 

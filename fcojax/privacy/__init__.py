@@ -1,6 +1,6 @@
 """Differential privacy of uploads: clipping, noise, and accounting.
 
-``gaussian`` makes an aggregator, for ``fcojax.Plan``; ``epsilon`` computes the privacy of its
+``gaussian`` is a transform of uploads, for ``fcojax.Plan``; ``epsilon`` computes the privacy of its
 noise, with the package dp-accounting (``pip install fcojax[privacy]``).
 """
 
@@ -22,7 +22,7 @@ from fcojax.privacy.budgets import Budget, budget, clients_needed, rounds_within
 from fcojax.privacy.mechanism import adaptive_clip, gaussian, modular_gaussian
 
 __all__ = [
-    # aggregators
+    # transforms of uploads
     "adaptive_clip",
     "gaussian",
     "modular_gaussian",

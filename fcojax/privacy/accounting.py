@@ -16,7 +16,8 @@ from fcojax.arguments import validated
 from fcojax.engine.hparams import number
 from fcojax.engine.participation.availability import Cyclic, Trace
 from fcojax.engine.participation.base import Everyone
-from fcojax.engine.participation.samplers import CoinFlips, Dropout, UniformCohort
+from fcojax.engine.participation.samplers import CoinFlips, UniformCohort
+from fcojax.engine.transform import as_chain
 from fcojax.privacy.bands import length_of
 from fcojax.types import Count, Fraction, Positive
 
@@ -61,8 +62,6 @@ def law(sampler: Sampler, num_clients: Count) -> Law:
       >>> law(fcojax.coin_flips(0.1), num_clients=100).name
       'Poisson sampling with probability 0.1'
     """
-    if isinstance(sampler, Dropout):
-        return law(sampler.sampler, num_clients)
     if isinstance(sampler, CoinFlips):
         rate = sampler.probability
         return Law(
@@ -121,7 +120,7 @@ def releases(
     """Return the releases of a number of runs of a plan, for a ledger.
 
     Args:
-      plan: a plan with an aggregator from ``gaussian``.
+      plan: a plan whose chain has noise, as of ``gaussian``.
       num_rounds: number of rounds of each run.
       hparams: the hyperparameters, if the noise is a function of them.
       num_runs: number of runs with the same key, such as the points of a sweep. They have the same
@@ -131,12 +130,12 @@ def releases(
     Example:
       >>> import fcojax
       >>> from fcojax import privacy
-      >>> plan = fcojax.Plan(fcojax.local_steps(1), aggregator=privacy.gaussian(1.0, noise=2.0))
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), uploads=privacy.gaussian(1.0, noise=2.0))
       >>> releases(plan, 10, num_runs=4)
       Releases(cohort=Everyone(), noise=1.0, num_rounds=10, bands=(1.0,))
     """
     noise = together([multiplier_of(plan, hparams)] * num_runs)
-    known = plan.aggregator.noise
+    known = as_chain(plan.uploads).noise
     return Releases(plan.cohort, noise, num_rounds, (1.0,) if known is None else known.bands)
 
 
@@ -211,7 +210,7 @@ def epsilon(
     """Return the epsilon of a plan after a number of rounds; infinity without noise.
 
     Args:
-      plan: a plan with an aggregator from ``gaussian``.
+      plan: a plan whose chain has noise, as of ``gaussian``.
       num_clients: size of the population, which is public.
       num_rounds: number of rounds.
       delta: failure probability; below one over the number of clients.
@@ -226,7 +225,7 @@ def epsilon(
       >>> from fcojax import privacy
       >>> plan = fcojax.Plan(
       ...     fcojax.local_steps(1), fcojax.coin_flips(0.1),
-      ...     aggregator=privacy.gaussian(1.0, noise=0.0))
+      ...     uploads=privacy.gaussian(1.0, noise=0.0))
       >>> epsilon(plan, num_clients=100, num_rounds=10, delta=1e-3)
       inf
     """
@@ -335,17 +334,18 @@ def multiplier_of(plan: Plan, hparams: Any) -> float:
     Example:
       >>> import fcojax
       >>> from fcojax import privacy
-      >>> plan = fcojax.Plan(fcojax.local_steps(1), aggregator=privacy.gaussian(1.0, noise=2.0))
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), uploads=privacy.gaussian(1.0, noise=2.0))
       >>> multiplier_of(plan, hparams=None)
       2.0
     """
-    known = plan.aggregator.noise
-    if not plan.aggregator.noisy:
+    chain = as_chain(plan.uploads)
+    if not chain.noisy:
         return 0.0
+    known = chain.noise
     if known is None:
         raise ValueError(
-            "the aggregator does not say how much noise it adds; pass one from "
-            "privacy.gaussian(...), or Aggregator(noisy=fcojax.extend.Noise(...)) of your own."
+            "a transform of the plan does not say how much noise it adds; pass "
+            "privacy.gaussian(...), or Facts(noisy=fcojax.extend.Noise(...)) in one of your own."
         )
     # With a schedule, or inside of jit, there is no such number.
     return float(number(hparams, known.multiplier))
@@ -355,8 +355,7 @@ def _events(accounted: Law, entry: Releases) -> tuple[Any, int]:
     """Return an event and how often it happens."""
     if len(entry.bands) == 1:
         return accounted.event(entry.noise), entry.num_rounds
-    cohort = entry.cohort.sampler if isinstance(entry.cohort, Dropout) else entry.cohort
-    num_bands = len(entry.bands)
+    cohort, num_bands = entry.cohort, len(entry.bands)
     if not isinstance(cohort, Cyclic) or cohort.num_groups < num_bands:
         raise ValueError(
             f"the noise has {num_bands} bands, so no client may come back within {num_bands} "

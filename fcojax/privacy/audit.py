@@ -21,8 +21,9 @@ import fcojax
 from fcojax import ClientData, Plan, Sampler
 from fcojax.algorithms import Algorithm
 from fcojax.arguments import validated
-from fcojax.engine.aggregator import split
 from fcojax.engine.hparams import is_schedule, num_points, take
+from fcojax.engine.randomness import folded_by
+from fcojax.engine.transform import Chain, Noise, Sent, UploadTransform, as_chain
 from fcojax.engine.validation import require_hparams
 from fcojax.privacy.accounting import Releases, law, multiplier_of, together, total_epsilon
 from fcojax.types import Array, Count, CountOrZero, Fraction, Key, Params, PyTree
@@ -71,11 +72,12 @@ def audit(
 ) -> Audit:
     """Return a lower bound of epsilon, from runs with one client and without it.
 
-    The client sends the same large vector in every round in place of its own uploads, as privacy
-    must not depend on its uploads. The neighbour follows ``privacy.law``: the population in which
-    it never takes part, or the one in which it sends the opposite vector. An attacker sees the
-    server's state and the model after every round. A bound above ``promised`` shows an error in the
-    aggregator or its accounting; a bound below it proves nothing.
+    The client sends the same large vector in every round in place of its own uploads, and another
+    one at each point of a grid, as privacy must not depend on its uploads. The neighbour follows
+    ``privacy.law``: the population in which it never takes part, or the one in which it sends the
+    opposite vector. An attacker sees the server's state and the model after every round. A bound
+    above ``promised`` shows an error in the transforms or their accounting; a bound below it proves
+    nothing.
 
     Args:
       algorithm: the algorithm of the audited runs.
@@ -83,7 +85,7 @@ def audit(
       params: the start point.
       data: the clients; a small population suffices.
       client: index of the client.
-      plan: a plan whose aggregator adds noise; a budget does not end these runs.
+      plan: a plan whose chain adds noise; a budget does not end these runs.
       num_rounds: number of rounds.
       delta: failure probability of (epsilon, delta)-privacy.
       key: PRNG key of the audit.
@@ -98,7 +100,7 @@ def audit(
       >>> from fcojax import privacy
       >>> data = fcojax.from_clients([{"a": np.array([a])} for a in (1.0, 2.0, 3.0)])
       >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
-      >>> plan = fcojax.Plan(fcojax.local_steps(1), aggregator=privacy.gaussian(1.0, noise=2.0))
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), uploads=privacy.gaussian(1.0, noise=2.0))
       >>> found = privacy.audit(
       ...     fed_avg, fed_avg.hparams_type(), jnp.array(0.0), data, 0, plan,
       ...     num_rounds=1, delta=1e-2, key=jax.random.key(0), num_runs=100)
@@ -112,25 +114,22 @@ def audit(
         )
     grid = _as_grid(hparams)
     require_hparams(grid, sweeping=True)
-    known = plan.aggregator.noise
+    known = as_chain(plan.uploads).noise
     noises = [multiplier_of(plan, take(grid, point)) for point in range(num_points(grid))]
     bands = (1.0,) if known is None else known.bands
     entry = Releases(plan.cohort, together(noises), num_rounds, bands)
     promised = total_epsilon([entry], data.num_clients, delta)
 
-    if known is not None:
-        aggregator = plan.aggregator._replace(noisy=known._replace(allowance=None))
-        plan = plan._replace(aggregator=aggregator)
     direction, key = jax.random.split(key)
-    present = _with_fixed_upload(algorithm, client, direction, 1.0), plan
+    present = _with_planted(plan, client, direction, 1.0)
     if law(plan.cohort, data.num_clients).relation == "replace":
-        absent = _with_fixed_upload(algorithm, client, direction, -1.0), plan
+        absent = _with_planted(plan, client, direction, -1.0)
     else:
-        absent = present[0], plan._replace(cohort=_Without(plan.cohort, client))
+        absent = present._replace(cohort=_Without(plan.cohort, client))
     keys = jax.random.split(key, 2 * num_runs)
     seen = [
-        _seen(each, grid, params, data, own, its_plan, num_rounds, released)
-        for (each, its_plan), own in ((present, keys[:num_runs]), (absent, keys[num_runs:]))
+        _seen(algorithm, grid, params, data, own, its_plan, num_rounds, released)
+        for its_plan, own in ((present, keys[:num_runs]), (absent, keys[num_runs:]))
     ]
     names, choosing, bounding = _statistics(seen[0], seen[1], num_runs // 2)
     return _bounded(names, choosing, bounding, delta, 1 - confidence, promised)
@@ -154,26 +153,30 @@ class _Without(Sampler):
         # The denominator is public, so it is that of the whole population.
         return self.sampler.mean_size(num_clients)
 
-    @property
-    def loses_uploads(self) -> bool:
-        return self.sampler.loses_uploads
 
+def _with_planted(plan: Plan, client: int, key: Key, sign: float) -> Plan:
+    """Return the plan in which one client sends a fixed random vector, without a budget."""
 
-def _with_fixed_upload(algorithm: Algorithm, client: int, key: Key, sign: float) -> Algorithm:
-    """Return the algorithm in which one client sends a fixed random vector."""
-
-    def client_update(hparams, message, state, local, own_key):
-        result = algorithm.client_update(hparams, message, state, local, own_key)
-        payload, public, join = split(result.upload)
+    def send(at, payload, state):
         leaves, structure = jax.tree.flatten(payload)
-        chosen = local.client == client
-        sent = []
-        for leaf, own in zip(leaves, jax.random.split(key, max(1, len(leaves))), strict=False):
-            large = sign * _LARGE * jax.random.normal(own, leaf.shape, leaf.dtype)
-            sent.append(jnp.where(chosen, large, leaf))
-        return result._replace(upload=join(jax.tree.unflatten(structure, sent), public))
+        # Other vectors at other points: if these shared their noise, equal ones would hide it.
+        keys = jax.random.split(folded_by(key, at.hparams), max(1, len(leaves)))
+        sent = [
+            sign * _LARGE * jax.random.normal(own, leaf.shape, leaf.dtype)
+            for leaf, own in zip(leaves, keys, strict=False)
+        ]
+        chosen = at.client == client
+        mixed = [jnp.where(chosen, one, leaf) for one, leaf in zip(sent, leaves, strict=True)]
+        return Sent(jax.tree.unflatten(structure, mixed), state)
 
-    return algorithm._replace(client_update=client_update)
+    def unlimited(one: UploadTransform) -> UploadTransform:
+        noise = one.facts.noisy
+        if not isinstance(noise, Noise):
+            return one
+        return one._replace(facts=one.facts._replace(noisy=noise._replace(allowance=None)))
+
+    transforms = map(unlimited, as_chain(plan.uploads).transforms)
+    return plan._replace(uploads=Chain((UploadTransform("planted", send=send), *transforms)))
 
 
 class _Seen(NamedTuple):

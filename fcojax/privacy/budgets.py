@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from fcojax import Plan, Sampler, everyone
 from fcojax.arguments import validated
-from fcojax.engine.aggregator import Allowance
 from fcojax.engine.hparams import number
+from fcojax.engine.transform import Allowance
 from fcojax.memo import memoised
 from fcojax.privacy.accounting import (
     Accountant,
@@ -106,7 +106,7 @@ def rounds_within(
     Args:
       target: the largest epsilon.
       delta: failure probability of (epsilon, delta)-privacy.
-      plan: a plan with an aggregator from ``gaussian``.
+      plan: a plan whose chain has noise, as of ``gaussian``.
       num_clients: size of the population.
       hparams: the hyperparameters, if the noise is a function of them.
       num_runs: as for ``epsilon``.
@@ -115,7 +115,7 @@ def rounds_within(
     Example:
       >>> import fcojax
       >>> from fcojax import privacy
-      >>> plan = fcojax.Plan(fcojax.local_steps(1), aggregator=privacy.gaussian(1.0, noise=0.0))
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), uploads=privacy.gaussian(1.0, noise=0.0))
       >>> rounds_within(2.0, 1e-3, plan, num_clients=100)
       0
     """

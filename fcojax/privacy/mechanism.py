@@ -1,4 +1,4 @@
-"""Aggregators that clip uploads and add noise to their sum: the Gaussian mechanism in every round.
+"""Transforms that clip uploads and add noise to their sum: the Gaussian mechanism in every round.
 
 Only uploads are protected, against an attacker who sees every model. A client's contribution to the
 sum is at most its weight times the clipping norm, whatever the algorithm does.
@@ -13,23 +13,22 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fcojax import Aggregator, tree
+from fcojax import tree
 from fcojax.arguments import checked_value, factory
-from fcojax.engine.aggregator import (
-    Aggregate,
-    Noise,
-    RoundWeights,
-    Term,
-    Uploads,
-    mean_of,
-    weighted_mean,
-)
 from fcojax.engine.hparams import number
+from fcojax.engine.transform import (
+    Facts,
+    Noise,
+    Opened,
+    Received,
+    RoundWeights,
+    UploadTransform,
+)
 from fcojax.privacy.bands import correlated, first_noise, require_bands
 from fcojax.privacy.budgets import Budget
 from fcojax.robust import clip as clipped_to
 from fcojax.robust import follow_quantile
-from fcojax.types import Array, Key, NonNegative, Positive, PyTree, Share
+from fcojax.types import Array, Key, NonNegative, Positive, Share
 from fcojax.uploads import ModularGrid
 
 
@@ -81,8 +80,8 @@ def gaussian(
     per_leaf: bool = False,
     bands: tuple = (1.0,),
     budget: Budget | None = None,
-) -> Aggregator:
-    r"""Return the aggregator that clips each upload, and adds Gaussian noise to the sum of a round.
+) -> UploadTransform:
+    r"""Return the transform that clips each upload, and adds Gaussian noise to the sum of a round.
 
     .. math:: \frac{1}{q W} \Big( \sum_i p_i x_i \min(1, C / |x_i|)
         + z C \max_m p_m \, \mathcal{N}(0, I) \Big)
@@ -90,8 +89,8 @@ def gaussian(
     with qW the expected weight of a cohort, which is public: the denominator must not reveal who
     takes part. For the same reason the algorithm receives the fraction q in every round, and the
     server also steps in rounds without clients. Weights are assumed to be public. Parts of an
-    upload are clipped jointly, after the codec; ``Public`` ones bypass it, and are refused if they
-    could differ between clients or with the data.
+    upload are clipped jointly, on the server, after decoding; ``Public`` ones bypass it, and are
+    refused if they could differ between clients or with the data.
 
     The noise is drawn from the key of the run, the round and all hyperparameters with their
     schedules, so the points of a sweep have independent noise and a resumed run repeats the noise
@@ -115,7 +114,7 @@ def gaussian(
       >>> from fcojax import privacy
       >>> data = fcojax.from_clients([{"a": np.array([a])} for a in (1.0, 2.0, 900.0)])
       >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
-      >>> plan = fcojax.Plan(fcojax.local_steps(1), aggregator=gaussian(clip=3.0))
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), uploads=gaussian(clip=3.0))
       >>> model, history = fcojax.run(
       ...     fed_avg, fed_avg.hparams_type(client_lr=1.0), jnp.array(0.0), data,
       ...     jax.random.key(0), plan, num_rounds=1)
@@ -130,60 +129,65 @@ def gaussian(
     _require(clip, noise)
     if len(bands) > 1 and isinstance(clip, AdaptiveClip):
         raise ValueError("bands need a fixed norm; pass one band, or a number as clip.")
+    name = f"gaussian({clip}, {noise})"
     if isinstance(clip, AdaptiveClip):
-        return _adaptive(clip, noise, per_leaf, _known(noise, bands, budget))
+        return _adaptive(name, clip, noise, per_leaf, _known(noise, bands, budget))
 
-    def term(hparams, payload, memory):
-        clipped, longer = _clipped(tree.floats(payload), number(hparams, clip), per_leaf)
-        return Term(clipped, metrics={"clipped": longer})
+    def open_(at, payload, client_state, past):
+        clipped, longer = _clipped(tree.floats(payload), number(at.hparams, clip), per_leaf)
+        return Opened(clipped, metrics={"clipped": longer})
 
-    def finish(hparams, total, weights, past, key):
+    def receive(at, found, weights, past):
         if not is_noisy(noise):
-            return weighted_mean(hparams, total, weights, past, key)
-        deviation = number(hparams, noise) * number(hparams, clip) * weights.largest
-        drawn, past = correlated(bands, _normal_like(total, key), past)
-        return _hidden(_over_expected(total, weights, deviation, drawn), weights, past)
+            return found, past
+        deviation = number(at.hparams, noise) * number(at.hparams, clip) * weights.largest
+        drawn, past = correlated(bands, _normal_like(found.mean, at.private_key), past)
+        mean = _over_expected(found.mean, weights, deviation, drawn)
+        return _hidden(found._replace(mean=mean), weights), past
 
-    return Aggregator(
-        init=functools.partial(first_noise, bands),
-        term=term,
-        finish=finish,
-        noisy=_known(noise, bands, budget),
+    return UploadTransform(
+        name,
+        lambda payload: ((), first_noise(bands, payload)),
+        open=open_,
+        receive=receive,
+        bound=lambda hparams, norm: jnp.minimum(norm, number(hparams, clip)),
+        facts=Facts(noisy=_known(noise, bands, budget), needs_sum=is_noisy(noise)),
     )
 
 
 def _adaptive(
-    adaptive: AdaptiveClip, noise: Any, per_leaf: bool, known: Noise | bool
-) -> Aggregator:
-    """Return the aggregator with an adaptive norm; terms are in units of the norm."""
+    name: str, adaptive: AdaptiveClip, noise: Any, per_leaf: bool, known: Noise | bool
+) -> UploadTransform:
+    """Return the transform with an adaptive norm; opened uploads are in units of the norm."""
 
-    def term(hparams, payload, norm):
+    def open_(at, payload, client_state, norm):
         clipped, longer = _clipped(tree.floats(payload), norm, per_leaf)
         within = 0.5 - longer  # plus and minus one half: one client moves the sum by a half
-        return Term((tree.scale(1 / norm, clipped), within), metrics={"clipped": longer})
+        return Opened([*tree.scale(1 / norm, clipped), within], metrics={"clipped": longer})
 
-    def finish(hparams, total, weights, norm, key):
+    def receive(at, found, weights, norm):
         def following(within):
             share = within + 0.5
             return follow_quantile(norm, share, adaptive.quantile, adaptive.rate)
 
+        *update, within = found.mean
         if not is_noisy(noise):
-            update, within = mean_of(total, weights)
             after = jnp.where(weights.count > 0, following(within), norm)
-            return weights.aggregate(tree.scale(norm, update), after)
-        key, own = jax.random.split(key)
-        update, within = total
-        multiplier = noise_on_uploads(number(hparams, noise), adaptive.noise)
+            return found._replace(mean=tree.scale(norm, update)), after
+        key, own = jax.random.split(at.private_key)
+        multiplier = noise_on_uploads(number(at.hparams, noise), adaptive.noise)
         scale = multiplier * weights.largest
         update = _over_expected(update, weights, scale, _normal_like(update, key))
         deviation = adaptive.noise * weights.largest
         [within] = _over_expected([within], weights, deviation, _normal_like([within], own))
-        return _hidden(tree.scale(norm, update), weights, following(within))
+        found = found._replace(mean=tree.scale(norm, update))
+        return _hidden(found, weights), following(within)
 
     def init(payload):
-        return jnp.asarray(adaptive.start, jnp.result_type(float))
+        return (), jnp.asarray(adaptive.start, jnp.result_type(float))
 
-    return Aggregator(init, term, finish=finish, noisy=known)
+    facts = Facts(noisy=known, needs_sum=is_noisy(noise))
+    return UploadTransform(name, init, open=open_, receive=receive, facts=facts)
 
 
 @factory
@@ -195,8 +199,8 @@ def modular_gaussian(
     *,
     per_leaf: bool = False,
     budget: Budget | None = None,
-) -> Uploads:
-    """Return a codec and an aggregator for noise on a sum modulo a power of two.
+) -> UploadTransform:
+    """Return the transform for noise on a sum modulo a power of two.
 
     Clients clip to C minus the largest norm that rounding can add, so that their uploads are within
     C, and round at random to a grid, as ``uploads.modular_sum`` does. The noise is added to the
@@ -215,8 +219,8 @@ def modular_gaussian(
       >>> import fcojax
       >>> from fcojax import privacy
       >>> private = privacy.modular_gaussian(clip=1.0, noise=2.0, step=1e-3, bits=20)
-      >>> plan = fcojax.Plan(fcojax.local_steps(1), fcojax.everyone(), *private)
-      >>> plan.aggregator.noise.multiplier
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), uploads=private)
+      >>> private.facts.noisy.multiplier
       2.0
     """
     if isinstance(clip, AdaptiveClip):
@@ -238,24 +242,30 @@ def modular_gaussian(
             )
         return _clipped(payload, jnp.maximum(norm, 0), per_leaf)[0]
 
-    def finish(hparams, total, weights, memory, key):
-        size = jnp.asarray(grid.size_of_step(hparams), float)
+    def receive(at, found, weights, state):
+        size = jnp.asarray(grid.size_of_step(at.hparams), float)
         if not is_noisy(noise):
-            means = grid.means(total, weights, lambda x, n: x * size.astype(x.dtype) / n)
-            return weights.aggregate(means, memory)
-        deviation = number(hparams, noise) * number(hparams, clip) / size
-        normals = _normal_like(total, key)
+            means = grid.means(found.mean, weights, lambda x, n: x * size.astype(x.dtype) / n)
+            return found._replace(mean=means), state
+        deviation = number(at.hparams, noise) * number(at.hparams, clip) / size
+        normals = _normal_like(found.mean, at.private_key)
         scale = size * weights.largest / weights.expected_weight
         means = grid.means(
-            total,
+            found.mean,
             weights,
             lambda noisy, count: noisy * scale.astype(noisy.dtype),
             lambda whole, index: whole + deviation.astype(whole.dtype) * normals[index],
         )
-        return _hidden(means, weights, memory)
+        return _hidden(found._replace(mean=means), weights), state
 
-    aggregator = Aggregator(finish=finish, noisy=_known(noise, (1.0,), budget))
-    return Uploads(grid.codec(within), aggregator)
+    return UploadTransform(
+        f"modular_gaussian({clip}, {noise}, {step}, {bits})",
+        send=lambda at, payload, state: grid.sent(at, within(at.hparams, payload)),
+        decode=lambda at, wire, state: wire,
+        receive=receive,
+        bound=lambda hparams, norm: jnp.minimum(norm, number(hparams, clip)),
+        facts=Facts(noisy=_known(noise, (1.0,), budget), needs_sum=True),
+    )
 
 
 def noise_on_uploads(noise: Any, count_noise: float) -> Any:
@@ -285,10 +295,10 @@ def _known(noise: Any, bands: tuple, budget: Budget | None) -> Noise | bool:
     return Noise(noise, bands, allowance)
 
 
-def _hidden(mean: PyTree, weights: RoundWeights, memory: PyTree) -> Aggregate:
-    """Return an aggregate that does not reveal who took part."""
+def _hidden(found: Received, weights: RoundWeights) -> Received:
+    """Return a result that does not reveal who took part."""
     expected = weights.expected_weight / weights.population_weight
-    return Aggregate(mean, expected, memory, step=jnp.asarray(True))
+    return found._replace(fraction=expected, step=jnp.asarray(True))
 
 
 def _normal_like(leaves: list, key: Key) -> list:

@@ -11,15 +11,15 @@ NeurIPS 2021, section 3. They clip uploads beyond the bound and add noise to the
 
 import jax.numpy as jnp
 
-from fcojax import Aggregator, tree
+from fcojax import tree
 from fcojax.arguments import factory
-from fcojax.engine.aggregator import Term, mean_of
+from fcojax.engine.transform import Facts, Opened, UploadTransform
 from fcojax.types import Array, Positive, Scalar, Share
 
 
 @factory
-def norm_bound(bound: Positive) -> Aggregator:
-    """Return the aggregator that leaves out clients whose upload has a norm above a bound.
+def norm_bound(bound: Positive) -> UploadTransform:
+    """Return the transform that leaves out clients whose upload has a norm above a bound.
 
     The norm is taken of the decoded upload without its ``Public`` parts. A client that is left out
     keeps the state that it had before the round, and is counted in ``history["left_out"]``.
@@ -31,24 +31,33 @@ def norm_bound(bound: Positive) -> Aggregator:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
       >>> data = fcojax.from_clients([{"a": np.array([a])} for a in (1.0, 2.0, 1e6)])
       >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
-      >>> plan = fcojax.Plan(fcojax.local_steps(1), aggregator=norm_bound(10.0))
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), uploads=norm_bound(10.0))
       >>> model, history = fcojax.run(
       ...     fed_avg, fed_avg.hparams_type(client_lr=0.5), jnp.array(0.0), data,
       ...     jax.random.key(0), plan, num_rounds=60)
       >>> round(float(model), 3), int(history["left_out"][0])
       (1.5, 1)
     """
-    return Aggregator(term=lambda hparams, payload, memory: _within(payload, bound))
+
+    def open_(at, payload, client_state, server_state):
+        return Opened(payload, _within(payload, bound))
+
+    return UploadTransform(
+        f"norm_bound({bound})",
+        open=open_,
+        bound=lambda hparams, norm: jnp.minimum(norm, bound),
+        facts=Facts(leaves_out="left_out"),
+    )
 
 
 @factory
-def norm_quantile(quantile: Share, start: Positive, rate: Positive = 0.2) -> Aggregator:
-    r"""Return the aggregator that leaves out norms above a running quantile of all norms.
+def norm_quantile(quantile: Share, start: Positive, rate: Positive = 0.2) -> UploadTransform:
+    r"""Return the transform that leaves out norms above a running quantile of all norms.
 
     .. math:: C_{r+1} = C_r \exp(-\eta (b_r - q)), \qquad b_r \text{ the share of norms} \le C_r
 
     so that in the long run a share q of the uploads is within the bound. The bound is
-    ``state.memory``.
+    in ``state.memory.transforms``.
 
     Args:
       quantile: q; with 1 the bound can only grow.
@@ -61,7 +70,7 @@ def norm_quantile(quantile: Share, start: Positive, rate: Positive = 0.2) -> Agg
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
       >>> data = fcojax.from_clients([{"a": np.array([a])} for a in (1.0, 2.0, 1e6)])
       >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
-      >>> plan = fcojax.Plan(fcojax.local_steps(1), aggregator=norm_quantile(0.6, start=10.0))
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), uploads=norm_quantile(0.6, start=10.0))
       >>> _, history = fcojax.run(
       ...     fed_avg, fed_avg.hparams_type(client_lr=0.5), jnp.array(0.0), data,
       ...     jax.random.key(0), plan, num_rounds=3)
@@ -69,18 +78,21 @@ def norm_quantile(quantile: Share, start: Positive, rate: Positive = 0.2) -> Agg
       [1, 1, 1]
     """
 
-    def finish(hparams, total, weights, bound, key):
+    def open_(at, payload, client_state, bound):
+        return Opened(payload, _within(payload, bound))
+
+    def receive(at, found, weights, bound):
         arrived = jnp.maximum(weights.arrived, 1).astype(bound.dtype)
         within = weights.count.astype(bound.dtype) / arrived
-        following = jnp.where(
-            weights.arrived > 0, follow_quantile(bound, within, quantile, rate), bound
-        )
-        return weights.aggregate(mean_of(total, weights), following)
+        following = follow_quantile(bound, within, quantile, rate)
+        return found, jnp.where(weights.arrived > 0, following, bound)
 
-    return Aggregator(
-        init=lambda payload: jnp.asarray(start, jnp.result_type(float)),
-        term=lambda hparams, payload, bound: _within(payload, bound),
-        finish=finish,
+    return UploadTransform(
+        f"norm_quantile({quantile}, {start}, {rate})",
+        lambda payload: ((), jnp.asarray(start, jnp.result_type(float))),
+        open=open_,
+        receive=receive,
+        facts=Facts(leaves_out="left_out"),
     )
 
 
@@ -101,6 +113,6 @@ def follow_quantile(bound: Array, within: Array, quantile: Scalar, rate: Scalar)
     return bound * jnp.exp(-rate * (within - quantile)).astype(bound.dtype)
 
 
-def _within(payload: list, bound: Scalar) -> Term:
+def _within(payload: list, bound: Scalar) -> Array:
     norm = tree.norm(payload)
-    return Term(payload, keep=norm <= jnp.asarray(bound, norm.dtype))
+    return norm <= jnp.asarray(bound, norm.dtype)

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 
 from fcojax import Aggregator, tree
 from fcojax.arguments import factory
-from fcojax.engine.aggregator import Term, mean_of
-from fcojax.engine.stack import STACK, Stacked
+from fcojax.engine.aggregator import STACK, Stacked
+from fcojax.engine.transform import mean_of
 from fcojax.types import Array, Key, OneArray
 
 
@@ -104,13 +104,12 @@ def _of_sum(rule: Rule) -> Aggregator:
 
     def term(hparams, payload, centre):
         payload = tree.floats(payload)
-        return Term(move(hparams, tree.sub(payload, centre) if rule.keeps_centre else payload))
+        return move(hparams, tree.sub(payload, centre) if rule.keeps_centre else payload)
 
     def finish(hparams, total, weights, centre, key):
         mean = mean_of(total, weights)
         moved = tree.add(centre, mean) if rule.keeps_centre else mean
-        memory = moved if rule.keeps_centre else centre
-        return weights.aggregate(moved, memory)
+        return moved, moved if rule.keeps_centre else centre
 
     return Aggregator(term=term, finish=finish)
 
@@ -119,7 +118,7 @@ def _of_cohort(rule: Rule, mixing: tuple[Mixing, ...]) -> Aggregator:
     """Return the aggregator of a rule that compares the uploads of a round."""
 
     def term(hparams, payload, centre):
-        return Term(tree.floats(payload))
+        return tree.floats(payload)
 
     def finish(hparams, stacked: Stacked, weights, centre, key):
         like = [leaf[0] for leaf in stacked.terms]
@@ -135,8 +134,7 @@ def _of_cohort(rule: Rule, mixing: tuple[Mixing, ...]) -> Aggregator:
                 origin = as_points([leaf[None] for leaf in centre])
             mean = rule.mean(hparams, points - origin, shares)
             found = as_upload(origin[0] + mean, like)
-        memory = found if rule.keeps_centre else centre
-        return weights.aggregate(found, memory)
+        return found, found if rule.keeps_centre else centre
 
     return Aggregator(term=term, collect=STACK, finish=finish)
 

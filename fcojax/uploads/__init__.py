@@ -1,10 +1,22 @@
-"""Compression of uploads: what is sent, what it costs, and what keeps the method exact.
+"""What happens to an upload: chains of transforms, and compression.
 
-A compressor encodes one array; ``compressed`` makes a codec from it, for ``fcojax.Plan``.
+A compressor encodes one array; ``compressed`` makes a transform from it, and ``ef14``, ``ef21`` and
+their relatives make one with error feedback, for ``fcojax.Plan(uploads=chain(...))``.
 """
 
+from fcojax.engine.losses import inverse_probability
+from fcojax.engine.transform import (
+    At,
+    Chain,
+    Facts,
+    Opened,
+    Received,
+    Sent,
+    UploadTransform,
+    chain,
+)
 from fcojax.uploads.broadcast import compressed_broadcast
-from fcojax.uploads.coding import Facts, compressed, facts
+from fcojax.uploads.coding import Constants, compressed, facts
 from fcojax.uploads.compressor import Compressor, compose, contractive, identity, leafwise
 from fcojax.uploads.feedback import diana, econtrol, ef14, ef21, ef21_sgdm, marina
 from fcojax.uploads.low_rank import power
@@ -33,9 +45,17 @@ __all__ = [
     "contractive",
     "leafwise",
     # constants of a compressor
-    "Facts",
+    "Constants",
     "facts",
-    # codecs, some with the aggregator that they need
+    # transforms of uploads
+    "At",
+    "Chain",
+    "Facts",
+    "Opened",
+    "Received",
+    "Sent",
+    "UploadTransform",
+    "chain",
     "compressed",
     "compressed_broadcast",
     "diana",
@@ -45,6 +65,7 @@ __all__ = [
     "ef21_sgdm",
     "compressor_from_text",
     "from_text",
+    "inverse_probability",
     "marina",
     "modular_sum",
     # for private sums

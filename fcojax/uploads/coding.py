@@ -1,4 +1,4 @@
-"""Encoding and decoding of payloads, and the codec without feedback."""
+"""Encoding and decoding of payloads, and compression without feedback."""
 
 import dataclasses
 import functools
@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fcojax import Codec, tree
+from fcojax import tree
 from fcojax.arguments import validated
+from fcojax.engine.transform import At, Sent, UploadTransform
 from fcojax.types import Array, Key, NumberTree, Params, PyTree, Scalar
 from fcojax.uploads.compressor import Compressor, factory
 
@@ -41,7 +42,7 @@ class Encoded:
     shapes: tuple[jax.ShapeDtypeStruct, ...]
 
 
-class Facts(NamedTuple):
+class Constants(NamedTuple):
     r"""The constants of a compressor for one payload.
 
     Attributes:
@@ -55,7 +56,7 @@ class Facts(NamedTuple):
     Example:
       >>> from fcojax import uploads
       >>> uploads.facts(uploads.rand_k(0.25), jnp.zeros(100, "float32"))
-      Facts(unbiased=True, variance=3.0, contraction=None, num_bytes=100, whole_bytes=400)
+      Constants(unbiased=True, variance=3.0, contraction=None, num_bytes=100, whole_bytes=400)
     """
 
     unbiased: bool
@@ -66,7 +67,7 @@ class Facts(NamedTuple):
 
 
 @validated
-def facts(compressor: Compressor, payload: Params, hparams: NumberTree | None = None) -> Facts:
+def facts(compressor: Compressor, payload: Params, hparams: NumberTree | None = None) -> Constants:
     """Return the constants of a compressor for payloads of this form.
 
     Args:
@@ -91,7 +92,7 @@ def facts(compressor: Compressor, payload: Params, hparams: NumberTree | None = 
     shapes = jax.eval_shape(
         lambda payload: encode(compressor, hparams, payload, jax.random.key(0)), payload
     )
-    return Facts(
+    return Constants(
         variance is not None,
         variance,
         contraction,
@@ -174,8 +175,8 @@ def num_bytes(compressor: Compressor, hparams: Any, encoded: Encoded) -> Scalar:
 
 
 @factory
-def compressed(compressor: Compressor) -> Codec:
-    """Return the codec that compresses each upload, without error feedback.
+def compressed(compressor: Compressor) -> UploadTransform:
+    """Return the transform that compresses each upload, without error feedback.
 
     With an unbiased compressor the mean upload is unbiased; with a biased one the limit is wrong,
     and ``ef14`` or ``ef21`` is needed.
@@ -188,41 +189,36 @@ def compressed(compressor: Compressor) -> Codec:
       >>> from fcojax import uploads
       >>> data = fcojax.from_rows({"a": np.arange(6, dtype="float32")}, sizes=[1, 2, 3])
       >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: (w[0] - rows["a"]) ** 2 + w[1] ** 2)
-      >>> plan = fcojax.Plan(fcojax.local_steps(1), codec=compressed(uploads.qsgd(7)))
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), uploads=compressed(uploads.qsgd(7)))
       >>> w, history = fcojax.run(
       ...     fed_avg, fed_avg.hparams_type(client_lr=0.1), jnp.zeros(2, "float32"), data,
       ...     jax.random.key(0), plan, num_rounds=1)
       >>> float(history["bytes_up"][0])  # three clients; 2 numbers of 4 bits, and a norm of 32
       15.0
     """
-    return codec_of(
-        compressor,
-        init=lambda payload: (),
-        encode_with=lambda hparams, payload, residual, key: (
-            encode(compressor, hparams, payload, key),
-            residual,
-        ),
-    )
+
+    def send(at, payload, state):
+        return sent_by(compressor, at, encode(compressor, at.hparams, payload, at.key), state)
+
+    name = f"compressed({compressor.name})"
+    return UploadTransform(name, send=send, decode=decoded_by(compressor))
 
 
-def codec_of(compressor: Compressor, init: Callable, encode_with: Callable, **fields: Any) -> Codec:
-    """Return a codec that decodes and counts what this compressor encodes.
+def sent_by(compressor: Compressor, at: At, encoded: Encoded, state: PyTree) -> Sent:
+    """Return an encoded payload with its bytes.
 
     Args:
-      compressor: decodes the uploads and counts their bytes.
-      init: ``(payload) -> residual``.
-      encode_with: ``(hparams, payload, residual, key) -> (Encoded, residual)``.
-      **fields: other fields of the codec.
+      compressor: the compressor that encoded it.
+      at: where the client is.
+      encoded: the result of ``encode``.
+      state: what the client keeps.
     """
-    made = Codec(
-        init,
-        lambda hparams, payload, residual, key, round_key: encode_with(
-            hparams, payload, residual, key
-        ),
-        decode=functools.partial(decode, compressor),
-        num_bytes=functools.partial(num_bytes, compressor),
-    )
-    return made._replace(**fields)
+    return Sent(encoded, state, num_bytes=num_bytes(compressor, at.hparams, encoded))
+
+
+def decoded_by(compressor: Compressor) -> Callable[[At, Encoded, PyTree], PyTree]:
+    """Return the function that decodes what this compressor encodes."""
+    return lambda at, encoded, state: decode(compressor, encoded)
 
 
 def _is_float(leaf: Any) -> bool:

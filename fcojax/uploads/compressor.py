@@ -1,7 +1,7 @@
 """Compressors: maps of one array to fewer bytes and back, with bounds on the error.
 
-A compressor does not depend on clients or rounds. ``fcojax.uploads.compressed`` makes a codec from
-it; ``ef14``, ``ef21`` and their relatives make a codec with error feedback.
+A compressor does not depend on clients or rounds. ``fcojax.uploads.compressed`` makes a transform
+of uploads from it; ``ef14``, ``ef21`` and their relatives make one with error feedback.
 """
 
 from collections.abc import Callable

@@ -9,20 +9,23 @@ its remedy:
 - ``ef21`` and its relatives keep an estimate of each client's upload, which the server mirrors, and
   send compressed corrections of it. They are for methods whose uploads do not vanish, such as
   ``fed_avg`` and ``fed_mid``: clients with different data pull in different directions forever.
+  The algorithm receives the mean of all clients' estimates, those of absent clients included. An
+  aggregator that compares uploads gets the estimates of this round's clients.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from fcojax import Aggregator, Codec, tree
-from fcojax.engine.aggregator import Aggregate, Change, Term, Uploads, mean_of
+from fcojax import tree
 from fcojax.engine.hparams import number
-from fcojax.memo import memoised
+from fcojax.engine.transform import At, Facts, Sent, UploadTransform
 from fcojax.types import Array, NonNegative, Probability, PyTree, Share
 from fcojax.uploads import coding
+from fcojax.uploads.coding import decoded_by, sent_by
 from fcojax.uploads.compressor import Compressor, factory, require_contractive
 
 
@@ -63,8 +66,8 @@ class Either(NamedTuple):
 
 
 @factory
-def ef14(compressor: Compressor) -> Codec:
-    r"""Return the codec whose clients add the error of compression to their next upload.
+def ef14(compressor: Compressor) -> UploadTransform:
+    r"""Return the transform that adds the error of compression to a client's next upload.
 
     .. math:: c_i = C(u_i + e_i), \qquad e_i \leftarrow u_i + e_i - c_i
 
@@ -77,11 +80,13 @@ def ef14(compressor: Compressor) -> Codec:
 
     Example:
       >>> from fcojax import uploads
-      >>> codec, payload = ef14(uploads.top_k(1)), [jnp.array([3.0, 1.0])]
-      >>> residual, key = codec.init(payload), jax.random.key(0)
+      >>> from fcojax.uploads import At
+      >>> one, payload = ef14(uploads.top_k(1)), [jnp.array([3.0, 1.0])]
+      >>> (missing, _), at = one.init(payload), At(hparams=None, round=0, key=jax.random.key(0))
       >>> for _ in range(4):
-      ...     encoded, residual = codec.encode(None, payload, residual, key, key)
-      ...     print(codec.decode(encoded)[0].tolist(), residual[0].tolist())
+      ...     sent = one.send(at, payload, missing)
+      ...     missing = sent.client_state
+      ...     print(one.decode(at, sent.wire, missing)[0].tolist(), missing[0].tolist())
       [3.0, 0.0] [0.0, 1.0]
       [3.0, 0.0] [0.0, 2.0]
       [3.0, 0.0] [0.0, 3.0]
@@ -93,17 +98,23 @@ def ef14(compressor: Compressor) -> Codec:
     """
     require_contractive(compressor)
 
-    def encode(hparams, payload, missing, key):
+    def send(at, payload, missing):
         wanted = tree.add(tree.floats(payload), missing)
-        encoded, sent = _sent(compressor, hparams, wanted, payload, key)
-        return encoded, tree.sub(wanted, sent)
+        encoded, sent = _sent(compressor, at, wanted, payload)
+        return sent_by(compressor, at, encoded, tree.sub(wanted, sent))
 
-    return coding.codec_of(compressor, _zeros, encode, feeds_back=True)
+    return UploadTransform(
+        f"ef14({compressor.name})",
+        lambda payload: (_zeros(payload), ()),
+        send,
+        decoded_by(compressor),
+        facts=Facts(feeds_back=True),
+    )
 
 
 @factory
-def ef21(compressor: Compressor) -> Uploads:
-    r"""Return a codec and an aggregator that keep an estimate of each upload, and improve it.
+def ef21(compressor: Compressor) -> UploadTransform:
+    r"""Return the transform that keeps an estimate of each upload, and sends corrections of it.
 
     .. math:: c_i = C(u_i - g_i), \quad g_i \leftarrow g_i + c_i, \qquad
               g \leftarrow g + \sum_i p_i c_i
@@ -118,12 +129,13 @@ def ef21(compressor: Compressor) -> Uploads:
 
     Example:
       >>> from fcojax import uploads
-      >>> codec, _ = ef21(uploads.top_k(1))
-      >>> payload, key = [jnp.array([3.0, 1.0])], jax.random.key(0)
-      >>> estimate = codec.init(payload)
+      >>> from fcojax.uploads import At
+      >>> one, payload = ef21(uploads.top_k(1)), [jnp.array([3.0, 1.0])]
+      >>> (estimate, _), at = one.init(payload), At(hparams=None, round=0, key=jax.random.key(0))
       >>> for _ in range(2):
-      ...     encoded, estimate = codec.encode(None, payload, estimate, key, key)
-      ...     print(codec.decode(encoded).value[0].tolist(), estimate[0].tolist())
+      ...     sent = one.send(at, payload, estimate)
+      ...     estimate = sent.client_state
+      ...     print(one.decode(at, sent.wire, estimate)[0].tolist(), estimate[0].tolist())
       [3.0, 0.0] [3.0, 0.0]
       [0.0, 1.0] [3.0, 1.0]
 
@@ -134,18 +146,18 @@ def ef21(compressor: Compressor) -> Uploads:
     """
     require_contractive(compressor)
 
-    def encode(hparams, payload, estimate, key):
+    def corrected(at, payload, estimate):
         wanted = tree.sub(tree.floats(payload), estimate)
-        encoded, sent = _sent(compressor, hparams, wanted, payload, key)
+        encoded, sent = _sent(compressor, at, wanted, payload)
         return encoded, tree.add(estimate, sent)
 
-    return _mirrored(compressor, _zeros, encode)
+    return _mirrored(f"ef21({compressor.name})", compressor, _zeros, corrected, lambda g: g)
 
 
 @factory
 def ef21_sgdm(
     compressor: Compressor, momentum: Probability | Callable[[Any], Any] = 0.9
-) -> Uploads:
+) -> UploadTransform:
     r"""Return ``ef21`` of moving averages of the uploads, for minibatches.
 
     .. math:: v_i \leftarrow \beta v_i + (1 - \beta) u_i, \quad c_i = C(v_i - g_i), \quad
@@ -160,10 +172,11 @@ def ef21_sgdm(
 
     Example:
       >>> from fcojax import uploads
-      >>> (codec, _), payload = ef21_sgdm(uploads.identity(), 0.5), [jnp.array([4.0])]
-      >>> kept, key = codec.init(payload), jax.random.key(0)
+      >>> from fcojax.uploads import At
+      >>> one, payload = ef21_sgdm(uploads.identity(), 0.5), [jnp.array([4.0])]
+      >>> (kept, _), at = one.init(payload), At(hparams=None, round=0, key=jax.random.key(0))
       >>> for _ in range(2):
-      ...     _, kept = codec.encode(None, payload, kept, key, key)
+      ...     kept = one.send(at, payload, kept).client_state
       >>> kept.estimate[0].tolist()
       [3.0]
 
@@ -172,22 +185,27 @@ def ef21_sgdm(
     """
     require_contractive(compressor)
 
-    def encode(hparams, payload, kept, key):
-        beta = number(hparams, momentum)
+    def corrected(at, payload, kept):
+        beta = number(at.hparams, momentum)
         average = jax.tree.map(
             lambda v, u: jnp.asarray(beta, v.dtype) * v + jnp.asarray(1 - beta, v.dtype) * u,
             kept.average,
             tree.floats(payload),
         )
         wanted = tree.sub(average, kept.estimate)
-        encoded, sent = _sent(compressor, hparams, wanted, payload, key)
+        encoded, sent = _sent(compressor, at, wanted, payload)
         return encoded, Averaged(average, tree.add(kept.estimate, sent))
 
-    return _mirrored(compressor, lambda zeros: Averaged(_zeros(zeros), _zeros(zeros)), encode)
+    name = f"ef21_sgdm({compressor.name}, {momentum})"
+    return _mirrored(
+        name, compressor, lambda zeros: Averaged(_zeros(zeros), _zeros(zeros)), corrected
+    )
 
 
 @factory
-def econtrol(compressor: Compressor, rate: NonNegative | Callable[[Any], Any] = 0.1) -> Uploads:
+def econtrol(
+    compressor: Compressor, rate: NonNegative | Callable[[Any], Any] = 0.1
+) -> UploadTransform:
     r"""Return ``ef21`` that also sends, little by little, the accumulated error.
 
     .. math:: c_i = C(\eta e_i + u_i - g_i), \quad e_i \leftarrow e_i + u_i - g_i - c_i, \quad
@@ -202,9 +220,10 @@ def econtrol(compressor: Compressor, rate: NonNegative | Callable[[Any], Any] = 
 
     Example:
       >>> from fcojax import uploads
-      >>> (codec, _), payload = econtrol(uploads.top_k(1)), [jnp.array([3.0, 1.0])]
-      >>> kept, key = codec.init(payload), jax.random.key(0)
-      >>> _, kept = codec.encode(None, payload, kept, key, key)
+      >>> from fcojax.uploads import At
+      >>> one, payload = econtrol(uploads.top_k(1)), [jnp.array([3.0, 1.0])]
+      >>> kept, at = one.init(payload)[0], At(hparams=None, round=0, key=jax.random.key(0))
+      >>> kept = one.send(at, payload, kept).client_state
       >>> kept.estimate[0].tolist(), kept.missing[0].tolist()
       ([3.0, 0.0], [0.0, 1.0])
 
@@ -214,22 +233,25 @@ def econtrol(compressor: Compressor, rate: NonNegative | Callable[[Any], Any] = 
     """
     require_contractive(compressor)
 
-    def encode(hparams, payload, kept, key):
-        eta = number(hparams, rate)
+    def corrected(at, payload, kept):
+        eta = number(at.hparams, rate)
         error = tree.sub(tree.floats(payload), kept.estimate)
         wanted = tree.add_scaled(error, eta, kept.missing)
-        encoded, sent = _sent(compressor, hparams, wanted, payload, key)
+        encoded, sent = _sent(compressor, at, wanted, payload)
         missing = tree.add(kept.missing, tree.sub(error, sent))
         return encoded, Controlled(missing, tree.add(kept.estimate, sent))
 
-    return _mirrored(compressor, lambda zeros: Controlled(_zeros(zeros), _zeros(zeros)), encode)
+    name = f"econtrol({compressor.name}, {rate})"
+    return _mirrored(
+        name, compressor, lambda zeros: Controlled(_zeros(zeros), _zeros(zeros)), corrected
+    )
 
 
 @factory
 def diana(
     compressor: Compressor, rate: NonNegative | Callable[[Any], Any] | None = None
-) -> Uploads:
-    r"""Return the codec and aggregator of DIANA: clients compress uploads minus a learned shift.
+) -> UploadTransform:
+    r"""Return the transform of DIANA: clients compress uploads minus a learned shift.
 
     .. math:: m_i = Q(u_i - h_i), \quad h_i \leftarrow h_i + \alpha m_i, \qquad
               g = h + \sum_i p_i m_i, \quad h \leftarrow h + \alpha \sum_i p_i m_i
@@ -248,9 +270,10 @@ def diana(
 
     Example:
       >>> from fcojax import uploads
-      >>> (codec, _), payload = diana(uploads.natural()), [jnp.array([4.0, 0.0])]
-      >>> shift, key = codec.init(payload), jax.random.key(0)
-      >>> _, shift = codec.encode(None, payload, shift, key, key)
+      >>> from fcojax.uploads import At
+      >>> one, payload = diana(uploads.natural()), [jnp.array([4.0, 0.0])]
+      >>> shift, at = one.init(payload)[0], At(hparams=None, round=0, key=jax.random.key(0))
+      >>> shift = one.send(at, payload, shift).client_state
       >>> [round(number, 3) for number in shift[0].tolist()]  # 8/9 of the upload
       [3.556, 0.0]
     """
@@ -261,22 +284,25 @@ def diana(
             return 1 / (1 + coding.worst_variance(compressor, hparams, payload))
         return number(hparams, rate)
 
-    def encode(hparams, payload, shift, key):
+    def shifted(at, payload, shift):
         wanted = tree.sub(tree.floats(payload), shift)
-        encoded, sent = _sent(compressor, hparams, wanted, payload, key)
-        return encoded, tree.add_scaled(shift, alpha(hparams, payload), sent)
+        encoded, sent = _sent(compressor, at, wanted, payload)
+        return encoded, tree.add_scaled(shift, alpha(at.hparams, payload), sent)
 
     def estimated(hparams, mean, memory, fraction):
         learned = alpha(hparams, mean) * fraction
         kept = Sum(*tree.add_compensated(memory.value, memory.residue, learned, mean))
         return tree.add(memory.value, mean), kept
 
-    return _mirrored(compressor, _zeros, encode, estimated)
+    name = f"diana({compressor.name})" if rate is None else f"diana({compressor.name}, {rate})"
+    return _mirrored(name, compressor, _zeros, shifted, lambda h: h, estimated)
 
 
 @factory
-def marina(compressor: Compressor, probability: Share | Callable[[Any], Any] = 0.1) -> Uploads:
-    r"""Return a codec and an aggregator that send compressed changes of uploads, or whole ones.
+def marina(
+    compressor: Compressor, probability: Share | Callable[[Any], Any] = 0.1
+) -> UploadTransform:
+    r"""Return the transform that sends compressed changes of uploads, or whole ones.
 
     All clients of a round share one coin, which shows heads with probability p. With :math:`u_i'`
     the previous upload,
@@ -299,54 +325,91 @@ def marina(compressor: Compressor, probability: Share | Callable[[Any], Any] = 0
 
     Example:
       >>> from fcojax import uploads
-      >>> (codec, _), payload = marina(uploads.rand_k(1), 0.5), [jnp.array([4, 2.0], "float32")]
-      >>> kept, coins = codec.init(payload), []
+      >>> from fcojax.uploads import At
+      >>> one, payload = marina(uploads.rand_k(1), 0.5), [jnp.array([4, 2.0], "float32")]
+      >>> kept, coins = one.init(payload)[0], []
       >>> for key in jax.random.split(jax.random.key(0), 8):
-      ...     encoded, kept = codec.encode(None, payload, kept, key, key)
-      ...     coins.append(int(codec.num_bytes(None, encoded)))  # one of two numbers, or both
+      ...     sent = one.send(At(hparams=None, round=0, key=key, round_key=key), payload, kept)
+      ...     kept, coins = sent.client_state, [*coins, int(sent.num_bytes)]  # one number, or both
       >>> sorted(set(coins)), kept.estimate[0].tolist()
       ([4, 8], [4.0, 2.0])
     """
     _require_unbiased(compressor)
 
-    def encode(hparams, payload, kept, key, round_key):
-        whole = jax.random.bernoulli(round_key, number(hparams, probability))
+    def send(at, payload, kept):
+        whole = jax.random.bernoulli(at.round_key, number(at.hparams, probability))
         upload = tree.floats(payload)
         wanted = tree.sub(upload, kept.last)
-        encoded, sent = _sent(compressor, hparams, wanted, payload, key)
+        encoded, sent = _sent(compressor, at, wanted, payload)
         narrow = jax.tree.map(
             lambda u, g, own: (u - g).astype(own.dtype), upload, kept.estimate, payload
         )
         change = tree.where(whole, tree.floats(narrow), sent)
         kept = Compared(upload, tree.add(kept.estimate, change))
-        return Either(encoded, narrow, whole), kept
+        few = coding.num_bytes(compressor, at.hparams, encoded)
+        num_bytes = jnp.where(whole, tree.num_bytes(narrow), few)
+        return Sent(Either(encoded, narrow, whole), kept, num_bytes=num_bytes)
 
-    def decode(either):
-        decoded = coding.decode(compressor, either.encoded)
-        return Change(tree.where(either.whole, either.change, decoded))
+    def changed(either):
+        return tree.where(either.whole, either.change, coding.decode(compressor, either.encoded))
 
-    def num_bytes(hparams, either):
-        compressed = coding.num_bytes(compressor, hparams, either.encoded)
-        return jnp.where(either.whole, tree.num_bytes(either.change), compressed)
-
-    codec = Codec(
-        lambda zeros: Compared(_zeros(zeros), _zeros(zeros)), encode, decode, num_bytes, True
+    made = _mirrored(
+        f"marina({compressor.name}, {probability})",
+        compressor,
+        lambda zeros: Compared(_zeros(zeros), _zeros(zeros)),
+        changed=changed,
     )
-    return Uploads(codec, _mirror(_summed))
+    return made._replace(send=send)
 
 
 def _mirrored(
-    compressor: Compressor, init: Callable, encode_with: Callable, estimated: Callable | None = None
-) -> Uploads:
-    """Return a codec that sends changes of an estimate, and the aggregator that adds them up."""
-    codec = coding.codec_of(
-        compressor,
-        init,
-        encode_with,
-        decode=lambda encoded: Change(coding.decode(compressor, encoded)),
-        feeds_back=True,
+    name: str,
+    compressor: Compressor,
+    init: Callable,
+    corrected: Callable | None = None,
+    estimate: Callable[[Any], PyTree] = lambda kept: kept.estimate,
+    estimated: Callable | None = None,
+    changed: Callable | None = None,
+) -> UploadTransform:
+    """Return the transform that sends changes of an estimate, which the server adds up.
+
+    Args:
+      name: the call that makes it.
+      compressor: encodes the changes.
+      init: ``(payload) -> client_state``.
+      corrected: ``(at, payload, client_state) -> (encoded, client_state)``.
+      estimate: ``(client_state) -> estimate``.
+      estimated: ``(hparams, mean change, memory, fraction) -> (estimate, memory)``.
+      changed: ``(wire) -> change``.
+    """
+    changed = changed or functools.partial(coding.decode, compressor)
+    estimated = estimated or _summed
+
+    def send(at, payload, kept):
+        assert corrected is not None
+        encoded, kept = corrected(at, payload, kept)
+        return sent_by(compressor, at, encoded, kept)
+
+    def decode(at, wire, kept):
+        change = changed(wire)
+        if not at.by_rule:
+            return change
+        return tree.cast_like(tree.add(estimate(kept), tree.floats(change)), change)
+
+    def receive(at, found, weights, memory):
+        if at.by_rule:
+            return found, memory
+        mean, memory = estimated(at.hparams, found.mean, memory, found.fraction)
+        return found._replace(mean=mean), memory
+
+    return UploadTransform(
+        name,
+        lambda payload: (init(payload), Sum(_zeros(payload), _zeros(payload))),
+        send,
+        decode,
+        receive=receive,
+        facts=Facts(feeds_back=True, estimates_all=True),
     )
-    return Uploads(codec, _mirror(estimated or _summed))
 
 
 def _summed(hparams: Any, mean: PyTree, memory: Sum, fraction: Array) -> tuple[PyTree, Sum]:
@@ -355,34 +418,12 @@ def _summed(hparams: Any, mean: PyTree, memory: Sum, fraction: Array) -> tuple[P
     return after.value, after
 
 
-@memoised
-def _mirror(estimated: Callable) -> Aggregator:
-    """Return the aggregator that adds up changes of the clients' estimates.
-
-    Args:
-      estimated: ``(hparams, mean change, memory, fraction) -> (estimate, memory)``.
-    """
-
-    def init(payload):
-        return Sum(_zeros(payload.value), _zeros(payload.value))
-
-    def term(hparams, payload, memory):
-        return Term(payload.value)
-
-    def finish(hparams, total, weights, memory, key):
-        mean = mean_of(total, weights)
-        estimate, after = estimated(hparams, mean, memory, weights.fraction)
-        return Aggregate(estimate, fraction=None, memory=after, step=weights.count > 0)
-
-    return Aggregator(init, term, finish=finish, takes_changes=True)
-
-
 def _sent(
-    compressor: Compressor, hparams: Any, wanted: PyTree, like: PyTree, key: Array
+    compressor: Compressor, at: At, wanted: PyTree, like: PyTree
 ) -> tuple[coding.Encoded, PyTree]:
     """Return the encoded payload, and the payload that the server decodes."""
     narrow = jax.tree.map(lambda leaf, own: leaf.astype(own.dtype), wanted, like)
-    encoded = coding.encode(compressor, hparams, narrow, key)
+    encoded = coding.encode(compressor, at.hparams, narrow, at.key)
     return encoded, tree.floats(coding.decode(compressor, encoded))
 
 

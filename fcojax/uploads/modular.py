@@ -12,11 +12,10 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 
-from fcojax import Aggregator, Codec
 from fcojax.arguments import checked_value
-from fcojax.engine.aggregator import RoundWeights, Uploads
 from fcojax.engine.hparams import number
-from fcojax.types import Array, Numbers, Positive, PyTree
+from fcojax.engine.transform import At, Facts, RoundWeights, Sent, UploadTransform
+from fcojax.types import Array, Numbers, Positive
 from fcojax.uploads.compressor import factory
 from fcojax.uploads.quantise import rounded
 
@@ -51,27 +50,20 @@ class ModularGrid:
         """Return the step as a number."""
         return number(hparams, self.step)
 
-    def codec(self, prepared: Callable[[Any, PyTree], PyTree] = lambda hparams, x: x) -> Codec:
-        """Return the codec that rounds at random to the grid.
+    def sent(self, at: At, payload: list) -> Sent:
+        """Return a payload rounded at random to the grid, as whole numbers of steps.
 
         Args:
-          prepared: ``(hparams, payload) -> payload``, applied before rounding.
+          at: where the client is.
+          payload: its upload.
         """
-
-        def encode(hparams, payload, residual, key, round_key):
-            size = self.size_of_step(hparams)
-            leaves, structure = jax.tree.flatten(prepared(hparams, payload))
-            codes = [
-                rounded(_checked(x) / jnp.asarray(size, x.dtype), jax.random.fold_in(key, index))
-                for index, x in enumerate(leaves)
-            ]
-            return jax.tree.unflatten(structure, codes), residual
-
-        def num_bytes(hparams, encoded):
-            sizes = [math.prod(leaf.shape) for leaf in jax.tree.leaves(encoded)]
-            return sum(-(-size * self.bits // 8) for size in sizes)
-
-        return Codec(lambda payload: (), encode, lambda encoded: encoded, num_bytes)
+        size = self.size_of_step(at.hparams)
+        codes = [
+            rounded(_checked(x) / jnp.asarray(size, x.dtype), jax.random.fold_in(at.key, index))
+            for index, x in enumerate(payload)
+        ]
+        sizes = [math.prod(leaf.shape) for leaf in codes]
+        return Sent(codes, num_bytes=sum(-(-size * self.bits // 8) for size in sizes))
 
     def means(
         self,
@@ -106,8 +98,8 @@ class ModularGrid:
 
 
 @factory
-def modular_sum(step: Positive | Callable[[Any], Any], bits: Bits) -> Uploads:
-    r"""Return a codec and an aggregator for sums on a random grid, modulo :math:`2^b`.
+def modular_sum(step: Positive | Callable[[Any], Any], bits: Bits) -> UploadTransform:
+    r"""Return the transform for sums on a random grid, modulo :math:`2^b`.
 
     .. math:: q_i = \lfloor u_i / s + \mathrm{uniform}(0, 1) \rfloor, \qquad
               g = \frac{s}{n} \sum_i q_i, \qquad -2^{b-1} \le \sum_i q_i < 2^{b-1}.
@@ -132,7 +124,7 @@ def modular_sum(step: Positive | Callable[[Any], Any], bits: Bits) -> Uploads:
       >>> data = fcojax.from_rows({"a": np.array([1.0, 3.0])}, sizes=[1, 1])
       >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: (w - rows["a"]) ** 2 / 2)
       >>> plan = fcojax.Plan(
-      ...     fcojax.local_steps(1), fcojax.everyone(), *uploads.modular_sum(0.25, bits=5))
+      ...     fcojax.local_steps(1), uploads=uploads.modular_sum(0.25, bits=5))
       >>> w, history = fcojax.run(  # uploads 0.5 and 1.5 are 2 and 6 steps, of at most 15 together
       ...     fed_avg, fed_avg.hparams_type(client_lr=0.5), jnp.array(0.0), data,
       ...     jax.random.key(0), plan, num_rounds=1)
@@ -141,13 +133,19 @@ def modular_sum(step: Positive | Callable[[Any], Any], bits: Bits) -> Uploads:
     """
     grid = ModularGrid(step, bits)
 
-    def finish(hparams, total, weights, memory, key):
+    def receive(at, found, weights, state):
         def mean(whole, count):
-            return whole * jnp.asarray(grid.size_of_step(hparams), whole.dtype) / count
+            return whole * jnp.asarray(grid.size_of_step(at.hparams), whole.dtype) / count
 
-        return weights.aggregate(grid.means(total, weights, mean), memory)
+        return found._replace(mean=grid.means(found.mean, weights, mean)), state
 
-    return Uploads(grid.codec(), Aggregator(finish=finish))
+    return UploadTransform(
+        f"modular_sum({step}, {bits})",
+        send=lambda at, payload, state: grid.sent(at, payload),
+        decode=lambda at, wire, state: wire,
+        receive=receive,
+        facts=Facts(needs_sum=True),
+    )
 
 
 def _checked(leaf: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Codec and aggregator from a config's text, ``top_k:0.01,ef21``: a compressor and feedback."""
+"""A transform from a config's text, ``top_k:0.01,ef21``: a compressor and feedback."""
 
 import difflib
 import inspect
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fcojax.arguments import validated
-from fcojax.engine.aggregator import Uploads
+from fcojax.engine.transform import UploadTransform
 from fcojax.uploads import feedback, low_rank, quantise, rotation, sparse
 from fcojax.uploads.coding import compressed
 from fcojax.uploads.compressor import Compressor, compose, contractive
@@ -44,8 +44,8 @@ _FEEDBACK: dict[str, tuple[str, Callable[[str], Any] | None, Callable[..., Any]]
 
 
 @validated
-def from_text(text: str, name: str = "codec") -> Uploads:
-    """Return the codec that a text names, and the aggregator that it needs.
+def from_text(text: str, name: str = "codec") -> UploadTransform:
+    """Return the transform that a text names.
 
     Args:
       text: a compressor, or two joined by ``+``, and after a comma the error feedback. An unbiased
@@ -62,11 +62,10 @@ def from_text(text: str, name: str = "codec") -> Uploads:
     given = f"{name} is {text!r}"
     compressor = _compressor(chain, given)
     if not comma:
-        return Uploads(compressed(compressor))
+        return compressed(compressor)
     if compressor.variance is not None and not remedy.strip().startswith(("diana", "marina")):
         compressor = contractive(compressor)
-    made = _made(remedy, _FEEDBACK, "error feedback", given, compressor)
-    return made if isinstance(made, Uploads) else Uploads(made)  # ef14 needs no aggregator
+    return _made(remedy, _FEEDBACK, "error feedback", given, compressor)
 
 
 @validated

@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fcojax.engine.stack import STACK
 
 import fcojax
 from fcojax import robust, uploads
 from fcojax.algorithms import fed_avg
 from fcojax.engine.aggregator import MEAN, SUM
-from fcojax.engine.stack import STACK
 from fcojax.xla.rules import pretend
 from tests.support import federations
 

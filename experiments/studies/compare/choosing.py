@@ -14,7 +14,7 @@ import jax
 from absl import app, flags
 
 from experiments.studies.compare.methods import METHODS
-from fcojax import algorithms, dropout, everyone, uniform_cohort
+from fcojax import algorithms, everyone, uniform_cohort
 from fcojax.algorithms import takes
 from fcojax.algorithms.base import Factory
 from fcojax.check.facts import facts
@@ -87,14 +87,14 @@ def row(line: Line, tables: dict[str, Any]) -> dict[str, str]:
         "minimises": "F + psi" if subject.composite else "F",
         "limit": limit(subject, num_rounds=_ROUNDS).word,
     }
-    for heading, cohort in (
-        ("half the clients", uniform_cohort(cohort_size=4)),
-        ("30 % lost", dropout(everyone(), 0.3)),
+    for heading, cohort, lost in (
+        ("half the clients", uniform_cohort(cohort_size=4), 0.0),
+        ("30 % lost", everyone(), 0.3),
     ):
         if known.needs_everyone:
             cells[heading] = "refused"
         else:
-            found = limit(subject, cohort, num_rounds=_ROUNDS)
+            found = limit(subject, cohort, lost=lost, num_rounds=_ROUNDS)
             cells[heading] = "exact" if found.word == "exact" else "not exact"
     cells |= {"down": known.down, "up": known.up, "client state": known.state}
     cells |= {"proxes, client": str(known.client_proxes), "server": str(known.server_proxes)}

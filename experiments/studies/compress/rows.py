@@ -14,7 +14,6 @@ from experiments.report.rows import Row, Summary, select
 from experiments.studies.compress.problem import Kind, Task
 from experiments.study import Config
 from fcojax import algorithms, uploads
-from fcojax.extend import Uploads
 from fcojax.problems.losses import Loss
 from fcojax.transforms import Penalty, euclidean
 
@@ -107,7 +106,7 @@ def _run(config: Config, task: Task, method: str, name: str) -> dict[str, np.nda
         server_lr=[1.0],
         penalty_scale=[task.scale],
     )
-    plan = fcojax.Plan(work, fcojax.everyone(), *_uploads(name, chosen.feedback))
+    plan = fcojax.Plan(work, uploads=_uploads(name, chosen.feedback))
     _, history = fcojax.sweep(
         algorithm,
         grid,
@@ -127,9 +126,9 @@ def _run(config: Config, task: Task, method: str, name: str) -> dict[str, np.nda
 
 
 @functools.cache
-def _uploads(name: str, feedback: str) -> Uploads:
+def _uploads(name: str, feedback: str) -> uploads.Chain | uploads.UploadTransform:
     if name == WHOLE:
-        return Uploads()
+        return uploads.chain()
     remedy = "" if name.endswith(ALONE) else f",{feedback}"
     return uploads.from_text(name.removesuffix(ALONE) + remedy)
 

@@ -65,6 +65,8 @@ class Cyclic(Sampler):
         group_size = jnp.where(clients < num_larger * (smallest + 1), smallest + 1, smallest)
         return self.cohort_size / (self.num_groups * group_size)
 
+    by_round = True
+
     @property
     def can_be_absent(self) -> bool:
         return self.cohort_size is None
@@ -111,6 +113,8 @@ class Trace(Sampler):
         # Places beyond this round's clients are absent, so they may read anything.
         members = flat[jnp.minimum(start + positions, flat.size - 1)]
         return first_present(members, end - start)
+
+    by_round = True
 
     @property
     def can_be_absent(self) -> bool:

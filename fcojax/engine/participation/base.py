@@ -21,19 +21,16 @@ class Draw(NamedTuple):
       members: distinct client indices as int32, or ``None`` for all clients in their order, with
         no gather. An absent place may hold any index.
       present: for each member whether it takes part.
-      arrives: for each member whether its upload reaches the server, or ``None`` if all do. A
-        client whose upload is lost keeps the state that it had before the round.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp
       >>> draw = fcojax.uniform_cohort(cohort_size=2).draw(jax.random.key(0), jnp.int32(0), 8)
-      >>> draw.members.shape, draw.present.tolist(), draw.arrives
-      ((2,), [True, True], None)
+      >>> draw.members.shape, draw.present.tolist()
+      ((2,), [True, True])
     """
 
     members: Array | None
     present: Array
-    arrives: Array | None = None
 
     @property
     def indices(self) -> Array:
@@ -54,7 +51,7 @@ class Sampler:
 
     Attributes:
       can_be_absent: whether a place may be absent in some round.
-      loses_uploads: whether uploads may be lost.
+      by_round: whether the probability of a client differs between rounds.
       rounds: the number of rounds for which a cohort is held.
 
     Example:
@@ -74,7 +71,7 @@ class Sampler:
 
     example: ClassVar[str] = "everyone()"
     can_be_absent = True
-    loses_uploads = False
+    by_round = False
     rounds = 1
 
     def draw(
@@ -116,9 +113,9 @@ class Sampler:
     def inclusion(
         self, clients: Array, num_clients: int, sizes: Array | None = None
     ) -> Array | float:
-        """Return the probability that a client takes part in a round and its upload arrives.
+        """Return the probability that a client takes part in a round.
 
-        ``Plan(correct="known")`` divides by it. The base class does not know it.
+        ``uploads.inverse_probability("known")`` divides by it. The base class does not know it.
 
         Args:
           clients: indices of some clients.
@@ -131,7 +128,7 @@ class Sampler:
         del clients, num_clients, sizes
         raise ValueError(
             f"{self} does not state with which probability a client takes part; pass "
-            'correct="estimated", or a sampler that defines inclusion.'
+            'inverse_probability("estimated"), or a sampler that defines inclusion.'
         )
 
 

@@ -11,10 +11,7 @@ import numpy as np
 from fcojax import shuffle
 from fcojax.arguments import at_most, checked_value, validated
 from fcojax.engine.participation.base import Draw, EqualSampler, Everyone, Sampler
-from fcojax.types import Array, Count, Key, Probability, Real, Share
-
-# Rounds count up from 0 and are folded into the key; the largest integer is for lost uploads.
-LOST_UPLOADS = 0xFFFFFFFF
+from fcojax.types import Array, Count, Key, Real, Share
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,8 +150,8 @@ class DerivedSampler(Sampler):
         return self.sampler.can_be_absent
 
     @property
-    def loses_uploads(self) -> bool:
-        return self.sampler.loses_uploads
+    def by_round(self) -> bool:
+        return self.sampler.by_round
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,29 +164,6 @@ class Held(DerivedSampler):
         self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
     ) -> Draw:
         return self.sampler.draw(key, round_index // self.rounds, num_clients, sizes)
-
-
-@dataclasses.dataclass(frozen=True)
-class Dropout(DerivedSampler):
-    """See ``dropout``."""
-
-    probability: float
-    loses_uploads = True  # pyright: ignore[reportAssignmentType]
-
-    def draw(
-        self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
-    ) -> Draw:
-        # The same key, so that the sampler draws the cohorts that it draws without losses.
-        drawn = self.sampler.draw(key, round_index, num_clients, sizes)
-        # Hashed by client and not by place, so that a loss does not depend on the rest of the
-        # cohort.
-        word = shuffle.words(jax.random.fold_in(key, LOST_UPLOADS), round_index, drawn.indices)
-        return drawn._replace(arrives=~shuffle.heads(word, self.probability))
-
-    def inclusion(
-        self, clients: Array, num_clients: int, sizes: Array | None = None
-    ) -> Array | float:
-        return (1 - self.probability) * super().inclusion(clients, num_clients, sizes)
 
 
 def everyone() -> Sampler:
@@ -261,7 +235,8 @@ def coin_flips(probability: float | Sequence[float] | np.ndarray) -> Sampler:
 
     Args:
       probability: the probability that a client takes part; or one for each client. If they differ,
-        the plain mean of the uploads favours clients that are often there: see ``Plan(correct)``.
+        the plain mean of the uploads favours clients that are often there: see
+        ``uploads.inverse_probability``.
 
     Example:
       >>> import fcojax
@@ -279,29 +254,6 @@ def coin_flips(probability: float | Sequence[float] | np.ndarray) -> Sampler:
         for client, share in enumerate(np.asarray(probability).tolist())
     ]
     return UnequalCoinFlips(tuple(shares))
-
-
-@validated
-def dropout(sampler: Sampler, probability: Probability) -> Sampler:
-    """The cohorts of another sampler, with uploads that are lost at random.
-
-    A client whose upload is lost keeps the state that it had before the round. Losses are
-    independent over clients and rounds and are counted in ``history["lost"]``. The cohorts are
-    those that ``sampler`` draws without losses.
-
-    Args:
-      sampler: draws the cohorts.
-      probability: the probability that an upload is lost.
-
-    Example:
-      >>> import fcojax
-      >>> sampler = fcojax.dropout(fcojax.uniform_cohort(cohort_size=4), probability=0.3)
-      >>> sampler.size(20)  # 4 clients work, 2.8 uploads arrive on average
-      4
-    """
-    if isinstance(sampler, Dropout):
-        raise ValueError("the sampler drops uploads already; give one dropout both probabilities.")
-    return Dropout(sampler, float(probability))
 
 
 @validated

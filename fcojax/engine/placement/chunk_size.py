@@ -71,10 +71,10 @@ def sized(
     points = plan.point_chunk_size
     if points is None:
         states = server, client
-        residual, memory, collected = jax.eval_shape(
+        residuals, memory, collected = jax.eval_shape(
             lambda: first_uploads(algorithm, plan, now, states, data)
         )
-        rows = data.num_clients * tree.num_bytes((client, residual))
+        rows = data.num_clients * tree.num_bytes((client, residuals))
         if plan.aggregator.collect is not SUM:
             # `STACK` keeps the uploads of a whole cohort, once for each point.
             rows += tree.num_bytes(collected)

@@ -78,8 +78,6 @@ class Federation:
         object.__setattr__(self, "plan", plan)
         object.__setattr__(self, "hparams", as_arrays(self.hparams))
         object.__setattr__(self, "params", jax.tree.map(jnp.asarray, self.params))
-        if self.plan.correct is not None:
-            raise ValueError("real sites take part by themselves; pass a plan with correct=None.")
         if self.plan.work.by_round is not None:
             raise ValueError("real sites do not know the round; pass local steps without by_round.")
 

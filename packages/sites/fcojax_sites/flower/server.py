@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import ClientData, Draw, Plan, from_rows, tree
-from fcojax.algorithms import ClientResult
 from fcojax.extend import VIOLATION, allowance_of, draw_cohort, remote, violation_at
 from fcojax.types import Array, Key, PyTree
 from fcojax_sites import safetensors
@@ -28,7 +27,7 @@ class ServerProgress(NamedTuple):
 
     Attributes:
       server: the algorithm's server state.
-      memory: the aggregator's memory.
+      memory: what transforms and the aggregator keep on the server.
       key: PRNG key of the run.
       round: number of rounds so far.
       counted: for each site the index of the last round in which its upload counted; -1 if none
@@ -142,7 +141,7 @@ class Server:
         Args:
           key: PRNG key, the only source of randomness.
         """
-        if self._plan.aggregator.noisy:
+        if self._plan.uploads.noisy:
             self._require_private()
         given = self.federation.hparams_at(0), self.federation.params, self.data
         server, memory = remote.begin(self.federation.algorithm, self._plan, *given)
@@ -158,12 +157,12 @@ class Server:
         federation, work = self.federation, self._plan.work
         if isinstance(federation.weights, str):
             raise ValueError(
-                "the aggregator adds noise for known weights, but sites state their own numbers "
+                "the plan adds noise for known weights, but sites state their own numbers "
                 "of rows; pass weights= by the names of the sites."
             )
         if work.num_steps is None or len(set(work.counts or (0,))) > 1:
             raise ValueError(
-                "the aggregator adds noise, but sites of different sizes take different numbers "
+                "the plan adds noise, but sites of different sizes take different numbers "
                 "of steps, which tell who took part; pass local_steps(...) with one number."
             )
 
@@ -222,19 +221,17 @@ class Server:
         draw, asked = self._asked(progress)
         members = np.asarray(draw.indices)
         own = self._forms
-        form = (own.decoded, own.result.metrics), (own.rows.states, self.sites[0].columns)
-        zeros, idle = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), form)
+        payload, public = own.decoded
+        sent = own.sent._replace(own=payload, public=public)
+        shapes = sent, (*own.rows, self.sites[0].columns)
+        zeros, idle = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
         found = [
             self._read(progress, client, replies) if is_asked else None
             for client, is_asked in zip(members, asked, strict=True)
         ]
         arrives = np.array([one is not None for one in found])
-        if draw.arrives is not None:
-            arrives &= np.asarray(draw.arrives)
         finite = np.array([one is None or one != () for one in found])
-        uploads, metrics = jax.tree.map(
-            lambda *leaves: jnp.stack(leaves), *(one or zeros for one in found)
-        )
+        given = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(one or zeros for one in found))
         weights = jnp.where(asked, self._weights[members], 0)
         expected = self._plan.cohort.mean_size(len(self.sites)) / len(self.sites)
         server, memory, counted, measures = remote.step(
@@ -245,7 +242,9 @@ class Server:
             (progress.server, progress.memory),
             progress.key,
             jnp.int32(progress.round),
-            ClientResult((), uploads, metrics),
+            jnp.asarray(members),
+            own.form,
+            given,
             (weights, self._weights, expected),
             arrives,
             finite,
@@ -439,10 +438,12 @@ class Server:
             sent = filled(self._forms.sent, arrays)
             hparams = self.federation.hparams_at(progress.round)
             place = jnp.int32(progress.round), client
-            upload = remote.decode(self._plan, hparams, sent, self._forms, progress.key, *place)
-            if not tree.all_finite(upload):
+            payload, public = remote.decode(
+                self._plan, hparams, sent, self._forms, progress.key, *place
+            )
+            if not tree.all_finite((payload, public)):
                 raise BadAnswer("it says that it is finite, and is not.")
-            return upload, sent.metrics
+            return sent._replace(own=payload, public=public)
 
         name = self.sites[client].name
         return self._answer(name, "round", str(progress.round), self._forms.sent, replies, reader)

@@ -48,7 +48,8 @@ def site_hash(federation: Federation, examples: PyTree) -> str:
     keys = remote.Keys(*(key,) * 4)
     given = federation.hparams_at(0), form.message, form.rows, examples, keys
     step = functools.partial(remote.answer, federation.algorithm, federation.plan)
-    return program_hash(step, *given, jax.ShapeDtypeStruct((), jnp.int32))
+    index = jax.ShapeDtypeStruct((), jnp.int32)
+    return program_hash(step, *given, index, index)
 
 
 @validated
@@ -170,6 +171,7 @@ def _round(
         data.examples,
         keys,
         jnp.int32(int(facts["client"])),
+        jnp.int32(int(facts["round"])),
     )
     # A site whose result is not finite keeps its state, as one whose upload is lost does.
     states = {"counted": before, "pending": after if finite else before}

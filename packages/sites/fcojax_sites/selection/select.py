@@ -212,8 +212,8 @@ def select(
       ([2.0, 1.0, 0.5], [0, 1, 1], 2)
     """
     # Refused before anything is solved: a refit without noise would release the private support.
-    if refit and plan is not None and as_plan(plan).aggregator.noisy:
-        raise ValueError("the aggregator adds noise, and the refit would not; pass refit=False.")
+    if refit and plan is not None and as_plan(plan).uploads.noisy:
+        raise ValueError("the plan adds noise, and the refit would not; pass refit=False.")
     if isinstance(by, Nonzeros):
         path = path_of(
             problem,

@@ -273,7 +273,7 @@ def _private(config: Config, task: Task) -> Iterator[Row]:
         noise = privacy.noise_for(epsilon, config.delta, fcojax.everyone(), num_silos, task.rounds)
         # Clip at the length of ``num_steps`` steps along a gradient of norm ``clip``.
         clip = config.clip * config.num_steps * task.client_lr
-        plan = fcojax.Plan(task.work, aggregator=privacy.gaussian(clip, noise))
+        plan = fcojax.Plan(task.work, uploads=privacy.gaussian(clip, noise))
         hparams = algorithm.hparams_type(client_lr=task.client_lr, penalty_scale=task.strength)
         for seed in range(config.num_noises):
             model, _ = _run(algorithm, hparams, problem, seed, plan, task.rounds)

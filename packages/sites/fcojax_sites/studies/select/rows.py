@@ -223,8 +223,8 @@ def _by_rounds(config: Config) -> Iterator[Row]:
     for name, size in zip(sites, np.asarray(problem.train.sizes).tolist(), strict=True):
         yield {"part": "site", "site": name, "examples": size}
     with naming("codec", config.codec):
-        sent = {} if not config.codec else uploads.from_text(config.codec, "codec")._asdict()
-    plan = fcojax.Plan(fcojax.local_steps(1), fcojax.everyone(), **sent)
+        sent = (uploads.from_text(config.codec, "codec"),) if config.codec else ()
+    plan = fcojax.Plan(fcojax.local_steps(1), uploads=uploads.chain(*sent))
     found = fcojax_sites.select(
         problem,
         penalty(config, names),

@@ -1,0 +1,442 @@
+"""What happens to an upload: one chain of transforms, up on the client and down on the server.
+
+A client applies ``send`` of each transform in order, and what the last one returns travels. The
+server decodes it, applies ``open`` of each in reverse order to every upload, aggregates, and
+applies ``receive`` of each in reverse order to the result. Algorithms depend on none of this. Parts
+of an upload that are wrapped in ``Public`` bypass the chain.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fcojax import tree
+from fcojax.arguments import shown
+from fcojax.engine.forms import merged, require_same_form
+from fcojax.memo import memoised
+from fcojax.types import Array, PyTree, Scalar
+
+
+class At(NamedTuple):
+    """What a transform may read, beside the upload and its own state.
+
+    Attributes:
+      hparams: the hyperparameters of the round.
+      round: index of the round.
+      client: index of the client; ``None`` in ``receive``.
+      key: in ``send`` a key of this client, round and transform; otherwise ``None``.
+      round_key: a key of the round that clients and the server share, as for a coin.
+      private_key: in ``receive`` a key of the server alone. It differs between runs, rounds,
+        transforms and all hyperparameters with their schedules, so that the points of a sweep never
+        share noise.
+      by_rule: whether the aggregator compares uploads, and so gets each of them opened; static.
+      inclusion: in ``open`` a function that returns the probability with which the upload of this
+        client arrives.
+    """
+
+    hparams: Any
+    round: Any
+    client: Any = None
+    key: Any = None
+    round_key: Any = None
+    private_key: Any = None
+    by_rule: bool = False
+    inclusion: Callable[[], Any] | None = None
+
+
+class Sent(NamedTuple):
+    """What a transform sends of an upload.
+
+    Attributes:
+      wire: what the next transform gets; of the last one, what travels.
+      client_state: what the client keeps for its next upload, if this one counts.
+      weight: 0 if the upload does not arrive, else 1; ``None`` if it always does.
+      metrics: scalars for the history, averaged like the clients' metrics.
+      num_bytes: the bytes of ``wire``; ``None`` for all of its arrays. It may depend on shapes,
+        hyperparameters and the round's key, not on the upload.
+    """
+
+    wire: PyTree
+    client_state: PyTree = ()
+    weight: Any = None
+    metrics: dict[str, Array] = {}
+    num_bytes: Scalar | None = None
+
+
+class Opened(NamedTuple):
+    """What the server makes of one upload.
+
+    Attributes:
+      payload: a list of arrays. A transform may add some, whose sum its ``receive`` takes away.
+      weight: 0 leaves the client out, and another number multiplies its weight; ``None`` for 1.
+      metrics: as in ``Sent``.
+    """
+
+    payload: list
+    weight: Any = None
+    metrics: dict[str, Array] = {}
+
+
+class Received(NamedTuple):
+    """The result of a round, from which the algorithm updates the server's state.
+
+    Attributes:
+      mean: what the aggregator returned, or ``receive`` of the transform after this one: the
+        weighted mean of the opened uploads. A transform whose facts say ``needs_sum`` gets the sum
+        over the clients, each times its share of the cohort's weight, and returns a mean.
+      public: the mean of the public parts.
+      fraction: the counted clients' share of the population's weight, for ``server_update``.
+      step: whether the server updates its state.
+    """
+
+    mean: list
+    public: list
+    fraction: Array
+    step: Array
+
+
+class RoundWeights(NamedTuple):
+    """Weights of the clients of a round, for transforms with a denominator of their own.
+
+    Attributes:
+      share: the weight of the counted clients, as a share of the cohort's; 0 if none counts.
+      cohort_weight: the sum of the weights p_m over the cohort, counted or not.
+      population_weight: the sum of the weights over all clients.
+      count: number of counted clients.
+      arrived: number of clients whose finite upload arrived, counted or not.
+      expected_weight: the expected weight of a cohort, from the sampler's mean size.
+      largest: the largest weight of a client of the population.
+    """
+
+    share: Array
+    cohort_weight: Array
+    population_weight: Array
+    count: Array
+    arrived: Array
+    expected_weight: Array
+    largest: Array
+
+    @property
+    def fraction(self) -> Array:
+        """The share of the population's weight that the counted clients have."""
+        return self.share * (self.cohort_weight / self.population_weight)
+
+
+class Noise(NamedTuple):
+    """The noise that a transform adds to a sum, as privacy accounting needs it.
+
+    Attributes:
+      multiplier: standard deviation of the noise divided by the largest contribution of one client,
+        a number or a function of the hyperparameters.
+      bands: coefficients of noise that is correlated across rounds.
+      allowance: ``(cohort, runs, num_clients) -> Allowance``, called on the host before the first
+        round; ``runs`` has for each seed a list of the hyperparameters of its points, which share
+        cohorts. ``None`` for any number of rounds.
+    """
+
+    multiplier: Any
+    bands: tuple[float, ...] = (1.0,)
+    allowance: Callable[[Any, list, int], "Allowance"] | None = None
+
+
+class Allowance(NamedTuple):
+    """The number of rounds that each run may have, and the reason, as the end of a sentence."""
+
+    rounds: int
+    detail: str
+
+
+class Facts(NamedTuple):
+    """What is known of a transform before a run; it decides what may follow what.
+
+    Attributes:
+      leaves_out: the name under which the history counts clients whose weight it sets to 0, such as
+        ``"lost"``; ``None`` if it sets none.
+      feeds_back: whether it adds a part of an upload to later ones. Refused for algorithms whose
+        uploads change their meaning between rounds.
+      estimates_all: whether it returns an estimate of the mean over all clients, present or not.
+        Refused for algorithms whose server step depends on ``fraction``.
+      noisy: the ``Noise`` that it adds for privacy; ``True`` if its amount is unknown.
+      needs_sum: whether ``receive`` needs the sum and not the mean.
+      arrives: ``(clients) -> probabilities`` that their uploads are not lost; ``None`` if all are
+        kept.
+      by_round: whether ``arrives`` is a mean over rounds that differ.
+      limit: seconds that the server waits for uploads.
+    """
+
+    leaves_out: str | None = None
+    feeds_back: bool = False
+    estimates_all: bool = False
+    noisy: bool | Noise = False
+    needs_sum: bool = False
+    arrives: Callable[[Array], Any] | None = None
+    by_round: bool = False
+    limit: float = float("inf")
+
+
+def _no_states(payload: list) -> tuple[tuple, tuple]:
+    del payload
+    return (), ()
+
+
+def _sent_whole(at: At, payload: PyTree, client_state: PyTree) -> Sent:
+    del at
+    return Sent(payload, client_state)
+
+
+class UploadTransform(NamedTuple):
+    """One thing that happens to uploads; every default passes them on unchanged.
+
+    A payload is the list of the arrays of an upload that are not ``Public``. All functions are
+    pure; numbers such as a step size are fields of ``hparams``. A client whose upload is lost, left
+    out or not finite changes nothing but its count.
+
+    Attributes:
+      name: the call that makes it, for error messages.
+      init: ``(payload) -> (client_state, server_state)``, given a payload of zeros. There is one
+        client state for each client.
+      send: ``(at, payload, client_state) -> Sent``, on the client.
+      decode: ``(at, wire, client_state) -> payload``, the inverse of ``send``, on the server; for
+        at most one transform of a chain. ``None`` if ``send`` returns a payload.
+      open: ``(at, payload, client_state, server_state) -> Opened``, on the server, for each upload;
+        ``None`` to leave it as it is.
+      receive: ``(at, received, weights, server_state) -> (Received, server_state)``, on the server,
+        with the ``RoundWeights``; ``None`` to leave it as it is.
+      bound: ``(hparams, norm) -> norm``: the largest norm that ``open`` returns for a payload of
+        this norm; ``None`` if it never grows.
+      facts: what is known before a run.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> from fcojax.uploads import Opened, UploadTransform
+      >>> def signs(at, payload, client_state, server_state):
+      ...     return Opened(jax.tree.map(jnp.sign, payload))
+      >>> data = fcojax.from_clients([{"a": np.array([a])} for a in (1.0, 2.0, 900.0)])
+      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), uploads=UploadTransform("signs", open=signs))
+      >>> model, _ = fcojax.run(
+      ...     fed_avg, fed_avg.hparams_type(), jnp.array(0.0), data, jax.random.key(0), plan,
+      ...     num_rounds=1)
+      >>> float(model)
+      1.0
+    """
+
+    name: str
+    init: Callable[[list], tuple[PyTree, PyTree]] = _no_states
+    send: Callable[[At, PyTree, PyTree], Sent] = _sent_whole
+    decode: Callable[[At, Any, PyTree], PyTree] | None = None
+    open: Callable[[At, list, PyTree, PyTree], Opened] | None = None
+    receive: Callable[[At, Received, RoundWeights, PyTree], tuple[Received, PyTree]] | None = None
+    bound: Callable[[Any, Any], Any] | None = None
+    facts: Facts = Facts()
+
+    example = "uploads.compressed(uploads.top_k(0.1))"
+
+
+class Chain(NamedTuple):
+    """Transforms in the order in which a client applies them; see ``chain``."""
+
+    transforms: tuple[UploadTransform, ...] = ()
+
+    example = "uploads.chain(...)"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names under which the history counts clients that are left out, the last first.
+
+        A client is counted under the first of these that leaves it out.
+        """
+        found = [one.facts.leaves_out for one in reversed(self.transforms)]
+        return tuple(dict.fromkeys(name for name in found if name is not None))
+
+    @property
+    def needs_sum(self) -> bool:
+        """Whether a transform needs the sum of the uploads."""
+        return any(one.facts.needs_sum for one in self.transforms)
+
+    @property
+    def noisy(self) -> bool | Noise:
+        """The noise of a transform; ``False`` without noise."""
+        return next((one.facts.noisy for one in self.transforms if one.facts.noisy), False)
+
+    @property
+    def noise(self) -> Noise | None:
+        """The ``Noise``; ``None`` without noise, or if its amount is unknown."""
+        return self.noisy if isinstance(self.noisy, Noise) else None
+
+    @property
+    def estimates_all(self) -> UploadTransform | None:
+        """A transform that estimates the mean over all clients, if any."""
+        return next((one for one in self.transforms if one.facts.estimates_all), None)
+
+
+NOTHING = Chain()
+
+
+@memoised
+def chain(*transforms: UploadTransform | Chain) -> Chain:
+    """Return the chain of some transforms, for ``Plan(uploads=...)``.
+
+    The first one is nearest to the algorithm, the last one to the network: attacks, momentum,
+    compression, clipping with noise or a bound on norms, weights 1/q, losses.
+
+    Args:
+      *transforms: transforms or chains of them.
+
+    Example:
+      >>> import fcojax
+      >>> from fcojax.uploads import chain, ef14, top_k
+      >>> plan = fcojax.Plan(
+      ...     fcojax.local_steps(10), uploads=chain(ef14(top_k(0.01)), fcojax.dropout(0.1)))
+      >>> [one.name for one in plan.uploads.transforms]
+      ['ef14(top_k(0.01))', 'dropout(0.1)']
+    """
+    found = [one for given in transforms for one in as_chain(given).transforms]
+    _require_order(found)
+    return Chain(tuple(found))
+
+
+def as_chain(given: UploadTransform | Chain) -> Chain:
+    """Return a chain, from one or from a single transform."""
+    if isinstance(given, Chain):
+        return given
+    if not isinstance(given, UploadTransform):
+        raise ValueError(
+            f"a chain has {shown(given)}; pass transforms, such as uploads.ef14(uploads.top_k(0.1))"
+            " or dropout(0.1)."
+        )
+    return Chain((given,))
+
+
+def _require_order(transforms: list[UploadTransform]) -> None:
+    """Raise ``ValueError`` for transforms that would run in this order and be wrong."""
+    encoders = [one for one in transforms if one.decode is not None]
+    if len(encoders) > 1:
+        raise ValueError(
+            f"the chain compresses twice, by {encoders[0].name} and {encoders[1].name}; pass one, "
+            "such as uploads.compose(...) of two compressors."
+        )
+    noisy = [one for one in transforms if one.facts.noisy]
+    if len(noisy) > 1:
+        raise ValueError(
+            f"the chain adds noise twice, by {noisy[0].name} and {noisy[1].name}; pass one of both."
+        )
+    for index, one in enumerate(transforms):
+        later = transforms[index + 1 :]
+        if one.decode is None:
+            continue
+        looking = [each.name for each in transforms if each.open is not None and each is not one]
+        if one.facts.needs_sum and looking:
+            raise ValueError(
+                f"{one.name} shows the server a sum alone, but {looking[0]} looks at each upload; "
+                "pass one of them."
+            )
+        changing = [each.name for each in transforms[:index] if each.facts.noisy]
+        if changing:
+            raise ValueError(
+                f"the chain has {changing[0]} before {one.name}; compress first, then clip and add "
+                "noise to what the server decodes."
+            )
+        if one.facts.estimates_all and any(each.facts.noisy for each in later):
+            raise ValueError(
+                f"{one.name} adds up changes on both sides, which differ once the server clips and "
+                "adds noise; pass uploads.compressed(...) or uploads.ef14(...) before noise."
+            )
+    estimating = [one.name for one in transforms if one.facts.estimates_all]
+    if len(estimating) > 1:
+        raise ValueError(
+            f"{estimating[0]} and {estimating[1]} both estimate the mean over all clients; pass "
+            "one of them."
+        )
+    sums = [one.name for one in transforms if one.facts.needs_sum]
+    if len(sums) > 1:
+        raise ValueError(f"{sums[0]} and {sums[1]} both need the sum; pass one of them.")
+
+
+def first_states(given: Chain, payload: list) -> tuple[tuple, tuple]:
+    """Return what one client and the server keep before the first round."""
+    pairs = [one.init(payload) for one in given.transforms]
+    return tuple(own for own, _ in pairs), tuple(servers for _, servers in pairs)
+
+
+def send(given: Chain, at: At, payload: list, states: tuple) -> tuple[Sent, dict[str, Array]]:
+    """Return what a client sends, and for each name whether the upload is kept."""
+    wire, after, kept, metrics, num_bytes = payload, [], {}, {}, None
+    for index, (one, state) in enumerate(zip(given.transforms, states, strict=True)):
+        # Compression draws from the client's key, others from one of their place, counted from the
+        # network, so that losses do not depend on what is before them.
+        key = at.key
+        if one.decode is None:
+            key = jax.random.fold_in(at.key, len(given.transforms) - index)
+        sent = one.send(at._replace(key=key), wire, state)
+        require_same_form(f"send of {one.name}", state, sent.client_state)
+        wire, after = sent.wire, [*after, sent.client_state]
+        num_bytes = sent.num_bytes if one.decode is not None else num_bytes
+        metrics = merged(metrics, sent.metrics, one.name)
+        if sent.weight is not None:
+            kept = _both(kept, one, sent.weight)
+    return Sent(wire, tuple(after), None, metrics, num_bytes), kept
+
+
+def decode(given: Chain, at: At, wire: PyTree, like: list, states: tuple) -> list:
+    """Return the payload that the server decodes; ``like`` has the shapes of the upload's."""
+    for one, state in zip(given.transforms, states, strict=True):
+        if one.decode is not None:
+            found = one.decode(at, wire, state)
+            require_same_form(f"decode of {one.name}", like, found, "payload")
+            return found
+    return wire
+
+
+def opened(
+    given: Chain, at: At, payload: list, states: tuple, servers: tuple
+) -> tuple[Opened, dict[str, Array]]:
+    """Return what the server makes of a decoded upload, and for each name whether it is kept."""
+    weight, kept, metrics = None, {}, {}
+    for one, state, server in reversed(list(zip(given.transforms, states, servers, strict=True))):
+        if one.open is None:
+            continue
+        found = one.open(at, payload, state, server)
+        payload, metrics = found.payload, merged(metrics, found.metrics, one.name)
+        if found.weight is None:
+            continue
+        if one.facts.leaves_out is not None:
+            kept = _both(kept, one, found.weight)
+        else:
+            weight = found.weight if weight is None else weight * found.weight
+    return Opened(payload, weight, metrics), kept
+
+
+def received(
+    given: Chain, at: At, found: Received, weights: RoundWeights, servers: tuple
+) -> tuple[Received, tuple]:
+    """Return the result of a round after all transforms, and what the server keeps."""
+    after = list(servers)
+    for index in reversed(range(len(servers))):
+        one = given.transforms[index]
+        if one.receive is None:
+            continue
+        own = at
+        # The one that adds noise has the key itself; no two transforms share it.
+        if not one.facts.noisy:
+            own = at._replace(private_key=jax.random.fold_in(at.private_key, index))
+        found, after[index] = one.receive(own, found, weights, servers[index])
+        require_same_form(f"receive of {one.name}", servers[index], after[index])
+    return found, tuple(after)
+
+
+def _both(kept: dict[str, Array], one: UploadTransform, weight: Array) -> dict[str, Array]:
+    """Return the dictionary with one more condition under the name of a transform."""
+    name, here = one.facts.leaves_out, jnp.asarray(weight) > 0
+    if name is None:
+        raise ValueError(f"{one.name} returns a weight; pass Facts(leaves_out=...) with its name.")
+    return kept | {name: here & kept[name] if name in kept else here}
+
+
+def mean_of(total: PyTree, weights: RoundWeights) -> PyTree:
+    """Return the weighted mean from a sum of terms, each times its share of the cohort's weight."""
+    # Without a counted client the sum is zero: divided by one it stays zero, where 0 / 0 is NaN in
+    # the value and in every derivative.
+    return tree.scale(1 / jnp.where(weights.share > 0, weights.share, 1), total)
