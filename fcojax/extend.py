@@ -20,7 +20,7 @@ from fcojax.engine.randomness import draw_cohort
 from fcojax.engine.round import payload_bytes
 from fcojax.engine.solve import Outcome, solve_traced
 from fcojax.engine.stream import on_disk
-from fcojax.engine.transform import Noise, as_chain
+from fcojax.engine.transform import Noise
 from fcojax.engine.validation import require_run
 from fcojax.memo import jit_per, memoised
 from fcojax.shuffle import Seed, words

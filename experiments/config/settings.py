@@ -299,7 +299,7 @@ def _clock(law: str | None) -> Callable[[ClientData], Clock] | None:
     return lambda data: build(data, *numbers)
 
 
-def _uploads(config: Config) -> uploads.Chain:
+def _uploads(config: Config) -> uploads.UploadTransform:
     """Return the transforms of uploads: compression, clip and noise, bound, weights, losses."""
     text, clip, bound = config.codec, config.clip_norm, config.upload_norm
     noise, quantile = config.noise_multiplier, config.upload_quantile

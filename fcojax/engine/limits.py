@@ -7,7 +7,7 @@ from typing import Any
 from fcojax.engine.hparams import num_points, take
 from fcojax.engine.plan import Plan
 from fcojax.engine.state import is_sweep
-from fcojax.engine.transform import Allowance, as_chain
+from fcojax.engine.transform import Allowance
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, PyTree
 
@@ -31,7 +31,7 @@ def limit_of(plan: Plan, hparams: PyTree, data: ClientData, key: Key) -> Allowan
 
 def allowance_of(plan: Plan) -> Callable[[Any, list, int], Allowance] | None:
     """Return the function that computes how many rounds a plan allows; ``None`` for any number."""
-    noise = as_chain(plan.uploads).noise
+    noise = plan.uploads.noise
     return None if noise is None else noise.allowance
 
 

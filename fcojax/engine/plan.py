@@ -9,7 +9,7 @@ from fcojax.arguments import checked_value, field_annotations, shown
 from fcojax.engine.aggregator import MEAN, Aggregator
 from fcojax.engine.participation.base import Everyone, Sampler
 from fcojax.engine.state import Observe
-from fcojax.engine.transform import NOTHING, Chain, UploadTransform, as_chain
+from fcojax.engine.transform import NOTHING, UploadTransform
 from fcojax.types import Count
 
 
@@ -40,7 +40,7 @@ class Plan(NamedTuple):
 
     work: Work
     cohort: Sampler = Everyone()
-    uploads: Chain | UploadTransform = NOTHING
+    uploads: UploadTransform = NOTHING
     aggregator: Aggregator = MEAN
     client_chunk_size: Count | None = None
     point_chunk_size: Count | None = None
@@ -58,7 +58,7 @@ def as_plan(plan: Plan | Work) -> Plan:
     kinds = field_annotations(Plan)
     parts = zip(Plan._fields, plan, strict=True)
     plan = Plan(*(checked_value(f"plan.{name}", part, kinds[name]) for name, part in parts))
-    plan = plan._replace(uploads=as_chain(plan.uploads))
+    plan = plan._replace(uploads=plan.uploads)
     if plan.uploads.needs_sum and plan.aggregator != MEAN:
         needing = next(one.name for one in plan.uploads.transforms if one.facts.needs_sum)
         raise ValueError(

@@ -40,7 +40,7 @@ from fcojax.engine.tally import (
     finish_round,
     term_of,
 )
-from fcojax.engine.transform import At, Chain, Facts, UploadTransform
+from fcojax.engine.transform import At, Facts, UploadTransform, chain
 from fcojax.engine.validation import as_first_states
 from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
@@ -239,7 +239,7 @@ def step(
     # An upload that the network lost is lost, as one is that the plan loses.
     lost = clients.kept.get("lost", True) & arrives
     clients = clients._replace(kept=clients.kept | {"lost": lost})
-    counting = plan._replace(uploads=Chain((*plan.uploads.transforms, _NETWORK)))
+    counting = plan._replace(uploads=chain(plan.uploads, _NETWORK))
     terms = jax.vmap(functools.partial(term_of, plan, hparams, memory))(clients)
     one, term = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (clients, terms)
@@ -313,7 +313,7 @@ def _require_blind(algorithm, plan, hparams, params, data, first) -> None:
     update = functools.partial(_updated, algorithm, plan)
     result = jax.eval_shape(update, hparams, message, state, *where)
     payload = _zeros(split(result.upload)[0])
-    at = _at(plan, hparams, *where[2:] * 2, None, jax.random.key(0))
+    at = _at(plan, hparams, where[2], where[2], None, jax.random.key(0))
     at = at._replace(inclusion=_no_inclusion)
 
     def read(residuals, payload):

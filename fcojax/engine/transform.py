@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.arguments import shown
+from fcojax.arguments import checked_value
 from fcojax.engine.forms import merged, require_same_form
 from fcojax.memo import memoised
 from fcojax.types import Array, PyTree, Scalar
@@ -207,6 +207,7 @@ class UploadTransform(NamedTuple):
       bound: ``(hparams, norm) -> norm``: the largest norm that ``open`` returns for a payload of
         this norm; ``None`` if it never grows.
       facts: what is known before a run.
+      parts: the transforms of a ``chain``, whose own functions are not called.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -231,16 +232,14 @@ class UploadTransform(NamedTuple):
     receive: Callable[[At, Received, RoundWeights, PyTree], tuple[Received, PyTree]] | None = None
     bound: Callable[[Any, Any], Any] | None = None
     facts: Facts = Facts()
+    parts: "tuple[UploadTransform, ...] | None" = None
 
-    example = "uploads.compressed(uploads.top_k(0.1))"
+    example = "uploads.compressed(uploads.top_k(0.1)), or uploads.chain(...) of several"
 
-
-class Chain(NamedTuple):
-    """Transforms in the order in which a client applies them; see ``chain``."""
-
-    transforms: tuple[UploadTransform, ...] = ()
-
-    example = "uploads.chain(...)"
+    @property
+    def transforms(self) -> "tuple[UploadTransform, ...]":
+        """The transforms of a chain in their order, or this one alone."""
+        return (self,) if self.parts is None else self.parts
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -267,50 +266,35 @@ class Chain(NamedTuple):
         return self.noisy if isinstance(self.noisy, Noise) else None
 
     @property
-    def estimates_all(self) -> UploadTransform | None:
+    def estimates_all(self) -> "UploadTransform | None":
         """A transform that estimates the mean over all clients, if any."""
         return next((one for one in self.transforms if one.facts.estimates_all), None)
 
 
-NOTHING = Chain()
-
-
 @memoised
-def chain(*transforms: UploadTransform | Chain) -> Chain:
+def chain(*transforms: UploadTransform) -> UploadTransform:
     """Return the chain of some transforms, for ``Plan(uploads=...)``.
 
     The first one is nearest to the algorithm, the last one to the network: attacks, momentum,
     compression, clipping with noise or a bound on norms, weights 1/q, losses.
 
     Args:
-      *transforms: transforms or chains of them.
+      *transforms: transforms or chains of them; none for uploads that are sent unchanged.
 
     Example:
       >>> import fcojax
       >>> from fcojax.uploads import chain, ef14, top_k
-      >>> plan = fcojax.Plan(
-      ...     fcojax.local_steps(10), uploads=chain(ef14(top_k(0.01)), fcojax.dropout(0.1)))
-      >>> [one.name for one in plan.uploads.transforms]
-      ['ef14(top_k(0.01))', 'dropout(0.1)']
+      >>> chain(ef14(top_k(0.01)), fcojax.dropout(0.1)).name
+      'chain(ef14(top_k(0.01)), dropout(0.1))'
     """
-    found = [one for given in transforms for one in as_chain(given).transforms]
+    for given in transforms:
+        checked_value("a transform", given, UploadTransform)
+    found = tuple(one for given in transforms for one in given.transforms)
     _require_order(found)
-    return Chain(tuple(found))
+    return UploadTransform(f"chain({', '.join(one.name for one in found)})", parts=found)
 
 
-def as_chain(given: UploadTransform | Chain) -> Chain:
-    """Return a chain, from one or from a single transform."""
-    if isinstance(given, Chain):
-        return given
-    if not isinstance(given, UploadTransform):
-        raise ValueError(
-            f"a chain has {shown(given)}; pass transforms, such as uploads.ef14(uploads.top_k(0.1))"
-            " or dropout(0.1)."
-        )
-    return Chain((given,))
-
-
-def _require_order(transforms: list[UploadTransform]) -> None:
+def _require_order(transforms: tuple[UploadTransform, ...]) -> None:
     """Raise ``ValueError`` for transforms that would run in this order and be wrong."""
     encoders = [one for one in transforms if one.decode is not None]
     if len(encoders) > 1:
@@ -355,13 +339,15 @@ def _require_order(transforms: list[UploadTransform]) -> None:
         raise ValueError(f"{sums[0]} and {sums[1]} both need the sum; pass one of them.")
 
 
-def first_states(given: Chain, payload: list) -> tuple[tuple, tuple]:
+def first_states(given: UploadTransform, payload: list) -> tuple[tuple, tuple]:
     """Return what one client and the server keep before the first round."""
     pairs = [one.init(payload) for one in given.transforms]
     return tuple(own for own, _ in pairs), tuple(servers for _, servers in pairs)
 
 
-def send(given: Chain, at: At, payload: list, states: tuple) -> tuple[Sent, dict[str, Array]]:
+def send(
+    given: UploadTransform, at: At, payload: list, states: tuple
+) -> tuple[Sent, dict[str, Array]]:
     """Return what a client sends, and for each name whether the upload is kept."""
     wire, after, kept, metrics, num_bytes = payload, [], {}, {}, None
     for index, (one, state) in enumerate(zip(given.transforms, states, strict=True)):
@@ -380,7 +366,7 @@ def send(given: Chain, at: At, payload: list, states: tuple) -> tuple[Sent, dict
     return Sent(wire, tuple(after), None, metrics, num_bytes), kept
 
 
-def decode(given: Chain, at: At, wire: PyTree, like: list, states: tuple) -> list:
+def decode(given: UploadTransform, at: At, wire: PyTree, like: list, states: tuple) -> list:
     """Return the payload that the server decodes; ``like`` has the shapes of the upload's."""
     for one, state in zip(given.transforms, states, strict=True):
         if one.decode is not None:
@@ -391,7 +377,7 @@ def decode(given: Chain, at: At, wire: PyTree, like: list, states: tuple) -> lis
 
 
 def opened(
-    given: Chain, at: At, payload: list, states: tuple, servers: tuple
+    given: UploadTransform, at: At, payload: list, states: tuple, servers: tuple
 ) -> tuple[Opened, dict[str, Array]]:
     """Return what the server makes of a decoded upload, and for each name whether it is kept."""
     weight, kept, metrics = None, {}, {}
@@ -410,7 +396,7 @@ def opened(
 
 
 def received(
-    given: Chain, at: At, found: Received, weights: RoundWeights, servers: tuple
+    given: UploadTransform, at: At, found: Received, weights: RoundWeights, servers: tuple
 ) -> tuple[Received, tuple]:
     """Return the result of a round after all transforms, and what the server keeps."""
     after = list(servers)
@@ -440,3 +426,6 @@ def mean_of(total: PyTree, weights: RoundWeights) -> PyTree:
     # Without a counted client the sum is zero: divided by one it stays zero, where 0 / 0 is NaN in
     # the value and in every derivative.
     return tree.scale(1 / jnp.where(weights.share > 0, weights.share, 1), total)
+
+
+NOTHING = chain()

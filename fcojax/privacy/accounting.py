@@ -17,7 +17,6 @@ from fcojax.engine.hparams import number
 from fcojax.engine.participation.availability import Cyclic, Trace
 from fcojax.engine.participation.base import Everyone
 from fcojax.engine.participation.samplers import CoinFlips, UniformCohort
-from fcojax.engine.transform import as_chain
 from fcojax.privacy.bands import length_of
 from fcojax.types import Count, Fraction, Positive
 
@@ -135,7 +134,7 @@ def releases(
       Releases(cohort=Everyone(), noise=1.0, num_rounds=10, bands=(1.0,))
     """
     noise = together([multiplier_of(plan, hparams)] * num_runs)
-    known = as_chain(plan.uploads).noise
+    known = plan.uploads.noise
     return Releases(plan.cohort, noise, num_rounds, (1.0,) if known is None else known.bands)
 
 
@@ -338,10 +337,9 @@ def multiplier_of(plan: Plan, hparams: Any) -> float:
       >>> multiplier_of(plan, hparams=None)
       2.0
     """
-    chain = as_chain(plan.uploads)
-    if not chain.noisy:
+    known = plan.uploads.noise
+    if not plan.uploads.noisy:
         return 0.0
-    known = chain.noise
     if known is None:
         raise ValueError(
             "a transform of the plan does not say how much noise it adds; pass "

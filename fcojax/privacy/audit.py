@@ -23,7 +23,7 @@ from fcojax.algorithms import Algorithm
 from fcojax.arguments import validated
 from fcojax.engine.hparams import is_schedule, num_points, take
 from fcojax.engine.randomness import folded_by
-from fcojax.engine.transform import Chain, Noise, Sent, UploadTransform, as_chain
+from fcojax.engine.transform import Noise, Sent, UploadTransform, chain
 from fcojax.engine.validation import require_hparams
 from fcojax.privacy.accounting import Releases, law, multiplier_of, together, total_epsilon
 from fcojax.types import Array, Count, CountOrZero, Fraction, Key, Params, PyTree
@@ -114,7 +114,7 @@ def audit(
         )
     grid = _as_grid(hparams)
     require_hparams(grid, sweeping=True)
-    known = as_chain(plan.uploads).noise
+    known = plan.uploads.noise
     noises = [multiplier_of(plan, take(grid, point)) for point in range(num_points(grid))]
     bands = (1.0,) if known is None else known.bands
     entry = Releases(plan.cohort, together(noises), num_rounds, bands)
@@ -175,8 +175,8 @@ def _with_planted(plan: Plan, client: int, key: Key, sign: float) -> Plan:
             return one
         return one._replace(facts=one.facts._replace(noisy=noise._replace(allowance=None)))
 
-    transforms = map(unlimited, as_chain(plan.uploads).transforms)
-    return plan._replace(uploads=Chain((UploadTransform("planted", send=send), *transforms)))
+    transforms = map(unlimited, plan.uploads.transforms)
+    return plan._replace(uploads=chain(UploadTransform("planted", send=send), *transforms))
 
 
 class _Seen(NamedTuple):

@@ -7,7 +7,6 @@ their relatives make one with error feedback, for ``fcojax.Plan(uploads=chain(..
 from fcojax.engine.losses import inverse_probability
 from fcojax.engine.transform import (
     At,
-    Chain,
     Facts,
     Opened,
     Received,
@@ -49,7 +48,6 @@ __all__ = [
     "facts",
     # transforms of uploads
     "At",
-    "Chain",
     "Facts",
     "Opened",
     "Received",

@@ -126,7 +126,7 @@ def _run(config: Config, task: Task, method: str, name: str) -> dict[str, np.nda
 
 
 @functools.cache
-def _uploads(name: str, feedback: str) -> uploads.Chain | uploads.UploadTransform:
+def _uploads(name: str, feedback: str) -> uploads.UploadTransform:
     if name == WHOLE:
         return uploads.chain()
     remedy = "" if name.endswith(ALONE) else f",{feedback}"

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import Plan, tree
-from fcojax.extend import Outcome, as_chain, validated
+from fcojax.extend import Outcome, validated
 from fcojax.transforms import Penalty
 from fcojax.types import Array, CountOrZero, Key, NonNegative, Params, PyTree
 
@@ -290,7 +290,7 @@ def key_of_fold(plan: Plan, key: Key, fold: Array | CountOrZero) -> Key:
       True
     """
     # Without noise folds share the key, so their paths differ by the data alone.
-    if not as_chain(plan.uploads).noisy:
+    if not plan.uploads.noisy:
         return key
     return jax.random.fold_in(jax.random.fold_in(key, _FOLD), fold)
 

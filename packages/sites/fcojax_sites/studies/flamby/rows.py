@@ -14,7 +14,7 @@ import optax
 
 import fcojax
 import fcojax_sites
-from fcojax import algorithms, attacks, privacy, robust
+from fcojax import algorithms, attacks, privacy, robust, uploads
 from fcojax.experiments import Config, Row, Summary, observe_model, select
 from fcojax.problems import Problem, population_loss
 from fcojax.transforms import Penalty, euclidean
@@ -297,8 +297,9 @@ def _attacked(config: Config, task: Task) -> Iterator[Row]:
         plan = fcojax.Plan(task.work, aggregator=RULES[rule](min(share + 1e-6, 0.499)))
         for bad in (None, *range(len(task.silos.train))):
             sent = attacks.scaled(-1000.0)
-            algorithm = honest if bad is None else attacks.attacked(honest, [bad], sent)
-            model, _ = _run(algorithm, hparams, problem, 0, plan, task.rounds)
+            attack = () if bad is None else (attacks.attacked([bad], sent),)
+            attacked = plan._replace(uploads=uploads.chain(*attack))
+            model, _ = _run(honest, hparams, problem, 0, attacked, task.rounds)
             yield {
                 "part": f"{task.name}: attacked",
                 "dataset": task.name,
