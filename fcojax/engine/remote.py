@@ -31,9 +31,9 @@ from fcojax.engine.randomness import (
     purpose_key,
 )
 from fcojax.engine.round import server_step
+from fcojax.engine.state import Memory
 from fcojax.engine.tally import (
     Contribution,
-    Memory,
     TotalWeights,
     add_clients,
     empty_tally,
