@@ -205,7 +205,7 @@ class UploadTransform(NamedTuple):
       receive: ``(at, received, weights, server_state) -> (Received, server_state)``, on the server,
         with the ``RoundWeights``; ``None`` to leave it as it is.
       bound: ``(hparams, norm) -> norm``: the largest norm that ``open`` returns for a payload of
-        this norm; ``None`` if it never grows.
+        this norm; ``None`` if it is not known. Accounting needs it where noise is added.
       facts: what is known before a run.
       parts: the transforms of a ``chain``, whose own functions are not called.
 
@@ -415,7 +415,7 @@ def received(
 
 def _both(kept: dict[str, Array], one: UploadTransform, weight: Array) -> dict[str, Array]:
     """Return the dictionary with one more condition under the name of a transform."""
-    name, here = one.facts.leaves_out, jnp.asarray(weight) > 0
+    name, here = one.facts.leaves_out, jnp.asarray(weight).astype(bool)
     if name is None:
         raise ValueError(f"{one.name} returns a weight; pass Facts(leaves_out=...) with its name.")
     return kept | {name: here & kept[name] if name in kept else here}
