@@ -38,23 +38,6 @@ class Public(NamedTuple):
     value: PyTree
 
 
-class ToAll(NamedTuple):
-    """A message that all clients receive in every round, absent ones too, as a broadcast.
-
-    Attributes:
-      sent: the part that is transmitted, whose bytes are counted.
-      known: the part that clients compute themselves; it is not counted.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> ToAll(sent=jnp.int8(1), known=jnp.zeros(3)).sent.nbytes
-      1
-    """
-
-    sent: PyTree
-    known: PyTree
-
-
 class Known(NamedTuple):
     """A part of a message that clients have already, whose bytes are not counted.
 

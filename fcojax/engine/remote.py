@@ -123,6 +123,10 @@ def begin(
 
     Of the examples in ``data`` only shapes are read.
     """
+    if plan.broadcast is not None:
+        raise ValueError(
+            "messages to real clients are sent whole; pass a plan with broadcast=None."
+        )
     states = as_first_states(algorithm.init(hparams, params))
     first = first_uploads(algorithm, plan, hparams, states, data)
     _require_blind(algorithm, plan, hparams, params, data, first)

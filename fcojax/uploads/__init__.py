@@ -14,7 +14,7 @@ from fcojax.engine.transform import (
     UploadTransform,
     chain,
 )
-from fcojax.uploads.broadcast import compressed_broadcast
+from fcojax.uploads.broadcast import ef21p
 from fcojax.uploads.coding import Constants, compressed, facts
 from fcojax.uploads.compressor import Compressor, compose, contractive, identity, leafwise
 from fcojax.uploads.feedback import diana, econtrol, ef14, ef21, ef21_sgdm, marina
@@ -55,11 +55,11 @@ __all__ = [
     "UploadTransform",
     "chain",
     "compressed",
-    "compressed_broadcast",
     "diana",
     "econtrol",
     "ef14",
     "ef21",
+    "ef21p",
     "ef21_sgdm",
     "compressor_from_text",
     "from_text",
