@@ -1,11 +1,12 @@
 """What a new user gets wrong first ends in a sentence with the way out."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fcojax
-from fcojax import algorithms, problems
+from fcojax import algorithms, attacks, problems
 
 X = np.ones((4, 2))
 DATA = fcojax.from_clients([{"x": X, "y": np.ones(4)}] * 2)
@@ -40,3 +41,16 @@ FED_AVG = algorithms.fed_avg(lambda w, rows: 0.5 * (rows["x"] @ w - rows["y"]) *
 def test_a_first_mistake_names_what_is_needed(call, said):
     with pytest.raises((TypeError, ValueError), match=said):
         call()
+
+
+STEPS = fcojax.local_steps(1)
+
+
+def planned(**slots):
+    hparams, key = FED_AVG.hparams_type(), jax.random.key(0)
+    return fcojax.start(FED_AVG, hparams, jnp.zeros(2), DATA, key, fcojax.Plan(STEPS, **slots))
+
+
+def test_an_attack_that_sees_all_needs_its_aggregator():
+    with pytest.raises(ValueError, match=r"aggregator=attacks.seeing_all\(attack\)"):
+        planned(uploads=attacks.attacked((0,), attacks.inner_product()))
