@@ -58,10 +58,12 @@ def as_plan(plan: Plan | Work) -> Plan:
             f"plan is {shown(plan)}; pass how much clients work, as in plan=local_steps(10, 32), "
             "or Plan(local_steps(10, 32), uniform_cohort(cohort_size=10))."
         )
+    for name in ("cohort", "aggregator"):
+        if isinstance(part := getattr(plan, name), UploadTransform):
+            raise ValueError(f"plan.{name} is {part.name}; pass it as uploads={part.name}.")
     kinds = field_annotations(Plan)
     parts = zip(Plan._fields, plan, strict=True)
     plan = Plan(*(checked_value(f"plan.{name}", part, kinds[name]) for name, part in parts))
-    plan = plan._replace(uploads=plan.uploads)
     if plan.uploads.needs_sum and plan.aggregator != MEAN:
         needing = next(one.name for one in plan.uploads.transforms if one.facts.needs_sum)
         raise ValueError(
