@@ -162,7 +162,8 @@ def seconds(
     ends = np.asarray(history["round"])
     rounds = np.arange(first, ends[-1])
     limit = min((one.facts.limit for one in plan.uploads.transforms), default=np.inf)
-    drawn = _members(plan, data, key, jnp.asarray(rounds, jnp.int32))
+    # Without uploads, so that draws are compiled once for all deadlines.
+    drawn = _members(Plan(plan.work, plan.cohort), data, key, jnp.asarray(rounds, jnp.int32))
     members, present, num_steps = map(np.asarray, drawn)
     step, down, up = clock.tables(data.num_clients)
     times = step[rounds[:, None] % len(step), members] * num_steps
@@ -213,10 +214,12 @@ def deadline(client_seconds: NumberTree, limit: Positive) -> UploadTransform:
         arrives=lambda client: jnp.asarray(share)[client],
         by_round=bool((on_time != on_time[0]).any()),
         limit=float(limit),
+        num_clients=share.size,
     )
+    name = f"deadline({limit})"
     if on_time.all():  # nobody is late, and so the plan suits more algorithms
-        return UploadTransform(f"deadline({limit})", facts=Facts(limit=float(limit)))
-    return UploadTransform(f"deadline({limit})", send=send, facts=facts)
+        return UploadTransform(name, facts=facts._replace(leaves_out=None))
+    return UploadTransform(name, send=send, facts=facts)
 
 
 @validated

@@ -164,6 +164,7 @@ class Facts(NamedTuple):
         kept.
       by_round: whether ``arrives`` is a mean over rounds that differ.
       limit: seconds that the server waits for uploads.
+      num_clients: the number of clients that it is made for; ``None`` for any.
     """
 
     leaves_out: str | None = None
@@ -174,6 +175,7 @@ class Facts(NamedTuple):
     arrives: Callable[[Array], Any] | None = None
     by_round: bool = False
     limit: float = float("inf")
+    num_clients: int | None = None
 
 
 def _no_states(payload: list) -> tuple[tuple, tuple]:
