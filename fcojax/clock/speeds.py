@@ -210,9 +210,10 @@ def deadline(client_seconds: NumberTree, limit: Positive) -> UploadTransform:
         by_round=bool((on_time != on_time[0]).any()),
         limit=float(limit),
     )
+    name = f"deadline({limit})"
     if on_time.all():  # nobody is late, and so the plan suits more algorithms
-        return UploadTransform(f"deadline({limit})", facts=Facts(limit=float(limit)))
-    return UploadTransform(f"deadline({limit})", send=send, facts=facts)
+        return UploadTransform(name, facts=facts._replace(leaves_out=None))
+    return UploadTransform(name, send=send, facts=facts)
 
 
 @validated

@@ -110,8 +110,12 @@ def _require_cohort(algorithm: Algorithm, plan: Plan, data: ClientData) -> None:
 def _require_uploads(algorithm: Algorithm, plan: Plan) -> None:
     """Raise ``ValueError`` if an algorithm does not allow the transforms of a plan."""
     plain = not plan.uploads.transforms and plan.aggregator == MEAN
-    # These algorithms compress by themselves, or are exact only with the plain mean.
-    changing = [one for one in plan.uploads.transforms if not one.facts.arrives]
+    # These algorithms compress by themselves, or are exact only with the plain mean. Losses and
+    # weights 1/q leave uploads as they are.
+    facts = [one.facts for one in plan.uploads.transforms]
+    changing = [
+        fact for fact in facts if not fact.arrives and (fact.feeds_back or not fact.estimates_all)
+    ]
     if algorithm.codecs == "none" and not plain and (changing or plan.aggregator != MEAN):
         raise ValueError(
             "the plan transforms or aggregates uploads, but this algorithm needs their plain mean; "
