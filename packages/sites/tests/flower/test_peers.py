@@ -21,7 +21,7 @@ BAD = "Bern"
 
 @functools.cache
 def federation():
-    """With states at the sites, uploads of several arrays, a codec and a certificate."""
+    """With states at the sites, compressed uploads of several arrays and a certificate."""
     return federation_of("scaffold", loss=loss, penalty=l1())
 
 
