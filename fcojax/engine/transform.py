@@ -415,7 +415,7 @@ def received(
 
 def _both(kept: dict[str, Array], one: UploadTransform, weight: Array) -> dict[str, Array]:
     """Return the dictionary with one more condition under the name of a transform."""
-    name, here = one.facts.leaves_out, jnp.asarray(weight) > 0
+    name, here = one.facts.leaves_out, jnp.asarray(weight, float) > 0
     if name is None:
         raise ValueError(f"{one.name} returns a weight; pass Facts(leaves_out=...) with its name.")
     return kept | {name: here & kept[name] if name in kept else here}
