@@ -316,7 +316,7 @@ def _rounds(
             return State(server, *rows, state.round + 1, state.key, memory), metrics
 
         state, metrics = scan_some(body, state, length, num_rounds)
-        return state, reduced_over_rounds(metrics)
+        return state, reduced_over_rounds(metrics, program.plan.uploads.names)
 
     if data.mesh is None:
         return rounds(hparams, data, state, num_rounds)

@@ -19,6 +19,7 @@ from fcojax.engine.plan import Plan
 from fcojax.engine.randomness import COHORT, ENCODE, purpose_key
 from fcojax.engine.stepper import start
 from fcojax.types import Count, Probability, Share
+from fcojax.uploads import Facts, Sent, UploadTransform
 from tests.support import federations, oracles
 
 KEY = jax.random.key(3)
@@ -237,6 +238,21 @@ def test_when_every_upload_is_lost_nothing_moves():
     assert state.server == 0 and state.clients.tolist() == [0.0] * NUM_CLIENTS
     assert metrics["lost"] == metrics["participants"] == 2 * NUM_CLIENTS
     assert np.isnan(metrics["one"])
+
+
+def test_a_name_of_one_s_own_is_a_count():
+    """Counts are summed; the mean of a metric skips the rounds in which no client counts."""
+
+    def send(at, payload, state):
+        return Sent(payload, state, at.round % 4 != 3)
+
+    tired = UploadTransform("tired", send=send, facts=Facts(leaves_out="tired"))
+    plan = Plan(fcojax.local_steps(1), uploads=tired)
+    hparams = Stamp(jnp.ones(()))
+    state = start(STAMPING, hparams, jnp.zeros(()), data(), KEY, plan)
+    state, metrics = federations.block(STAMPING, plan, 8, hparams, data(), state)
+    assert state.server == 6 and state.clients.tolist() == [6.0] * NUM_CLIENTS
+    assert metrics["tired"] == 2 * NUM_CLIENTS and metrics["one"] == 1
 
 
 def test_an_upload_that_is_not_finite_is_dropped_whether_it_arrives_or_not():
