@@ -348,6 +348,8 @@ def test_a_size_may_depend_on_the_round_s_coin():
 TOP, NOISE = uploads.compressed(uploads.top_k(1)), privacy.gaussian(1.0, noise=1.0)
 KNOWN, GRID = uploads.inverse_probability("known"), uploads.modular_sum(0.1, 8)
 MEDIAN = robust.averaged(robust.median())
+LONGER = UploadTransform("longer", open=lambda at, payload, *states: Opened(tree.scale(9, payload)))
+HEAVIER = UploadTransform("heavier", open=lambda at, payload, *states: Opened(payload, 9.0))
 
 
 @pytest.mark.parametrize(
@@ -359,6 +361,8 @@ MEDIAN = robust.averaged(robust.median())
         ((uploads.ef21(uploads.top_k(1)), NOISE), {}, ["ef21", "noise"]),
         ((KNOWN, uploads.ef21(uploads.top_k(1))), {}, ["inverse_probability", "ef21"]),
         ((KNOWN, NOISE), {}, ["inverse_probability", "gaussian"]),
+        ((LONGER, NOISE), {}, ["longer", "gaussian"]),
+        ((NOISE, HEAVIER), {}, ["heavier", "noise"]),
         ((GRID, robust.norm_bound(1.0)), {}, ["modular_sum", "norm_bound"]),
         ((robust.norm_bound(1.0), GRID), {}, ["modular_sum", "norm_bound"]),
         ((GRID,), {"aggregator": MEDIAN}, ["modular_sum", "aggregator"]),
