@@ -147,10 +147,16 @@ def _where_taken(taken: Array, stepped: PyTree, server: PyTree) -> PyTree:
     return after
 
 
-def reduced_over_rounds(metrics: dict[str, Array]) -> dict[str, Array]:
-    """Sum counts over rounds, and average metrics over the rounds in which any client counts."""
-    counts = {name: metrics.pop(name) for name in (*COUNTS, *TRAFFIC) if name in metrics}
-    excluded = sum(counts.get(name, 0) for name in ("dropped", "lost", "late", "left_out"))
+def reduced_over_rounds(metrics: dict[str, Array], names: tuple[str, ...]) -> dict[str, Array]:
+    """Sum counts over rounds, and average metrics over the rounds in which any client counts.
+
+    Args:
+      metrics: of each round.
+      names: those under which transforms leave clients out.
+    """
+    summed = dict.fromkeys((*COUNTS, *TRAFFIC, *names))
+    counts = {name: metrics.pop(name) for name in summed if name in metrics}
+    excluded = sum(counts[name] for name in dict.fromkeys(("dropped", "lost", *names)))
     # Metrics of a round in which no client counts are the zeros of an empty sum, which would pull
     # the mean down. `jnp.mean` over no round at all gives NaN, as documented.
     any_counted = counts["participants"] > excluded
