@@ -85,12 +85,10 @@ def one_round(
 
     memory = found.memory
     if plan.broadcast is not None:
-        new, key = (
-            algorithm.broadcast(hparams, after),
-            purpose_key(context.key, DOWN, context.index),
-        )
-        given = hparams, estimate, new, key, found.step & (refused == 0)
-        memory = memory._replace(broadcast=next_estimate(plan.broadcast, *given))
+        down = purpose_key(context.key, DOWN, context.index)
+        new, taken = algorithm.broadcast(hparams, after), found.step & (refused == 0)
+        given = plan.broadcast, hparams, estimate, new, down, taken
+        memory = memory._replace(broadcast=next_estimate(*given))
     sizes = _sizes(context, message, one.form)
     traffic = _traffic(context, (server, after), sizes, tally.participants)
     counts = found.counts | {"refused": refused} | traffic
