@@ -29,6 +29,10 @@ class BadAnswer(ValueError):
     """The reason why an answer is not valid."""
 
 
+class Refusal(BadAnswer):
+    """What a site says that cannot go on."""
+
+
 def plain(text: Any, most: int = _MOST_LETTERS) -> str:
     r"""Return a text from a site with control characters escaped, cut to ``most`` letters.
 
@@ -96,7 +100,8 @@ class Judge:
     """Reads the answers in a run, and counts the missing or invalid ones of each site."""
 
     def __init__(self):
-        self._named: set[str] = set()
+        self._named: dict[str, str] = {}
+        self._refused: set[str] = set()
         self._missed: collections.Counter[tuple[str, str]] = collections.Counter()
 
     def judged(
@@ -117,8 +122,11 @@ class Judge:
             found = reader(replies[site])
         except BadAnswer as error:
             self.name(site, f"its answer does not count: {error}")
+            if isinstance(error, Refusal):
+                self._refused.add(site)
             return None
         del self._missed[site, kind]
+        self._refused.discard(site)
         return found
 
     def name(self, site: str, what: str) -> None:
@@ -129,8 +137,26 @@ class Judge:
           what: a sentence.
         """
         if site not in self._named:
-            self._named.add(site)
+            self._named[site] = plain(what)
             LOG.warning("site %s: %s", plain(site), plain(what))
+
+    def fault(self, sites: list[str]) -> str:
+        """Return the first fault that was logged of one of these sites, to end a sentence with.
+
+        Args:
+          sites: their names.
+        """
+        found = [f" Site {plain(one)}: {self._named[one]}" for one in sites if one in self._named]
+        return "".join(found[:1])
+
+    def require_some(self, sites: list[str]) -> None:
+        """Raise ``ValueError`` if the last answer of each of these sites was a refusal.
+
+        Args:
+          sites: their names.
+        """
+        if self._refused.issuperset(sites):
+            raise ValueError(f"no site can go on.{self.fault(sites)}")
 
     def silent(self, kind: str, most: int) -> list[str]:
         """Return the sites without a valid answer to the last ``most`` messages.

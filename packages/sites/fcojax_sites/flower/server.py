@@ -17,7 +17,7 @@ from fcojax.algorithms import ClientResult
 from fcojax.extend import VIOLATION, allowance_of, draw_cohort, remote, violation_at
 from fcojax.types import Array, Key, PyTree
 from fcojax_sites import safetensors
-from fcojax_sites.flower.answers import BadAnswer, Judge, Value, filled, plain, read
+from fcojax_sites.flower.answers import BadAnswer, Judge, Refusal, Value, filled, plain, read
 from fcojax_sites.flower.federation import Federation
 from fcojax_sites.flower.joining import MOST_ROWS, Site
 from fcojax_sites.flower.site import forms
@@ -213,7 +213,8 @@ class Server:
     ) -> tuple[ServerProgress, dict[str, float]]:
         """Return the progress after a round, and its metrics and counts.
 
-        An answer that is missing, not valid or of an earlier round is a lost upload.
+        An answer that is missing, not valid or of an earlier round is a lost upload. Raise
+        ``ValueError`` if all sites say that they cannot go on.
 
         Args:
           progress: the progress before the round.
@@ -228,6 +229,7 @@ class Server:
             self._read(progress, client, replies) if is_asked else None
             for client, is_asked in zip(members, asked, strict=True)
         ]
+        self.judge.require_some([site.name for site in self._weighing()])
         arrives = np.array([one is not None for one in found])
         if draw.arrives is not None:
             arrives &= np.asarray(draw.arrives)
@@ -412,10 +414,7 @@ class Server:
         replies: dict[str, bytes],
         reader: Callable[[dict[str, np.ndarray], dict[str, str]], Value],
     ) -> Value | None:
-        """Return the content of a site's answer; ``None`` if the answer is missing or not valid.
-
-        Raise ``ValueError`` if the site itself says that it cannot go on.
-        """
+        """Return the content of a site's answer; ``None`` if the answer is missing or not valid."""
         place = {"site": name, "run": self._run, "kind": kind, "round": index}
 
         def read_one(reply: Any) -> Value:
@@ -423,7 +422,7 @@ class Server:
             if any(facts.get(fact) != value for fact, value in place.items()):
                 raise BadAnswer("it answers another message, such as that of an earlier round.")
             if "refused" in facts:
-                raise ValueError(f"site {name} {plain(facts['refused'])}")
+                raise Refusal(f"it {plain(facts['refused'])}")
             return reader(arrays, facts)
 
         return self.judge.judged(name, kind, replies, read_one)

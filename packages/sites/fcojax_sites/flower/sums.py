@@ -70,9 +70,10 @@ class Sums:
             found = self.server.sums(name, given, index, replies)
             if found is not None:
                 return found
-        missing = ", ".join(self.server.judge.silent("sums", 1))
+        missing = self.server.judge.silent("sums", 1)
         raise ValueError(
-            f"no answer from {missing} in {_TRIES} exchanges; start it again, or wait longer."
+            f"no answer from {', '.join(missing)} in {_TRIES} exchanges; start it again, or wait "
+            f"longer.{self.server.judge.fault(missing)}"
         )
 
     def ledger(self) -> Ledger:

@@ -19,6 +19,7 @@ from fcojax_sites import flower
 from fcojax_sites.cox import cox
 from fcojax_sites.flower.tabular import _losses, _moments, _unravel
 from fcojax_sites.selection import by_client, ebic, nonzeros
+from tests.flower.bad_peers import with_facts
 
 NAMES = ("Antwerp", "Bern", "Cork")
 SIZES = (50, 40, 60)
@@ -389,4 +390,12 @@ def test_folds_of_rows_and_silent_sites_are_sentences():
     silent = flower.Transport(inner.join, lambda messages: {})
     with pytest.raises(ValueError, match="no answer from Antwerp, Bern, Cork in 3 exchanges"):
         flower.statistics(flower.Sums(federation, silent))
+
+    def one_refuses(messages):
+        replies = inner.exchange(messages)
+        return replies | {"Bern": with_facts(refused="has 8 rows and had 4.")(replies["Bern"])}
+
+    transport = flower.Transport(inner.join, one_refuses)
+    with pytest.raises(ValueError, match="no answer from Bern in 3 .* it has 8 rows and had 4"):
+        flower.statistics(flower.Sums(federation, transport))
     assert jax.config.jax_enable_x64
