@@ -170,7 +170,10 @@ class Processes:
         self.told = told | {"folder": os.fspath(folder)}
         self.environment = os.environ | {
             "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"],
-            "PYTHONPATH": os.fspath(pathlib.Path(__file__).parent.parent.parent),
+            "PYTHONPATH": os.pathsep.join(  # the tests of this package before the library's own
+                os.fspath(pathlib.Path(one).parent.parent)
+                for one in (fcojax_sites.__file__, fcojax.__file__)
+            ),
             "FLWR_HOME": os.fspath(folder / "home"),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",

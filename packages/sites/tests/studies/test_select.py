@@ -1,6 +1,8 @@
 """A selection from a file: targets, sites and scaling; and a quick run with its figures."""
 
 import re
+import subprocess
+import sys
 import tomllib
 import types
 
@@ -36,7 +38,7 @@ from fcojax_sites.studies.select.rows import (
     study,
     summarise,
 )
-from fcojax_sites.studies.select.sites import _last_error, link_to
+from fcojax_sites.studies.select.sites import _last_error, _written, link_to
 from tests.studies.quick_studies import quick_study
 from tests.studies.select_files import compressed, config_of
 
@@ -330,6 +332,17 @@ def test_the_end_of_a_run_is_told_in_words_of_flower_without_its_frame(tmp_path)
     frame = "Using study\n╭─ Error ───╮\n│ Connection to it   │\n│ is unavailable. │\n╰───────╯\n"
     (tmp_path / "1 flwr.log").write_text(frame, "utf-8")
     assert _last_error(tmp_path) == "Connection to it is unavailable."
+
+
+def test_processes_of_flower_find_both_packages_of_a_checkout(tmp_path, monkeypatch):
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    environment = _written(tmp_path, {})
+    code = (
+        "import importlib.util as of; print(of.find_spec('fcojax'), of.find_spec('fcojax_sites'))"
+    )
+    command = [sys.executable, "-S", "-c", code]  # without the packages that are installed
+    found = subprocess.run(command, env=environment, capture_output=True, text=True).stdout
+    assert "name='fcojax'" in found and "name='fcojax_sites'" in found
 
 
 def by_sums(tmp_path, **more):

@@ -46,8 +46,9 @@ def server_app(file: str) -> Any:
         sites = names_in(config.sites)
         transport = flower.over_grid(grid, len(sites), float(config.timeout))
         rows = [plain(row) for row in by_sums(config, federation, transport, names)]
-        beside = pathlib.Path(config.folder) / "unfinished"
+        folder = pathlib.Path(context.run_config["folder"])
+        beside = folder / "unfinished"
         beside.write_text("".join(f"{json.dumps(row)}\n" for row in rows), "utf-8")
-        beside.replace(pathlib.Path(config.folder) / DONE)
+        beside.replace(folder / DONE)
 
     return app

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import fcojax
+import fcojax_sites
 from fcojax.experiments import Config
 from fcojax.problems import SparseRows
 from fcojax_sites import flower
@@ -47,6 +48,8 @@ fab-include = ["study/*.py", "study/*.json"]
 [tool.flwr.app.components]
 serverapp = "study.server:app"
 clientapp = "study.client:app"
+[tool.flwr.app.config]
+folder = ""
 """
 _SIDE = """import sys
 from fcojax.__main__ import LAUNCHER
@@ -169,14 +172,15 @@ def over_flower(config: Config) -> Iterator[dict]:
     values["client"] = ""  # a site is its own
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        values["folder"] = os.fspath(folder)
         environment = _written(folder, values)
         address = config.superlink
         if here:
             address = stack.enter_context(_local(folder, environment, files))
         (folder / "home" / "config.toml").write_text(link_to(address, config), "utf-8")
+        # Not in the app, which is the same in each run of a study, so that sites can pin it.
+        own = ("--stream", "--run-config", f"folder={json.dumps(os.fspath(folder))}")
         run = stack.enter_context(
-            _process(folder, environment, "flwr", "run", folder / "app", "study", "--stream")
+            _process(folder, environment, "flwr", "run", folder / "app", "study", *own)
         )
         while not (folder / DONE).exists():
             if run.poll() is not None and not (folder / DONE).exists():
@@ -209,11 +213,12 @@ def _written(folder: pathlib.Path, values: dict[str, Any]) -> dict[str, str]:
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, "utf-8")
-    root = os.fspath(pathlib.Path(fcojax.__file__).parent.parent)
+    modules = (fcojax.__file__, fcojax_sites.__file__)
+    packages = [os.fspath(pathlib.Path(one).parent.parent) for one in modules]
     known = os.environ.get("PYTHONPATH")
     return os.environ | {
         "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")]),
-        "PYTHONPATH": os.pathsep.join(filter(None, [root, known])),
+        "PYTHONPATH": os.pathsep.join(filter(None, [*packages, known])),
         "FLWR_HOME": os.fspath(folder / "home"),
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
