@@ -2,12 +2,18 @@
 
 import functools
 import json
+import pathlib
+import re
+import subprocess
+import sys
+import zipfile
 
 import jax
 import numpy as np
 import pytest
 
 from fcojax_sites import flower, safetensors
+from fcojax_sites.studies.select.sites import _written
 from tests.flower.three_sites import NAMES, federation_of, rows_of, simulated
 
 pytest.importorskip("flwr", reason="Flower is not installed; pip install 'fcojax-sites[flower]'")
@@ -172,3 +178,46 @@ def test_a_node_that_sends_no_introduction_is_named_once_and_the_others_go_on(tm
         "node 1003: it is refused: it is of type NoneType",
         "node 1004: it is refused: it is of type int",
     ]
+
+
+def built(folder):
+    """Return the files of the package that Flower sends to every SuperNode."""
+    command = [pathlib.Path(sys.executable).parent / "flwr", "build", "--app", folder / "app"]
+    subprocess.run(command, cwd=folder, capture_output=True, check=True)
+    (package,) = folder.glob("*.fab")
+    with zipfile.ZipFile(package) as files:
+        return package.name, {name: files.read(name) for name in files.namelist()}
+
+
+def test_the_package_that_travels_has_no_key(tmp_path):
+    page = pathlib.Path(__file__).parents[2] / "docs" / "flower.md"
+    blocks = re.findall(r"```(?:text|python)\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    (apps,) = [block for block in blocks if block.startswith("# client_app.py")]
+    (project,) = [block for block in blocks if block.startswith("# pyproject.toml")]
+    client, server = apps.split("# server_app.py\n")
+    written = {"pyproject.toml": project, "mine/__init__.py": "", "mine/federation.py": blocks[0]}
+    written |= {"mine/client_app.py": client, "mine/server_app.py": server}
+    (tmp_path / "app" / "mine").mkdir(parents=True)
+    for name, text in written.items():
+        (tmp_path / "app" / name).write_text(text, "utf-8")
+    _, files = built(tmp_path)
+    assert set(files) == {*written, ".info/CONTENT"}
+    assert b"np.fromfile" in files["mine/server_app.py"]
+    assert not [
+        name for name, text in files.items() if re.search(rb"random\.\w*[kK]ey\(|seed", text)
+    ]
+
+
+def test_the_package_of_a_study_is_the_same_in_every_run(tmp_path):
+    both = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        _written(tmp_path / name, {"loss": "cox"})
+        both.append(built(tmp_path / name))
+    assert both[0] == both[1]
+    assert json.loads(both[0][1]["study/study.json"]) == {"loss": "cox"}
+    assert set(both[0][1]) == {
+        "pyproject.toml",
+        ".info/CONTENT",
+        *(f"study/{name}" for name in ("__init__.py", "client.py", "server.py", "study.json")),
+    }
