@@ -198,11 +198,11 @@ class Processes:
         for process, _ in reversed(self._started):
             kill(process)
 
-    def start_site(self, name: str, **told) -> subprocess.Popen:
+    def start_site(self, name: str, *, command=("flower-supernode",), **told) -> subprocess.Popen:
         """Start a SuperNode and wait until it has registered with the SuperLink."""
         node = {"site": name, "file": f"{self.folder / name}.npz", "folder": f"{self.folder}/kept"}
         process = self._start(
-            "flower-supernode",
+            *command,
             "--insecure",
             "--superlink",
             f"127.0.0.1:{self._link}",
@@ -225,7 +225,7 @@ class Processes:
         return log.read_text("utf-8", "replace")
 
     def _start(self, *command: str, **told) -> subprocess.Popen:
-        log = self.folder / f"{len(self._started)} {command[0]}.log"
+        log = self.folder / f"{len(self._started)} {pathlib.Path(command[0]).name}.log"
         environment = self.environment | {"FCOJAX_SITES": json.dumps(self.told | told)}
         with open(log, "wb") as file:
             process = subprocess.Popen(
