@@ -329,6 +329,17 @@ def test_a_superlink_is_reached_with_the_certificate_of_its_authority(tmp_path):
 def test_the_end_of_a_run_is_told_in_words_of_flower_without_its_frame(tmp_path):
     (tmp_path / "0 flower-superlink.log").write_text("INFO start\nERROR a port\n")
     assert _last_error(tmp_path) == "ERROR a port"
+    (tmp_path / "2 flwr.log").write_text(
+        "WARNING:fcojax_sites.flower:site Bern: it is late\nnode 7: it failed\nBadAnswer: no\n"
+        "ValueError: 2 of 3 sites\n\x1b[91mERROR\x1b[0m: Exit Code: 201\n"
+    )
+    assert (
+        _last_error(tmp_path) == "ValueError: 2 of 3 sites site Bern: it is late node 7: it failed"
+    )
+    (tmp_path / "1 flower-supernode.log").write_text("TypeError: a cell\nValueError: rows\n")
+    assert _last_error(tmp_path).endswith("it failed TypeError: a cell")
+    for log in tmp_path.glob("*.log"):
+        log.unlink()
     frame = "Using study\n╭─ Error ───╮\n│ Connection to it   │\n│ is unavailable. │\n╰───────╯\n"
     (tmp_path / "1 flwr.log").write_text(frame, "utf-8")
     assert _last_error(tmp_path) == "Connection to it is unavailable."

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import sys
@@ -270,8 +271,19 @@ def _local(folder: pathlib.Path, environment: dict[str, str], files: list[pathli
 
 
 def _last_error(folder: pathlib.Path) -> str:
-    """Return the last line of Flower's logs that names an error, or what a frame around it says."""
-    texts = [log.read_text("utf-8", "replace") for log in sorted(folder.glob("*.log"))]
+    """Return what the logs say: the last error of a run, its sites, and the first error of a site.
+
+    Without one it is what a frame of Flower says, or the last line.
+    """
+    logs = {log.name: log.read_text("utf-8", "replace") for log in sorted(folder.glob("*.log"))}
+    raised = {name: re.findall(r"^\w+(?:Error|Exception): .*", logs[name], re.M) for name in logs}
+    of_run = [found[-1] for name, found in raised.items() if found and "supernode" not in name]
+    of_site = [found[0] for name, found in raised.items() if found and "supernode" in name]
+    lines = "\n".join(logs.values())
+    named = re.findall(r"^(?:WARNING:fcojax_sites.flower:)?((?:node \d+|site .+): .*)", lines, re.M)
+    if of_run or of_site:
+        return " ".join([*of_run[-1:], *named, *of_site[:1]])[:500]
+    texts = list(logs.values())
     for text in reversed(texts):
         if "╭─ Error" in text:
             framed = text.rpartition("╭─ Error")[2].partition("╰")[0].splitlines()[1:]
