@@ -57,8 +57,8 @@ def client_app(federation: Federation, rows: Callable[[dict[str, Any]], PyTree])
         if "site" not in config:
             raise ValueError("the node config has no site; pass --node-config 'site=\"name\"'.")
         name, sent = str(config["site"]), message.content[_RECORD][_VALUE]
-        store = _store(config, sent, context, flower)
-        reply, kept = answer(federation, name, rows(config), store.read(), sent)
+        store, own = _store(config, sent, context, flower), _read(rows, config, name)
+        reply, kept = answer(federation, name, own, store.read(), sent)
         if kept is not None:
             store.write(kept)
         return flower.app.Message(_record(flower, reply), reply_to=message)
@@ -269,6 +269,15 @@ class _InFile:
         with private():
             unfinished.write_bytes(kept)
         unfinished.replace(self._path)
+
+
+def _read(rows: Callable[[dict[str, Any]], PyTree], config: dict[str, Any], name: str) -> PyTree:
+    """Return the rows of a site; an error may quote a cell of them, and stays in the site's log."""
+    try:
+        return rows(config)
+    except Exception:
+        LOG.exception("site %s: its rows cannot be read", name)
+    raise ValueError(f"the rows of site {name} cannot be read; the log of its SuperNode says why.")
 
 
 def _store(config: dict[str, Any], message: bytes, context: Any, flower: Any) -> Any:

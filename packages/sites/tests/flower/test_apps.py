@@ -173,11 +173,27 @@ def test_a_node_that_sends_no_introduction_is_named_once_and_the_others_go_on(tm
     grid.spoiled[grid.start("Essen")] = {"bytes": 7}
     model, _ = run(grid, tmp_path)
     np.testing.assert_allclose(model, expected(), rtol=0, atol=1e-12)
-    lines = [record.getMessage() for record in caplog.records]
+    # The sites' own log, of rows that they do not have, is beside the server's here.
+    lines = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
     assert [line.partition(", not")[0] for line in lines] == [
         "node 1003: it is refused: it is of type NoneType",
         "node 1004: it is refused: it is of type int",
     ]
+
+
+def test_an_error_that_quotes_a_cell_stays_at_the_site(caplog):
+    def rows(config):
+        raise ValueError("table.csv, line 2: age is 'Jane Doe', which is not a number")
+
+    federation = federation_of("fed_dyn")
+    app = flower.client_app(federation, rows)
+    record = ConfigRecord({"bytes": flower.invitation(federation, "run")})
+    message = Message(RecordDict({"fcojax": record}), dst_node_id=1, message_type="query")
+    with pytest.raises(ValueError) as error:
+        app(message, Context(7, 1, {"site": "Bern"}, RecordDict(), {}))
+    # Flower sends the text of the last error to the server.
+    assert str(error.value).startswith("the rows of site Bern cannot be read; the log of its Super")
+    assert error.value.__context__ is None and "Jane Doe" in caplog.text
 
 
 def built(folder):
