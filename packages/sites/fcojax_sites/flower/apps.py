@@ -91,7 +91,8 @@ def server_app(
 
     Args:
       federation: the ``Federation`` that the server and all sites build from the same code.
-      key: PRNG key, the only source of randomness.
+      key: PRNG key, the only source of randomness. Read it from a file that only the server has:
+        the app travels to all sites, and whoever has the key can subtract the noise of the run.
       num_sites: number of sites to wait for.
       num_rounds: the largest number of rounds.
       folder: where the progress of every round and the result are kept.
@@ -103,12 +104,13 @@ def server_app(
       progress: called with the metrics of every round; by default they are printed.
 
     Example:
-      >>> import fcojax, fcojax_sites, jax, jax.numpy as jnp
+      >>> import fcojax, fcojax_sites, jax, jax.numpy as jnp, numpy as np
       >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: (rows["x"] @ w - rows["y"]) ** 2)
       >>> federation = fcojax_sites.flower.Federation(
       ...     fed_avg, fcojax.local_steps(5), fed_avg.hparams_type(), jnp.zeros(20))
+      >>> of_server = np.fromfile("/runs/mine.key", np.uint32)  # doctest: +SKIP
       >>> app = fcojax_sites.flower.server_app(
-      ...     federation, jax.random.key(0), num_sites=3, num_rounds=20,
+      ...     federation, jax.random.wrap_key_data(of_server), num_sites=3, num_rounds=20,
       ...     folder="runs/federation")  # doctest: +SKIP
     """
     flower = _flower()
