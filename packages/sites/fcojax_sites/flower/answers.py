@@ -5,6 +5,7 @@ valid counts as lost: the run continues without it, and the name of the site is 
 """
 
 import collections
+import dataclasses
 import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -94,6 +95,31 @@ def filled(like: PyTree, arrays: dict[str, np.ndarray]) -> PyTree:
         return safetensors.filled(like, arrays)
     except ValueError as error:
         raise BadAnswer(plain(error)) from None
+
+
+@dataclasses.dataclass(frozen=True)
+class Checked:
+    """A function for named sums, and what its result has to be.
+
+    Attributes:
+      function: ``(rows, given) -> arrays``, at a site.
+      check: ``(sums, given, num_examples) -> reason`` at the server, for finite sums of a site that
+        introduced itself with so many rows; an empty reason if they are in order.
+
+    Example:
+      >>> count = Checked(
+      ...     lambda rows, given: {"n": np.sum(rows["a"] > given["cut"])},
+      ...     lambda found, given, size: "" if 0 <= found["n"] <= size else "n is wrong.")
+      >>> int(count({"a": np.arange(3)}, {"cut": 1})["n"]), count.check({"n": -1}, {}, 3)
+      (1, 'n is wrong.')
+    """
+
+    function: Callable[[PyTree, PyTree], PyTree]
+    check: Callable[[PyTree, PyTree, int], str]
+
+    def __call__(self, rows: PyTree, given: PyTree) -> PyTree:
+        """Return the sums of a site."""
+        return self.function(rows, given)
 
 
 class Judge:

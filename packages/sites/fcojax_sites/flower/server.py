@@ -17,7 +17,16 @@ from fcojax.algorithms import ClientResult
 from fcojax.extend import VIOLATION, allowance_of, draw_cohort, remote, violation_at
 from fcojax.types import Array, Key, PyTree
 from fcojax_sites import safetensors
-from fcojax_sites.flower.answers import BadAnswer, Judge, Refusal, Value, filled, plain, read
+from fcojax_sites.flower.answers import (
+    BadAnswer,
+    Checked,
+    Judge,
+    Refusal,
+    Value,
+    filled,
+    plain,
+    read,
+)
 from fcojax_sites.flower.federation import Federation
 from fcojax_sites.flower.joining import MOST_ROWS, Site
 from fcojax_sites.flower.site import forms
@@ -370,6 +379,8 @@ class Server:
     ) -> PyTree | None:
         """Return the sums with a leading axis of sites, ``None`` if an answer is missing.
 
+        Sums that are not finite, or not those of the rows that a site introduced, do not count.
+
         Args:
           name: the name among ``federation.sums``.
           given: arrays for the function.
@@ -378,8 +389,18 @@ class Server:
         """
         function, columns = self.federation.sums[name], self.sites[0].columns
         like = jax.eval_shape(function, columns, given)
+
+        def reader(site: Site, arrays: dict[str, np.ndarray], facts: dict[str, str]) -> PyTree:
+            sums = filled(like, arrays)
+            if not tree.all_finite(sums):
+                raise BadAnswer("its sums are not finite.")
+            check = function.check if isinstance(function, Checked) else lambda *given: ""
+            if reason := check(sums, given, site.num_examples):
+                raise BadAnswer(reason)
+            return sums
+
         found = [
-            self._answer(site.name, "sums", index, like, replies, lambda a, _: filled(like, a))
+            self._answer(site.name, "sums", index, like, replies, functools.partial(reader, site))
             for site in self.sites
         ]
         if any(one is None for one in found):

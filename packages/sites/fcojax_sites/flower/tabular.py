@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from fcojax import from_rows, local_steps, problems
+from fcojax import from_rows, local_steps, problems, tree
 from fcojax.algorithms import fed_mid_osp
 from fcojax.extend import validated
 from fcojax.problems import WholeBatchLoss
@@ -24,6 +24,7 @@ from fcojax.problems.losses import Loss
 from fcojax.transforms import Penalty, euclidean
 from fcojax.types import Array, Count, Params, PyTree
 from fcojax_sites.cox import cox
+from fcojax_sites.flower.answers import Checked
 from fcojax_sites.flower.federation import Federation
 from fcojax_sites.flower.sums import Sums
 
@@ -83,13 +84,17 @@ def tabular(loss: Kind, penalty: Penalty, num_features: Count, weights: Any = No
         params["bias"] = jnp.zeros((), dtype)
     method = fed_mid_osp(loss_of(loss), euclidean(penalty))
     sums = {
-        "totals": functools.partial(_totals, _outcomes(loss)),
-        "squares": functools.partial(_squares, _outcomes(loss)),
+        "totals": Checked(
+            functools.partial(_totals, _outcomes(loss)), functools.partial(_wrong_totals, loss)
+        ),
+        "squares": Checked(functools.partial(_squares, _outcomes(loss)), _wrong_squares),
         "histogram": _histogram,
-        "survival": _survival,
-        "moments": functools.partial(_moments, loss),
-        "spread": functools.partial(_spread, loss),
-        "judged": functools.partial(_judged, loss),
+        "survival": Checked(_survival, _wrong_survival),
+        "moments": Checked(
+            functools.partial(_moments, loss), functools.partial(_wrong_moments, loss)
+        ),
+        "spread": Checked(functools.partial(_spread, loss), _wrong_spread),
+        "judged": Checked(functools.partial(_judged, loss), _wrong_judged),
     }
     del sums["spread" if loss == "cox" else "survival"]
     return Federation(
@@ -236,8 +241,9 @@ def judged(sites: Sums, found: Statistics, models: Sequence[Params]) -> dict[str
 
     Returns:
       Arrays with a leading axis of sites: ``concordance``, the share of pairs in the right order
-      (the C-index; the area under the curve for classes), the number of ``pairs``, and the
-      ``slope`` of the outcome on the prediction; NaN where a site has none. For classes also the
+      (the C-index; the area under the curve for classes), the number of ``pairs`` and of those
+      ``tied`` in the prediction, and the ``slope`` of the outcome on the prediction; NaN where a
+      site has none. For classes also the
       ``rows``, ``cases`` and mean ``predicted`` chance in cells between ``CUTS``; cells of fewer
       than 5 rows are reported as 0.
 
@@ -258,9 +264,10 @@ def judged(sites: Sums, found: Statistics, models: Sequence[Params]) -> dict[str
         name: each[range(len(flat)), range(len(flat))]
         for name, each in sites.ask("judged", given).items()
     }
-    right, pairs = of.pop("concordant") + of.pop("tied") / 2, of.pop("comparable")
-    share = np.where(pairs > 0, right / np.maximum(pairs, 1), np.nan)
-    return of | {"concordance": share, "pairs": pairs}
+    tied, pairs = of.pop("tied"), of.pop("comparable")
+    share = (of.pop("concordant") + tied / 2) / np.maximum(pairs, 1)
+    of["slope"] = np.where(of.pop("has_slope") > 0, of["slope"], np.nan)
+    return of | {"concordance": np.where(pairs > 0, share, np.nan), "pairs": pairs, "tied": tied}
 
 
 def _as_float(x: Array) -> Array:
@@ -345,14 +352,21 @@ def _derivatives(loss: str, z: Array, y: Array) -> tuple[Array, Array]:
 
 
 def _moments(loss: str, rows, given) -> PyTree:
-    """Return the sums of losses, gradients and Hessians at each model."""
+    """Return the sums of losses, gradients and Hessians at each model.
+
+    Where they overflow, far from a solution, the loss is the largest finite number.
+    """
     rows = _scaled(rows, given)
     unravel, design = _unravel(loss, rows["x"]), _design(loss, rows)
 
     def one(model):
         value = jnp.sum(_losses(loss, unravel(model), rows))
         gradient, hessian = _total_derivatives(loss, design, design @ model, rows)
-        return {"loss": value, "gradient": gradient, "hessian": hessian}
+        found = {"loss": value, "gradient": gradient, "hessian": hessian}
+        over = ~tree.all_finite(found)
+        zeros = {name: jnp.zeros_like(one) for name, one in found.items()}
+        zeros["loss"] = jnp.full_like(value, jnp.finfo(value.dtype).max)
+        return jax.tree.map(functools.partial(jnp.where, over), zeros, found)
 
     return jax.lax.map(one, given["models"])
 
@@ -423,15 +437,15 @@ def _judged(loss: str, rows, given) -> PyTree:
 
         right, tied, number = jnp.sum(jax.lax.map(pairs, jnp.arange(risk.size)), axis=0)
         found = {"concordant": right, "tied": tied, "comparable": number}
-        return found | {"slope": _slope(loss, rows, risk)} | _cells(loss, rows, risk, given)
+        return found | _slope(loss, rows, risk) | _cells(loss, rows, risk, given)
 
     return jax.lax.map(one, given["models"])
 
 
-def _slope(loss: str, rows, risk: Array) -> Array:
+def _slope(loss: str, rows, risk: Array) -> dict[str, Array]:
     """Return the slope of the outcome on the predictor: 1 if calibrated, less if it overfits.
 
-    It is NaN where there is none: one class, a predictor that separates, or the same for all rows.
+    There is none with one class, a predictor that separates, or one that is the same for all rows.
     """
     rows = {**rows, "x": risk[:, None]}
     design = _design(loss, rows)
@@ -447,7 +461,7 @@ def _slope(loss: str, rows, risk: Array) -> Array:
         start = start.at[0].set(jnp.log(jnp.mean(rows["y"].astype(risk.dtype))))
     w, change = jax.lax.fori_loop(0, _SLOPE_STEPS, step, (start, start))
     ends = jnp.all(jnp.abs(change) <= 1e-3 * (1 + jnp.abs(w))) & (jnp.ptp(risk) > 0)
-    return jnp.where(ends, w[-1], jnp.nan)
+    return {"slope": jnp.where(ends, w[-1], 0), "has_slope": ends.astype(risk.dtype)}
 
 
 def _cells(loss: str, rows, risk: Array, given) -> PyTree:
@@ -464,3 +478,75 @@ def _cells(loss: str, rows, risk: Array, given) -> PyTree:
         "cases": shown * (rows["y"].astype(risk.dtype) @ inside),
         "predicted": shown * (chance @ inside),
     }
+
+
+def _outside(found: PyTree, limits: dict[str, tuple[Any, Any]]) -> str:
+    """Return a sentence about the first sum outside its limits, up to rounding; empty if none is.
+
+    Args:
+      found: the sums of a site.
+      limits: the least and the largest value, by the name of the sum.
+    """
+    for name, (low, high) in limits.items():
+        sums = np.asarray(found[name])
+        slack = 1e-6 * np.maximum(1, np.abs(sums))
+        is_outside = (sums < low - slack) | (sums > high + slack)
+        if np.any(is_outside):
+            least, most = (np.broadcast_to(end, sums.shape)[is_outside][0] for end in (low, high))
+            return f"a sum, {name}, is {sums[is_outside][0]:g} and not {least:g} to {most:g}."
+    return ""
+
+
+def _wrong_totals(loss: str, found: PyTree, given: PyTree, size: int) -> str:
+    found = found | dict(zip(("events", "time"), found["outcome"][::-1], strict=False))
+    low = -np.inf if loss == "linear" else 0
+    limits = {
+        "rows": (size, size),
+        "left_out": (0, np.inf),
+        "present": (0, size),
+        "events": (low, size if loss in ("logistic", "cox") else np.inf),
+    }
+    return _outside(found, limits | ({"time": (0, np.inf)} if loss == "cox" else {}))
+
+
+def _wrong_squares(found: PyTree, given: PyTree, size: int) -> str:
+    return _outside(found, dict.fromkeys(found, (0, np.inf)))
+
+
+def _wrong_survival(found: PyTree, given: PyTree, size: int) -> str:
+    before = np.append(size, found["at_risk"][:-1])
+    return _outside(found, {"at_risk": (0, before), "events": (0, found["at_risk"])})
+
+
+def _wrong_moments(loss: str, found: PyTree, given: PyTree, size: int) -> str:
+    low = -np.inf if loss == "poisson" else 0
+    return _outside(found, {"loss": (low, np.inf)}) or _indefinite(found["hessian"], size)
+
+
+def _wrong_spread(found: PyTree, given: PyTree, size: int) -> str:
+    return _indefinite(found["outer"][None], size)
+
+
+def _indefinite(matrices: np.ndarray, size: int) -> str:
+    """Return a sentence if sums over rows of semidefinite matrices cannot be such sums."""
+    diagonal = np.diagonal(matrices, axis1=1, axis2=2)
+    largest = np.maximum(1, np.max(np.abs(matrices), axis=(1, 2)))[:, None, None]
+    slack = float(np.finfo(matrices.dtype).eps) ** 0.5 * size * largest
+    root = np.sqrt(np.maximum(diagonal, 0))
+    bound = root[:, :, None] * root[:, None, :]
+    is_bad = (diagonal < -slack[:, 0]) | np.any(np.abs(matrices) > bound + slack, axis=2)
+    is_bad |= np.any(np.abs(matrices - np.swapaxes(matrices, 1, 2)) > slack, axis=2)
+    return "its second derivatives are not those of a convex loss." if np.any(is_bad) else ""
+
+
+def _wrong_judged(found: PyTree, given: PyTree, size: int) -> str:
+    pairs = found["comparable"]
+    limits = {
+        "comparable": (0, size * (size - 1) / 2),
+        "concordant": (0, pairs),
+        "tied": (0, pairs - found["concordant"]),
+        "has_slope": (0, 1),
+    }
+    if "rows" in found:
+        limits |= {"rows": (0, size)} | dict.fromkeys(("cases", "predicted"), (0, found["rows"]))
+    return _outside(found, limits)

@@ -15,8 +15,9 @@ import fcojax
 import fcojax_sites
 from fcojax import problems
 from fcojax.transforms import group_l2, l1, named, on_subtree
-from fcojax_sites import flower
+from fcojax_sites import flower, safetensors
 from fcojax_sites.cox import cox
+from fcojax_sites.flower.sums import LeftOut
 from fcojax_sites.flower.tabular import _losses, _moments, _unravel
 from fcojax_sites.selection import by_client, ebic, nonzeros
 from tests.flower.bad_peers import with_facts
@@ -399,3 +400,107 @@ def test_folds_of_rows_and_silent_sites_are_sentences():
     with pytest.raises(ValueError, match="no answer from Bern in 3 .* it has 8 rows and had 4"):
         flower.statistics(flower.Sums(federation, transport))
     assert jax.config.jax_enable_x64
+
+
+def spoiled(loss, name, change):
+    """Return the sites, of which Bern changes its sums of this name."""
+    federation = flower.tabular(loss, PENALTY, 3)
+    inner = flower.in_process(federation, tables(loss))
+
+    def exchange(messages):
+        found = inner.exchange(messages)
+        if "Bern" in found and safetensors.loads(messages["Bern"])[1]["sums"] == name:
+            sums, facts = safetensors.loads(found["Bern"])
+            found["Bern"] = safetensors.dumps(change(sums), facts)
+        return found
+
+    return flower.Sums(federation, flower.Transport(inner.join, exchange))
+
+
+def every(change):
+    return lambda sums: {name: np.asarray(change(one), one.dtype) for name, one in sums.items()}
+
+
+def only(name, change):
+    return lambda sums: sums | {name: np.asarray(change(sums[name]), sums[name].dtype)}
+
+
+def asked(sites, found, name):
+    """Ask for one exchange of sums at arguments of an honest study."""
+    zeros = np.zeros(3 if "time" in sites.sites[0].columns else 4)
+    given = {"mean": found.mean, "size": np.maximum(found.deviation, 1)}
+    given |= {
+        "totals": {},
+        "squares": {"outcome": np.zeros(len(found.outcome))},
+        "survival": {"grid": np.arange(1.0, 7.0)},
+        "moments": {"models": zeros[None]},
+        "spread": {"model": zeros},
+        "judged": {"models": zeros[None], "cuts": np.array([0.3, 0.7])},
+    }[name]
+    return sites.ask(name, given)
+
+
+FAULTS = {
+    "negated totals": ("cox", "totals", every(np.negative), "a sum, rows, is -40 and not 40 to 40"),
+    "more rows": ("cox", "totals", only("rows", lambda a: a + 9), "rows, is 49 and not 40 to 40"),
+    "more values": ("cox", "totals", only("present", lambda a: a + 99), "present, is "),
+    "more events": ("cox", "totals", only("outcome", lambda a: a + 99), "events, is "),
+    "negative times": ("cox", "totals", only("outcome", lambda a: a * [-1, 1]), "time, is -"),
+    "negated squares": ("cox", "squares", every(np.negative), "not 0 to inf"),
+    "negated times": ("cox", "survival", every(np.negative), "at_risk, is -40 and not 0 to 40"),
+    "rising risk": ("cox", "survival", only("at_risk", lambda a: a[::-1]), "at_risk, is "),
+    "more ends": ("cox", "survival", only("events", lambda a: a + 99), "events, is "),
+    "negated moments": ("cox", "moments", every(np.negative), "a sum, loss, is -"),
+    "concave": ("cox", "moments", only("hessian", np.negative), "not those of a convex loss"),
+    "lopsided": ("logistic", "moments", only("hessian", np.triu), "not those of a convex loss"),
+    "negated spread": ("logistic", "spread", every(np.negative), "not those of a convex loss"),
+    "more cases": ("logistic", "judged", only("cases", lambda a: a + 50), "cases, is "),
+    "more pairs": ("logistic", "judged", only("comparable", lambda a: a + 1e4), "comparable, is "),
+    "more right": ("cox", "judged", only("concordant", lambda a: a + 1e4), "concordant, is "),
+    **{
+        f"{name} {value}": (loss, name, every(lambda a, v=value: a + v), "its sums are not finite")
+        for loss, name in (("cox", "totals"), ("cox", "moments"), ("poisson", "moments"))
+        for value in (np.nan, np.inf)
+    },
+}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_sums_that_cannot_be_of_the_rows_name_their_site_and_leave_it_out(kind, caplog):
+    loss, name, change, reason = FAULTS[kind]
+    sites, (_, honest, _) = spoiled(loss, name, change), sites_of(loss)
+    with pytest.raises(
+        LeftOut, match="without Bern now; ask the others anew. Site Bern: its answer"
+    ):
+        asked(sites, honest, name)
+    told = [record.message for record in caplog.records if "Bern" in record.message]
+    assert len(told) == 1 and reason in told[0], told
+    assert [site.name for site in sites.sites] == ["Antwerp", "Cork"]
+    assert len(jax.tree.leaves(asked(sites, honest, name))[0]) == 2
+    assert sites.ledger().ids == NAMES
+
+
+@pytest.mark.parametrize("loss", ["linear", "logistic", "poisson", "cox"])
+def test_sums_of_honest_sites_are_in_order_far_from_the_solution_too(loss, caplog):
+    sites, found, _ = sites_of(loss)
+    size = 3 if loss == "cox" else 4
+    models = np.random.default_rng(0).normal(size=(20, size)) * np.logspace(-3, 4, 20)[:, None]
+    moments = sites.ask("moments", {"models": models, **found.scaling})
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(moments))
+    if loss != "cox":
+        sites.ask("spread", {"model": models[5], **found.scaling})
+    sites.ask("judged", {"models": models, "cuts": np.array([0.5]), **found.scaling})
+    assert not caplog.records
+
+
+def test_a_study_goes_on_without_a_site_whose_sums_are_negated():
+    sites = spoiled("logistic", "totals", every(np.negative))
+    with pytest.raises(LeftOut):
+        flower.statistics(sites)
+    found = flower.statistics(sites)
+    assert found.rows.tolist() == [50, 60]
+    rows = {name: one for name, one in tables("logistic").items() if name != "Bern"}
+    wanted = flower.statistics(
+        flower.Sums(sites.server.federation, flower.in_process(sites.server.federation, rows))
+    )
+    np.testing.assert_array_equal(found.mean, wanted.mean)

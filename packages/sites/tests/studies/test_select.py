@@ -19,6 +19,7 @@ from experiments.report.rows import plain
 from experiments.study import check
 from fcojax import problems
 from fcojax.__main__ import configs
+from fcojax_sites import safetensors
 from fcojax_sites.selection import aic
 from fcojax_sites.studies.select import EXPERIMENT
 from fcojax_sites.studies.select.problem import (
@@ -38,7 +39,8 @@ from fcojax_sites.studies.select.rows import (
     study,
     summarise,
 )
-from fcojax_sites.studies.select.sites import _last_error, _written, link_to
+from fcojax_sites.studies.select.rows import by_sums as study_by_sums
+from fcojax_sites.studies.select.sites import _last_error, _written, in_process, link_to
 from tests.studies.quick_studies import quick_study
 from tests.studies.select_files import compressed, config_of
 
@@ -403,6 +405,33 @@ def test_a_study_from_sums_has_the_models_of_the_simulation_and_says_on_whom(tmp
     assert len({row["sha256"] for row in summary["sites"]}) == 3
     drawn = EXPERIMENT.figures(config, rows, summary, tmp_path)
     assert [path.stem for path in drawn] == ["choice", "effects"]
+
+
+@pytest.mark.slow
+def test_a_study_goes_on_without_a_site_whose_sums_cannot_be_and_says_so(tmp_path):
+    config, _, _ = by_sums(tmp_path)
+    federation, transport, names = in_process(config)
+
+    def negated(messages):
+        found = transport.exchange(messages)
+        if "Bern" in found:
+            sums, facts = safetensors.loads(found["Bern"])
+            found["Bern"] = safetensors.dumps({name: -one for name, one in sums.items()}, facts)
+        return found
+
+    def study_of(transport):
+        return [plain(row) for row in study_by_sums(config, federation, transport, names)]
+
+    found = study_of(transport._replace(exchange=negated))
+    (tmp_path / "sites" / "Bern.csv").unlink()
+    wanted = [plain(row) for row in study(config)]
+    strengths = ([row["strength"] for row in of if row["part"] == "path"] for of in (found, wanted))
+    assert next(strengths) == pytest.approx(next(strengths))
+    assert [row["site"] for row in found if row["part"] == "site"] == ["Antwerp", "Cork"]
+    assert (
+        "Site Bern: its answer does not count: a sum, rows, is -40"
+        in summarise(config, found)["verdict"]
+    )
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Rows and tables of one selection: the path, the scores, the coefficients and the ledger."""
 
+import contextlib
 import pathlib
 from collections.abc import Iterator
 
@@ -12,6 +13,7 @@ from fcojax import privacy, uploads
 from fcojax.experiments import Config, Row, Summary, column, naming, select
 from fcojax.problems import Problem
 from fcojax_sites import flower
+from fcojax_sites.flower.sums import LeftOut
 from fcojax_sites.selection import Intervals, Selection, intervals
 from fcojax_sites.selection.ledger import Entry
 from fcojax_sites.studies.select import sites as over_sites
@@ -77,6 +79,17 @@ def by_sums(
     ids = [site.name for site in sites.sites]
     if (wanted := sorted(names_in(config.sites))) and wanted != ids:
         raise ValueError(f"the sites {', '.join(ids)} answer, not {', '.join(wanted)}.")
+    found: list[Row] = []
+    while not found:
+        with contextlib.suppress(LeftOut):  # begin anew: a faulty site has a part in every sum
+            found = list(_by_sums(config, sites, names))
+    for name, why in sites.left_out.items():
+        yield {"part": "without", "site": name, "why": why}
+    yield from found
+
+
+def _by_sums(config: Config, sites: flower.Sums, names: list[str]) -> Iterator[Row]:
+    ids = [site.name for site in sites.sites]
     of = flower.statistics(sites)
     if empty := [name for name, n in zip(names, of.missing.T, strict=True) if (n == of.rows).all()]:
         raise ValueError(f"{empty[0]} has no value at any site; leave it out of the features.")
@@ -416,7 +429,7 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
             "scaling": scaling,
         }
     return {
-        "verdict": verdict + _discrimination(rows),
+        "verdict": verdict + _discrimination(rows) + _without(rows),
         **({"citation": _CITATION} if found else {}),
         "data": _describe_data(config, rows),
         **found,
@@ -491,6 +504,11 @@ def _discrimination(rows: list[Row]) -> str:
         f" Models without a site put {shares.min():.3g} to {shares.max():.3g} of its pairs in the "
         f"right order, {mean:.3g} of all."
     )
+
+
+def _without(rows: list[Row]) -> str:
+    """Return a sentence for each site that was left out."""
+    return "".join(f" {row['why']} It is left out." for row in select(rows, part="without"))
 
 
 def _of_sites(rows: list[Row]) -> Summary:
