@@ -28,8 +28,7 @@ from fcojax_sites.flower.answers import Checked
 from fcojax_sites.flower.federation import Federation
 from fcojax_sites.flower.sums import Sums
 
-LEAST_COUNT = 5  # sites report smaller counts of a histogram as 0
-_NUM_CELLS = 10
+_LEAST_COUNT = 5  # of the rows in a cell of predicted risk; smaller ones are not drawn
 _SLOPE_STEPS = 25
 
 
@@ -76,7 +75,7 @@ def tabular(loss: Kind, penalty: Penalty, num_features: Count, weights: Any = No
       >>> from fcojax.transforms import l1, named, on_subtree
       >>> federation = flower.tabular("logistic", on_subtree(l1(), named("kernel")), 3)
       >>> sorted(federation.sums)[:3]
-      ['histogram', 'judged', 'moments']
+      ['judged', 'moments', 'spread']
     """
     dtype = jnp.result_type(float)
     params: Params = {"kernel": jnp.zeros(num_features, dtype)}
@@ -88,7 +87,6 @@ def tabular(loss: Kind, penalty: Penalty, num_features: Count, weights: Any = No
             functools.partial(_totals, _outcomes(loss)), functools.partial(_wrong_totals, loss)
         ),
         "squares": Checked(functools.partial(_squares, _outcomes(loss)), _wrong_squares),
-        "histogram": _histogram,
         "survival": Checked(_survival, _wrong_survival),
         "moments": Checked(
             functools.partial(_moments, loss), functools.partial(_wrong_moments, loss)
@@ -124,8 +122,6 @@ class Statistics(NamedTuple):
       deviation: [columns], the standard deviation with denominator n; 0 for a constant column.
       outcome: the mean of each outcome, ``y`` or ``time`` and ``event``, and its deviation.
       events: [sites], the sum of the last outcome: cases of class 1, events, or counts.
-      edges: [columns, edges], inner edges of the histograms.
-      counts: [sites, columns, cells], rows in each cell; less than 5 are reported as 0.
 
     Example:
       >>> Statistics._fields[:3]
@@ -139,8 +135,6 @@ class Statistics(NamedTuple):
     deviation: np.ndarray
     outcome: dict[str, tuple[float, float]]
     events: np.ndarray
-    edges: np.ndarray
-    counts: np.ndarray
 
     @property
     def scaling(self) -> dict[str, np.ndarray]:
@@ -153,7 +147,7 @@ _CONSTANT = 1e-12  # a deviation below this share of the mean is rounding
 
 @validated
 def statistics(sites: Sums) -> Statistics:
-    """Return counts, means, variances, missing values and histograms, from three exchanges of sums.
+    """Return counts, means, variances and missing values, from two exchanges of sums.
 
     The variance is summed around the common mean, which the first exchange gives, so that columns
     far from zero lose no digits.
@@ -181,9 +175,6 @@ def statistics(sites: Sums) -> Statistics:
     rounding = max(_CONSTANT, 100 * np.finfo(mean.dtype).eps) * np.abs(mean)
     deviation = np.where(deviation <= rounding, 0, deviation)
     spread = np.sqrt(second["outcome"].sum(axis=0) / total["rows"])
-    steps = np.linspace(-2, 2, _NUM_CELLS - 1)
-    edges = mean[:, None] + np.where(deviation > 0, deviation, 1)[:, None] * steps
-    counts = sites.ask("histogram", {"edges": edges}, "statistics")["counts"]
     names = ("y",) if len(outcome) == 1 else ("time", "event")
     return Statistics(
         rows=first["rows"],
@@ -193,8 +184,6 @@ def statistics(sites: Sums) -> Statistics:
         deviation=deviation,
         outcome={n: (float(a), float(b)) for n, a, b in zip(names, outcome, spread, strict=True)},
         events=first["outcome"][:, -1],
-        edges=edges,
-        counts=counts,
     )
 
 
@@ -244,8 +233,9 @@ def judged(sites: Sums, found: Statistics, models: Sequence[Params]) -> dict[str
       (the C-index; the area under the curve for classes), the number of ``pairs`` and of those
       ``tied`` in the prediction, and the ``slope`` of the outcome on the prediction; NaN where a
       site has none. For classes also the
-      ``rows``, ``cases`` and mean ``predicted`` chance in cells between ``CUTS``; cells of fewer
-      than 5 rows are reported as 0.
+      ``rows``, ``cases`` and sum of ``predicted`` chances in cells between ``CUTS``; cells of fewer
+      than 5 rows are reported as 0, so that nobody prints them, but the server can find them from
+      other models.
 
     Example:
       >>> from fcojax_sites import flower
@@ -259,7 +249,7 @@ def judged(sites: Sums, found: Statistics, models: Sequence[Params]) -> dict[str
       0.6666666666666666
     """
     flat = np.stack([ravel_pytree(model)[0] for model in models])
-    given = found.scaling | {"models": flat, "cuts": np.array(CUTS, flat.dtype)}
+    given = found.scaling | {"models": flat}
     of = {
         name: each[range(len(flat)), range(len(flat))]
         for name, each in sites.ask("judged", given).items()
@@ -294,13 +284,6 @@ def _squares(outcomes: tuple[str, ...], rows, given) -> PyTree:
         "squares": jnp.sum(squares, axis=0),
         "outcome": jnp.stack([jnp.sum(one**2) for one in off]),
     }
-
-
-def _histogram(rows, given) -> PyTree:
-    cell = jnp.sum(rows["x"][:, :, None] > given["edges"][None], axis=2)
-    inside = cell[:, :, None] == jnp.arange(given["edges"].shape[1] + 1)[None, None]
-    counts = jnp.sum(inside & (rows["present"] > 0)[:, :, None], axis=0, dtype=jnp.int32)
-    return {"counts": jnp.where(counts < LEAST_COUNT, 0, counts)}
 
 
 def _survival(rows, given) -> PyTree:
@@ -437,7 +420,7 @@ def _judged(loss: str, rows, given) -> PyTree:
 
         right, tied, number = jnp.sum(jax.lax.map(pairs, jnp.arange(risk.size)), axis=0)
         found = {"concordant": right, "tied": tied, "comparable": number}
-        return found | _slope(loss, rows, risk) | _cells(loss, rows, risk, given)
+        return found | _slope(loss, rows, risk) | _cells(loss, rows, risk)
 
     return jax.lax.map(one, given["models"])
 
@@ -464,15 +447,15 @@ def _slope(loss: str, rows, risk: Array) -> dict[str, Array]:
     return {"slope": jnp.where(ends, w[-1], 0), "has_slope": ends.astype(risk.dtype)}
 
 
-def _cells(loss: str, rows, risk: Array, given) -> PyTree:
+def _cells(loss: str, rows, risk: Array) -> PyTree:
     """Return the number of rows, of cases and the mean prediction in cells of predicted risk."""
     if loss != "logistic":
         return {}
     chance = jax.nn.sigmoid(risk)
-    cell = jnp.sum(chance[:, None] > given["cuts"][None], axis=1)
-    inside = (cell[:, None] == jnp.arange(given["cuts"].size + 1)[None]).astype(risk.dtype)
+    cell = jnp.sum(chance[:, None] > jnp.asarray(CUTS, risk.dtype)[None], axis=1)
+    inside = (cell[:, None] == jnp.arange(len(CUTS) + 1)[None]).astype(risk.dtype)
     count = jnp.sum(inside, axis=0)
-    shown = jnp.where(count < LEAST_COUNT, 0, 1)
+    shown = jnp.where(count < _LEAST_COUNT, 0, 1)
     return {
         "rows": shown * count,
         "cases": shown * (rows["y"].astype(risk.dtype) @ inside),

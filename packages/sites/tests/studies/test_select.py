@@ -40,7 +40,7 @@ from fcojax_sites.studies.select.rows import (
     summarise,
 )
 from fcojax_sites.studies.select.rows import by_sums as study_by_sums
-from fcojax_sites.studies.select.sites import _last_error, _written, in_process, link_to
+from fcojax_sites.studies.select.sites import _last_error, _written, in_process, link_to, site_file
 from tests.studies.quick_studies import quick_study
 from tests.studies.select_files import compressed, config_of
 
@@ -451,6 +451,17 @@ def test_a_study_from_sums_is_that_of_rounds(tmp_path):
         wanted = np.asarray(found.path.models["kernel"])[place, shown]
         np.testing.assert_allclose(row["kernel"], wanted, atol=1e-6)
     assert [row["chosen"] for row in path].index(True) == found.chosen
+
+
+def test_a_site_answers_for_no_fewer_patients_than_its_node_config_says(tmp_path):
+    file = tmp_path / "Bern.csv"
+    file.write_text("age,died\n" + "50,1\n61,0\n" * 9 + "70,\n" * 5)
+    config = config_of(data_dir=file, target="died", client="", positive_above=np.inf)
+    with pytest.raises(
+        ValueError, match="18 patients have an outcome, and this site answers for 2"
+    ):
+        site_file({"file": str(file)}, config)
+    assert len(site_file({"file": str(file), "least_patients": 18}, config)["y"]) == 18
 
 
 def test_what_sites_cannot_answer_is_refused_in_a_sentence(tmp_path):

@@ -1,5 +1,6 @@
 """The two apps of Flower for a study over sites, from the config beside them."""
 
+import functools
 import json
 import os
 import pathlib
@@ -24,11 +25,11 @@ def _set_up() -> None:
 
 
 def client_app(file: str) -> Any:
-    """Return the ClientApp of a site, whose node config has its ``site`` and its ``file``."""
+    """Return the ClientApp of a site, whose node config has its ``site``, ``file`` and limits."""
     _set_up()
     config, names = study_of(file)
     return flower.client_app(
-        federation_of(config, names), lambda node: site_file(str(node["file"]), config)
+        federation_of(config, names), functools.partial(site_file, config=config)
     )
 
 

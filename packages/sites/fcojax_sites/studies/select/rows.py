@@ -33,7 +33,7 @@ _WORKS = {
     "validation": "their loss on left-out data",
     "refit": "the chosen features without the penalty",
     "moments": "intervals, from two gradients and four matrices a site",
-    "statistics": "counts, sums, squares, histograms",
+    "statistics": "counts, sums and squares",
     "survival": "at risk and events at 24 times",
     "left out": "models without each site, at the choice",
     "search": "the models of all strengths that were tried",
@@ -122,8 +122,6 @@ def _by_sums(config: Config, sites: flower.Sums, names: list[str]) -> Iterator[R
             "mean": of.mean[place],
             "deviation": of.deviation[place],
             "missing": dict(zip(ids, of.missing[:, place].astype(int).tolist(), strict=True)),
-            "edges": of.edges[place],
-            "counts": of.counts[:, place],
         }
     if config.loss == "cox":
         mean, deviation = of.outcome["time"]

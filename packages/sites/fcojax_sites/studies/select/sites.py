@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ from fcojax_sites.studies.select.files import (
 from fcojax_sites.studies.select.problem import LOSSES, labelled, loaded, outcome, penalty
 
 KINDS = ("linear", "logistic", "poisson", "cox")  # the losses whose sites answer by sums
+_LEAST_PATIENTS = 20  # of a site, unless its node config has another number
 STUDY, DONE = "study.json", "rows.jsonl"
 _APP = """[project]
 name = "study"
@@ -128,10 +129,23 @@ def in_process(config: Config) -> tuple[flower.Federation, flower.Transport, lis
     return federation, flower.in_process(federation, of_sites), table.names
 
 
-def site_file(path: str, config: Config) -> dict[str, np.ndarray]:
-    """Return the rows in the file of one site; a column of sites in it is ignored."""
-    table = read_file(pathlib.Path(path), config)
-    return rows_of(table, config)
+def site_file(node: Mapping[str, Any], config: Config) -> dict[str, np.ndarray]:
+    """Return the rows in the ``file`` of a site; a column of sites in it is ignored.
+
+    Raise ``ValueError`` if fewer than its ``least_patients`` have an outcome, by default 20.
+
+    Args:
+      node: the node config of the site.
+      config: the config.
+    """
+    found = rows_of(read_file(pathlib.Path(str(node["file"])), config), config)
+    size, least = len(found["x"]), int(node.get("least_patients", _LEAST_PATIENTS))
+    if size < least:
+        raise ValueError(
+            f"{size} patients have an outcome, and this site answers for {least} or more, the "
+            "least_patients of its node config."
+        )
+    return found
 
 
 def study_of(file: str) -> tuple[Config, list[str]]:
