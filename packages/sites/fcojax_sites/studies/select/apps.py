@@ -8,10 +8,8 @@ from typing import Any
 
 import jax
 
-from fcojax.experiments import plain
 from fcojax_sites import flower
 from fcojax_sites.studies.select.files import names_in
-from fcojax_sites.studies.select.rows import by_sums
 from fcojax_sites.studies.select.sites import DONE, federation_of, site_file, study_of
 
 
@@ -36,6 +34,9 @@ def client_app(file: str) -> Any:
 def server_app(file: str) -> Any:
     """Return the ServerApp, which writes the rows of the study for the launcher."""
     from flwr.serverapp import ServerApp  # pyright: ignore[reportMissingImports]
+
+    from fcojax.experiments import plain  # with matplotlib, which no site needs
+    from fcojax_sites.studies.select.rows import by_sums
 
     _set_up()
     config, names = study_of(file)

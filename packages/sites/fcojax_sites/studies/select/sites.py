@@ -22,10 +22,10 @@ import numpy as np
 
 import fcojax
 import fcojax_sites
-from fcojax.experiments import Config
 from fcojax.problems import SparseRows
 from fcojax_sites import flower
 from fcojax_sites.studies.select.files import (
+    Config,
     Description,
     Table,
     header_of,
@@ -53,10 +53,7 @@ clientapp = "study.client:app"
 [tool.flwr.app.config]
 folder = ""
 """
-_SIDE = """import sys
-from fcojax.__main__ import LAUNCHER
-sys.path.insert(0, str(LAUNCHER))
-from fcojax_sites.studies.select.apps import {side}_app
+_SIDE = """from fcojax_sites.studies.select.apps import {side}_app
 app = {side}_app(__file__)
 """
 _LINK = '[superlink]\ndefault = "study"\n[superlink.study]\naddress = "{}"\ninsecure = {}\n'
