@@ -83,9 +83,7 @@ def tabular(loss: Kind, penalty: Penalty, num_features: Count, weights: Any = No
         params["bias"] = jnp.zeros((), dtype)
     method = fed_mid_osp(loss_of(loss), euclidean(penalty))
     sums = {
-        "totals": Checked(
-            functools.partial(_totals, _outcomes(loss)), functools.partial(_wrong_totals, loss)
-        ),
+        "totals": Checked(functools.partial(_totals, loss), functools.partial(_wrong_totals, loss)),
         "squares": Checked(functools.partial(_squares, _outcomes(loss)), _wrong_squares),
         "survival": Checked(_survival, _wrong_survival),
         "moments": Checked(
@@ -122,6 +120,8 @@ class Statistics(NamedTuple):
       deviation: [columns], the standard deviation with denominator n; 0 for a constant column.
       outcome: the mean of each outcome, ``y`` or ``time`` and ``event``, and its deviation.
       events: [sites], the sum of the last outcome: cases of class 1, events, or counts.
+      groups: [columns, 2, 2], for a column of 0 and 1 the rows with each, and their events; NaN for
+        other columns, and all of them in linear regression.
 
     Example:
       >>> Statistics._fields[:3]
@@ -135,6 +135,7 @@ class Statistics(NamedTuple):
     deviation: np.ndarray
     outcome: dict[str, tuple[float, float]]
     events: np.ndarray
+    groups: np.ndarray
 
     @property
     def scaling(self) -> dict[str, np.ndarray]:
@@ -176,6 +177,7 @@ def statistics(sites: Sums) -> Statistics:
     deviation = np.where(deviation <= rounding, 0, deviation)
     spread = np.sqrt(second["outcome"].sum(axis=0) / total["rows"])
     names = ("y",) if len(outcome) == 1 else ("time", "event")
+    groups = total.get("groups", np.full((len(mean), 2, 2), np.nan))
     return Statistics(
         rows=first["rows"],
         left_out=first["left_out"],
@@ -184,7 +186,15 @@ def statistics(sites: Sums) -> Statistics:
         deviation=deviation,
         outcome={n: (float(a), float(b)) for n, a, b in zip(names, outcome, spread, strict=True)},
         events=first["outcome"][:, -1],
+        groups=np.where(_is_binary(mean, deviation, groups), groups, np.nan),
     )
+
+
+def _is_binary(mean: np.ndarray, deviation: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Return which columns have no values but 0 and 1, [columns, 1, 1]."""
+    share = groups[:, 1, 0] / np.maximum(np.sum(groups[:, :, 0], axis=1), 1)
+    close = np.isclose(mean, share) & np.isclose(deviation**2, share * (1 - share), atol=1e-6)
+    return close[:, None, None]
 
 
 @validated
@@ -264,15 +274,21 @@ def _as_float(x: Array) -> Array:
     return x.astype(jnp.result_type(x, 0.0))  # outcomes take its dtype, and may be no integers
 
 
-def _totals(outcomes: tuple[str, ...], rows, given) -> PyTree:
+def _totals(loss: str, rows, given) -> PyTree:
     x = _as_float(rows["x"])
     present = rows["present"].astype(x.dtype)
-    return {
+    outcome = [rows[name].astype(present.dtype) for name in _outcomes(loss)]
+    groups = {}
+    if loss != "linear":
+        zero = jnp.where(x == 0, present, 0)
+        of = [[jnp.sum(one, axis=0), outcome[-1] @ one] for one in (zero, present - zero)]
+        groups["groups"] = jnp.moveaxis(jnp.asarray(of), 2, 0)
+    return groups | {
         "rows": jnp.asarray(present.shape[0], present.dtype),
         "left_out": jnp.sum(rows["left_out"]) if "left_out" in rows else jnp.zeros(()),
         "present": jnp.sum(present, axis=0),
         "sum": jnp.sum(present * x, axis=0),
-        "outcome": jnp.stack([jnp.sum(rows[name].astype(present.dtype)) for name in outcomes]),
+        "outcome": jnp.stack([jnp.sum(one) for one in outcome]),
     }
 
 
@@ -489,7 +505,13 @@ def _wrong_totals(loss: str, found: PyTree, given: PyTree, size: int) -> str:
         "present": (0, size),
         "events": (low, size if loss in ("logistic", "cox") else np.inf),
     }
-    return _outside(found, limits | ({"time": (0, np.inf)} if loss == "cox" else {}))
+    if loss == "cox":
+        limits["time"] = 0, np.inf
+    if loss != "linear":
+        found["rows with 0 and others"] = found["groups"][:, :, 0]
+        limits["rows with 0 and others"] = 0, found["present"][:, None]
+        limits["groups"] = 0, np.inf
+    return _outside(found, limits)
 
 
 def _wrong_squares(found: PyTree, given: PyTree, size: int) -> str:

@@ -34,6 +34,7 @@ from fcojax_sites.studies.select.rows import (
     _coefficients,
     _describe_data,
     _intervals,
+    _no_slope,
     _scaling,
     _scaling_of_choice,
     study,
@@ -242,7 +243,9 @@ def test_a_quick_study_has_a_model_a_ledger_and_figures(tmp_path):
     judged = [row["loss when left out"] for row in summary["sites"]]
     assert np.mean(judged) == pytest.approx(summary["chosen"]["score"])
     assert summary["solved"]["intervals"].startswith("debiased")
-    assert all(row["from"] < row["to"] for row in summary["coefficients of the scaled features"])
+    effects = [row for row in summary["coefficients of the scaled features"] if "from" in row]
+    assert len(effects) == len(names - {"bias"})
+    assert all(0 < row["from"] < row["odds ratio, debiased"] < row["to"] for row in effects)
     total = summary["ledger"][-1]
     assert total["bytes up"] == sum(row["bytes up"] for row in summary["sites"])
     drawn = study.figures(config, rows, summary, tmp_path)
@@ -390,8 +393,8 @@ def test_a_study_from_sums_has_the_models_of_the_simulation_and_says_on_whom(tmp
     _, age, *_ = summary["coefficients of the scaled features"]  # after the bias
     deviation = [row for row in rows if row["part"] == "column"][0]["deviation"]
     coefficient = [row for row in rows if row.get("name") == "age" and "refit" in row][0]
-    assert age["per"] == 10 and age["from"] < age["odds ratio"] < age["to"]
-    assert np.log(age["odds ratio"]) * deviation / 10 == pytest.approx(
+    assert age["per"] == 10 and age["from"] < age["odds ratio, no penalty"] < age["to"]
+    assert np.log(age["odds ratio, no penalty"]) * deviation / 10 == pytest.approx(
         (coefficient["low"] + coefficient["high"]) / 2
     )
     dose, icu, medicine = summary["missing values, which become the mean"]
@@ -405,6 +408,36 @@ def test_a_study_from_sums_has_the_models_of_the_simulation_and_says_on_whom(tmp
     assert len({row["sha256"] for row in summary["sites"]}) == 3
     drawn = EXPERIMENT.figures(config, rows, summary, tmp_path)
     assert [path.stem for path in drawn] == ["choice", "effects"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dead", ["surgery", "icu"])
+@pytest.mark.parametrize("tolerance", [1e-5, 1e-9])
+def test_a_ward_without_a_death_has_the_reason_in_place_of_a_ratio(dead, tolerance, tmp_path):
+    """Before, ratios of 425 to 702 with ends of 1e-73 and 1e78 stood for a reference like it."""
+    rng, alive = np.random.default_rng(3), 0
+    for name in ("Antwerp", "Bern", "Cork"):
+        ward = rng.choice(["surgery", "medicine", "icu"], 60, p=[0.2, 0.6, 0.2])
+        age, days = rng.normal(60, 10, 60), rng.exponential(300, 60)
+        died, alive = (rng.random(60) < 0.5) & (ward != dead), alive + np.sum(ward == dead)
+        cells = zip(age, ward, days, died, strict=True)
+        lines = ["age,ward,days,died", *(f"{a:.1f},{w},{t:.0f},{d:d}" for a, w, t, d in cells)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines))
+    config = config_file.load(str(configs()["select"])).get_config()
+    config.update({"data_dir": str(tmp_path), "client": "", "method": "sums", "loss": "cox"})
+    config.update({"time": "days", "event": "died", "categories": "ward=surgery|medicine|icu"})
+    config.update({"num_strengths": 3, "least": 0.3, "tolerance": tolerance})
+    rows = [plain(row) for row in study(config)]
+    table = summarise(config, rows)["coefficients of the scaled features"]
+    found = {
+        row["name"]: (row.get("hazard ratio, no penalty"), row["why it has none"]) for row in table
+    }
+    assert found["age"][0] == pytest.approx(1, abs=0.1)
+    words = f"none of the {alive} rows of the reference has an event"
+    if dead == "icu":
+        words = f"none of its {alive} rows has an event"
+        assert found["ward: medicine"][0] == pytest.approx(1, abs=1)
+    assert found["ward: icu"] == (None, words)
 
 
 @pytest.mark.slow
@@ -495,3 +528,11 @@ def test_supernodes_on_this_machine_give_the_model_and_the_bytes_of_one_process(
                 if not isinstance(want, str):
                     want = pytest.approx(want, rel=1e-6, abs=1e-6)
                 assert other[name] == want, (part, name)
+
+
+def test_a_dash_of_a_site_has_its_reason():
+    some = {"slope": None, "pairs": 0.0, "tied": 0.0}
+    assert _no_slope(some) == "no two rows whose outcomes have an order"
+    assert "has no feature" in _no_slope(some | {"pairs": 9.0, "tied": 9.0})
+    assert "separates" in _no_slope(some | {"pairs": 9.0})
+    assert not _no_slope(some | {"pairs": 9.0, "slope": 1.0})

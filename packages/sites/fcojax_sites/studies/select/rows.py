@@ -2,7 +2,7 @@
 
 import contextlib
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import jax
 import numpy as np
@@ -12,6 +12,7 @@ import fcojax_sites
 from fcojax import privacy, uploads
 from fcojax.experiments import Config, Row, Summary, column, naming, select
 from fcojax.problems import Problem
+from fcojax.types import Params
 from fcojax_sites import flower
 from fcojax_sites.flower.sums import LeftOut
 from fcojax_sites.selection import Intervals, Selection, intervals
@@ -47,6 +48,8 @@ _RATIOS = {
     "poisson": "rate ratio",
     "cox": "hazard ratio",
 }
+_SCALED = "scaled, penalised"  # the heading of the model that the penalty shrinks
+_EVENTS = {"logistic": "a case", "poisson": "a count above 0", "cox": "an event"}
 _CITATION = f"fcojax {fcojax.__version__}: federated composite optimisation in JAX, 2026"
 _OF_SITE = {"events": "events", "left_out": "no outcome", "missing": "missing"}
 _MOST_EFFECTS = 12  # on the page; rows.jsonl has all
@@ -145,9 +148,13 @@ def _by_sums(config: Config, sites: flower.Sums, names: list[str]) -> Iterator[R
     shown = np.flatnonzero(np.any(np.asarray(chosen.path.models["kernel"]) != 0, axis=0))
     yield from _path(chosen, shown)
     yield from _scores(chosen, ids if config.by == "site" and not config.nonzeros else None)
-    yield {"part": "intervals", "verdict": _verdict(found, names)}
+    yield {"part": "intervals", "verdict": _verdict(found)}
     yield from _coefficients(chosen, found, names, shown)
-    yield from _estimates(config, found, names, of.scaling["size"])
+    ends = found.estimate, found.low, found.high
+    which, sizes = np.flatnonzero(found.estimated), of.scaling["size"]
+    yield from _estimates(config, "no penalty", ends, which, chosen.model, names, sizes)
+    for index, why in _reasons(config, found, of.groups, names).items():
+        yield {"part": "no estimate", "name": names[index], "why": why}
     scaling = Scaling(of.mean, of.scaling["size"], "deviation")
     yield from _scaling(scaling, names, shown)
     judged = flower.judged(sites, of, found.left_out)
@@ -158,46 +165,90 @@ def _by_sums(config: Config, sites: flower.Sums, names: list[str]) -> Iterator[R
     yield from _privacy(len(ids), len(names))
 
 
-def _verdict(found: flower.Regression, names: list[str]) -> str:
-    """Return what the estimates without the penalty are, and which columns have none."""
-    text = "all features without the penalty, at 0.95"
+def _verdict(found: flower.Regression) -> str:
+    """Return what the estimates without the penalty are."""
     left_out = len(found.collinear) + len(found.separated)
-    if left_out != np.sum(~found.estimated):
-        text = (
-            "the chosen features alone, as if they had been known before, at 0.95: with all of "
-            "them the model without the penalty has no finite solution"
-        )
-    if found.separated:
-        text += f"; no finite estimate of {', '.join(names[one] for one in found.separated)}"
+    if left_out == np.sum(~found.estimated):
+        return "all features without the penalty, at 0.95"
+    return (
+        "the chosen features alone, as if they had been known before, at 0.95: with all of "
+        "them the model without the penalty has no finite solution"
+    )
+
+
+def _reasons(
+    config: Config, found: flower.Regression, groups: np.ndarray, names: list[str]
+) -> dict[int, str]:
+    """Return why columns have no estimate, by their places.
+
+    Args:
+      config: the config.
+      found: the regression.
+      groups: [columns, 2, 2], rows with 0 and with 1, and their events; NaN for other columns.
+      names: the names of the features.
+    """
+    reasons = {}
     for index, others in found.collinear:
-        text += f"; {names[index]} is left out, " + (
-            f"because {', '.join(names[one] for one in others)} determine it"
-            if others
-            else "because it is constant"
-        )
-    return text
+        determined = f"determined by {', '.join(names[one] for one in others)}"
+        reasons[index] = determined if others else "it is constant"
+    of_columns = {
+        name: [names.index(f"{name}: {level}") for level in levels[1:]]
+        for name, levels in Description.of(config).levels().items()
+    }
+    for index in found.separated:
+        (others, of_others), (own, of_own) = groups[index]
+        every, word = of_others + of_own, _EVENTS[config.loss]
+        levels = of_columns.get(names[index].rpartition(": ")[0], [])
+        if of_own == 0:
+            reasons[index] = f"none of its {own:.0f} rows has {word}"
+        elif of_others == 0:
+            reasons[index] = f"none of the other {others:.0f} rows has {word}"
+        elif levels and np.sum(groups[levels, 1, 1]) == every:
+            rows = others + own - np.sum(groups[levels, 1, 0])
+            reasons[index] = f"none of the {rows:.0f} rows of the reference has {word}"
+        elif config.loss == "logistic" and of_own == own:
+            reasons[index] = f"all of its {own:.0f} rows have {word}"
+        elif config.loss == "logistic" and of_others == others:
+            reasons[index] = f"all of the other {others:.0f} rows have {word}"
+        else:
+            reasons[index] = f"it and other columns separate the rows that have {word}"
+    return reasons
 
 
 def _estimates(
-    config: Config, found: flower.Regression, names: list[str], sizes: np.ndarray
+    config: Config,
+    of: str,
+    models: Sequence[Params],
+    which: np.ndarray,
+    chosen: Params,
+    names: list[str],
+    sizes: np.ndarray,
 ) -> Iterator[Row]:
-    """Yield the effect of each column in its own unit, with its interval."""
+    """Yield the effects of columns in their own units, with intervals.
+
+    Args:
+      config: the config.
+      of: what the models are, in words.
+      models: the estimate and, if there are intervals, their lower and upper ends.
+      which: the places of the columns.
+      chosen: the model of the choice.
+      names: the names of the features.
+      sizes: the sizes by which the features were divided.
+    """
     units = Description.of(config).per(names)
-    for index in np.flatnonzero(found.estimated):
+    for index in which:
         scale = units[index] / sizes[index]
-        ends = (found.estimate, found.low, found.high)
-        values = [scale * float(model["kernel"][index]) for model in ends]
+        values = [scale * float(model["kernel"][index]) for model in models]
         if config.loss != "linear":
             values = np.exp(np.clip(values, -700, 700)).tolist()
         yield {
             "part": "estimate",
             "name": names[index],
             "what": _RATIOS[config.loss],
+            "of": of,
             "per": units[index],
-            "value": values[0],
-            "low": values[1],
-            "high": values[2],
-            "chosen": bool(found.selection.model["kernel"][index] != 0),
+            **dict(zip(("value", "low", "high"), values, strict=False)),
+            "chosen": bool(chosen["kernel"][index] != 0),
         }
 
 
@@ -255,6 +306,10 @@ def _by_rounds(config: Config) -> Iterator[Row]:
     of, verdict = _intervals(config, problem, found)
     yield {"part": "intervals", "verdict": verdict}
     yield from _coefficients(found, of, names, shown)
+    if config.loss in _RATIOS:
+        models = (found.refit,) if of is None else (of.estimate, of.low, of.high)
+        words = "no penalty" if of is None else "debiased"
+        yield from _estimates(config, words, models, shown, found.model, names, scaling.size)
     yield from _scaling(scaling, names, shown)
     yield from _ledger(found.ledger.entries + (of.ledger.entries if of else ()), found.ledger.ids)
 
@@ -376,13 +431,10 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
         f"The choice has {chosen['nonzero']} of {facts['features']} features, and a "
         f"{chosen['by']} of {chosen['score']:.4g}, where the least is {best['score']:.4g}."
     )
+    effects = {row["name"]: row for row in select(rows, part="estimate")}
     coefficients = [
-        {
-            "name": row["name"],
-            "value": row["value"],
-            "without the penalty": row["refit"],
-            **({"from": row["low"], "to": row["high"]} if "low" in row else {}),
-        }
+        {"name": row["name"], _SCALED: row["value"], "scaled, no penalty": row["refit"]}
+        | _effect(effects.get(row["name"]))
         for row in sorted(select(rows, part="coefficient"), key=lambda row: -abs(row["value"]))
         if row["value"] != 0
     ]
@@ -445,15 +497,14 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
 def _planned(rows: list[Row]) -> Summary:
     """Return what leaves a site, and what a private run would take."""
     [plan] = select(rows, part="privacy")
-    planned = "pip install 'fcojax[privacy]' computes it"
+    needed = "more sites than these; pip install 'fcojax[privacy]' computes how many"
     if plan["needed"] is not None:
-        planned = (
-            f"{plan['needed']:,} sites, and there are {plan['sites']}; as many patients, if sites "
-            "added noise for each, which is not offered"
-        )
+        needed = f"{plan['needed']:,} sites; there are {plan['sites']}"
     return {
         "what leaves a site": "the sums in the ledger below, without noise, and no row",
-        f"epsilon {plan['epsilon']:g} in {plan['rounds']} rounds": planned,
+        "sites that noise would need": (
+            f"for an epsilon of {plan['epsilon']:g} over {plan['rounds']} rounds: {needed}"
+        ),
     }
 
 
@@ -461,22 +512,26 @@ def _effects(rows: list[Row]) -> list[Row]:
     """Return each feature's penalised coefficient, and its effect without the penalty."""
     penalised = {row["name"]: row["value"] for row in select(rows, part="coefficient")}
     columns = {row["name"]: row for row in select(rows, part="column")}
-    found = [{"name": "bias", "coefficient": penalised["bias"]}] if penalised["bias"] else []
+    found = [{"name": "bias", _SCALED: penalised["bias"]}] if penalised["bias"] else []
     effects = {row["name"]: row for row in shown(select(rows, part="estimate"))}
+    reasons = {row["name"]: row["why"] for row in select(rows, part="no estimate")}
     chosen = {name for name, value in penalised.items() if value and name in columns}
-    for name in (name for name in columns if name in effects.keys() | chosen):
+    for name in (name for name in columns if name in {*effects, *reasons} | chosen):
         found.append(
-            {"name": name, "coefficient": penalised.get(name, 0.0)}
+            {"name": name, _SCALED: penalised.get(name, 0.0)}
             | {key: columns[name][key] for key in ("mean", "deviation")}
+            | _effect(effects.get(name))
+            | ({"why it has none": reasons.get(name, "")} if reasons else {})
         )
-        if row := effects.get(name):
-            found[-1] |= {
-                "per": row["per"],
-                row["what"]: row["value"],
-                "from": row["low"],
-                "to": row["high"],
-            }
     return found
+
+
+def _effect(row: Row | None) -> Row:
+    """Return the effect of a feature and its interval, under the words of its model."""
+    if row is None:
+        return {}
+    named = {"value": f"{row['what']}, {row['of']}", "low": "from", "high": "to"}
+    return {"per": row["per"]} | {word: row[key] for key, word in named.items() if key in row}
 
 
 def shown(estimates: list[Row]) -> list[Row]:
@@ -571,7 +626,19 @@ def _judged(rows: list[Row], site: str, strength: float) -> dict[str, float]:
     found = {"loss when left out": sum(losses) / len(losses)} if losses else {}
     for row in select(rows, part="judged", site=site):  # in place of the loss, for two sheets
         found = {"in order": row["concordance"], "slope": row["slope"]}
+        if any(one["slope"] is None for one in select(rows, part="judged")):
+            found["why a dash"] = _no_slope(row)
     return found
+
+
+def _no_slope(row: Row) -> str:
+    """Return why a site has no slope, and perhaps no pairs; empty if it has both."""
+    if row["slope"] is not None:
+        return ""
+    if not row["pairs"]:
+        return "no two rows whose outcomes have an order"
+    same = "its rows have one prediction, as the model without it has no feature"
+    return same if row["tied"] == row["pairs"] else "no slope, as where a prediction separates"
 
 
 def _sent(rows: list[Row], also: str = "down") -> dict[str, int]:
