@@ -1,6 +1,7 @@
 """Exchanges of sums over the rows of each site: statistics, moments of a loss, and checks."""
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -44,18 +45,26 @@ class Sums:
     """
 
     @validated
-    def __init__(self, federation: Federation, transport: Transport, run: str | None = None):
+    def __init__(
+        self,
+        federation: Federation,
+        transport: Transport,
+        run: str | None = None,
+        progress: Callable[[str], Any] | None = None,
+    ):
         """Meet the sites.
 
         Args:
           federation: the ``Federation`` that the server and all sites build from the same code.
           transport: how messages travel.
           run: a name of the run; drawn if it is ``None``.
+          progress: called after every exchange, with its part of the work.
         """
         run = run or drawn_name()
         self.sites = met(federation, transport, run)
         self.server, self._run = Server(federation, self.sites, run), run
         self._transport, self._numbers = transport, itertools.count()
+        self._progress = progress or (lambda part: None)
         self._names = tuple(site.name for site in self.sites)
         self.left_out: dict[str, str] = {}
         self._entries: dict[str, Entry] = {}
@@ -78,6 +87,7 @@ class Sums:
             messages = self.server.ask_sums(name, given, index)
             replies = self._transport.exchange(messages)
             self._bill(part or name, messages, replies)
+            self._progress(part or name)
             found = self.server.sums(name, given, index, replies)
             if found is not None:
                 return found

@@ -31,6 +31,7 @@ from fcojax_sites.studies.select.problem import (
     task,
 )
 from fcojax_sites.studies.select.rows import (
+    Exchanges,
     _coefficients,
     _describe_data,
     _intervals,
@@ -41,7 +42,14 @@ from fcojax_sites.studies.select.rows import (
     summarise,
 )
 from fcojax_sites.studies.select.rows import by_sums as study_by_sums
-from fcojax_sites.studies.select.sites import _last_error, _written, in_process, link_to, site_file
+from fcojax_sites.studies.select.sites import (
+    _last_error,
+    _tell,
+    _written,
+    in_process,
+    link_to,
+    site_file,
+)
 from tests.studies.quick_studies import quick_study
 from tests.studies.select_files import compressed, config_of
 
@@ -510,10 +518,14 @@ def test_what_sites_cannot_answer_is_refused_in_a_sentence(tmp_path):
 
 
 @pytest.mark.slow
-def test_supernodes_on_this_machine_give_the_model_and_the_bytes_of_one_process(tmp_path):
+def test_supernodes_on_this_machine_give_the_model_and_the_bytes_of_one_process(tmp_path, capsys):
     pytest.importorskip("flwr", reason="SuperNodes are Flower's")
     _, here, _ = by_sums(tmp_path, num_strengths=2)
+    capsys.readouterr()
     _, there, _ = by_sums(tmp_path, num_strengths=2, superlink="here")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in lines] == [str(1 + at) for at in range(len(lines))]
+    assert "exchange 1 of about 27: statistics; about " in lines[0] and "last" in lines[-1]
     for part, columns in (
         ("path", ("kernel", "score", "strength")),
         ("estimate", ("value", "low", "high")),
@@ -536,3 +548,26 @@ def test_a_dash_of_a_site_has_its_reason():
     assert "has no feature" in _no_slope(some | {"pairs": 9.0, "tied": 9.0})
     assert "separates" in _no_slope(some | {"pairs": 9.0})
     assert not _no_slope(some | {"pairs": 9.0, "slope": 1.0})
+
+
+def test_every_exchange_has_a_line_with_the_minutes_that_are_left():
+    told, now = [], iter(np.arange(0, 1e4, 30))
+    tell = Exchanges(types.SimpleNamespace(loss="cox", nonzeros=0), told.append, lambda: next(now))
+    for part in ("statistics", "statistics", "survival", "start", *["path"] * 12, "judged"):
+        tell(part)
+    assert told[0] == "exchange 1 of about 27: statistics; about 13 min left"
+    assert told[4] == "exchange 5 of about 27: path; about 11 min left"
+    assert told[15] == "exchange 16 of about 30: path; about 7 min left"  # it took three more
+    assert told[16] == "exchange 17 of about 17: judged; it is the last"
+    tell = Exchanges(types.SimpleNamespace(loss="linear", nonzeros=5), told.append)
+    tell("search")
+    assert told[-1] == "exchange 1: search"
+
+
+def test_lines_that_a_server_writes_are_printed_once(tmp_path, capsys):
+    assert _tell(tmp_path / "a", 0) == 0
+    (tmp_path / "a").write_text("one\ntwo\nth")
+    assert _tell(tmp_path / "a", 0) == 2
+    (tmp_path / "a").write_text("one\ntwo\nthree\n")
+    assert _tell(tmp_path / "a", 2) == 3
+    assert capsys.readouterr().out == "one\ntwo\nthree\n"

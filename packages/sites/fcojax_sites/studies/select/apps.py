@@ -2,6 +2,7 @@
 
 import functools
 import json
+import logging
 import os
 import pathlib
 from typing import Any
@@ -9,8 +10,15 @@ from typing import Any
 import jax
 
 from fcojax_sites import flower
+from fcojax_sites.flower.answers import LOG
 from fcojax_sites.studies.select.files import names_in
-from fcojax_sites.studies.select.sites import DONE, federation_of, site_file, study_of
+from fcojax_sites.studies.select.sites import (
+    DONE,
+    PROGRESS,
+    federation_of,
+    site_file,
+    study_of,
+)
 
 
 def _set_up() -> None:
@@ -46,9 +54,11 @@ def server_app(file: str) -> Any:
     def main(grid: Any, context: Any) -> None:
         federation = federation_of(config, names)
         sites = names_in(config.sites)
-        transport = flower.over_grid(grid, len(sites), float(config.timeout))
-        rows = [plain(row) for row in by_sums(config, federation, transport, names)]
         folder = pathlib.Path(context.run_config["folder"])
+        LOG.addHandler(logging.FileHandler(folder / PROGRESS, encoding="utf-8"))
+        LOG.setLevel(logging.INFO)  # with the faults of sites, which are warnings
+        transport = flower.over_grid(grid, len(sites), float(config.timeout))
+        rows = [plain(row) for row in by_sums(config, federation, transport, names, LOG.info)]
         beside = folder / "unfinished"
         beside.write_text("".join(f"{json.dumps(row)}\n" for row in rows), "utf-8")
         beside.replace(folder / DONE)

@@ -1,8 +1,12 @@
 """Rows and tables of one selection: the path, the scores, the coefficients and the ledger."""
 
+import collections
 import contextlib
+import functools
 import pathlib
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -49,6 +53,18 @@ _RATIOS = {
     "cox": "hazard ratio",
 }
 _SCALED = "scaled, penalised"  # the heading of the model that the penalty shrinks
+# Exchanges of a part of the work, as in the studies of docs/hospital.md.
+_USUAL = {
+    "statistics": 2,
+    "survival": 1,
+    "start": 1,
+    "path": 9,
+    "left out": 5,
+    "without the penalty": 8,
+    "spread": 1,
+    "judged": 1,
+}
+_print = functools.partial(print, flush=True)
 _EVENTS = {"logistic": "a case", "poisson": "a count above 0", "cox": "an event"}
 _CITATION = f"fcojax {fcojax.__version__}: federated composite optimisation in JAX, 2026"
 _OF_SITE = {"events": "events", "left_out": "no outcome", "missing": "missing"}
@@ -68,7 +84,11 @@ def study(config: Config) -> Iterator[Row]:
 
 
 def by_sums(
-    config: Config, federation: flower.Federation, transport: flower.Transport, names: list[str]
+    config: Config,
+    federation: flower.Federation,
+    transport: flower.Transport,
+    names: list[str],
+    tell: Callable[[str], Any] = _print,
 ) -> Iterator[Row]:
     """Yield the rows of a selection over sites that answer by sums.
 
@@ -77,18 +97,56 @@ def by_sums(
       federation: the federation.
       transport: how messages travel to the sites.
       names: the names of the features.
+      tell: called with a line after every exchange.
     """
-    sites = flower.Sums(federation, transport)
+    progress = Exchanges(config, tell)
+    sites = flower.Sums(federation, transport, progress=progress)
     ids = [site.name for site in sites.sites]
     if (wanted := sorted(names_in(config.sites))) and wanted != ids:
         raise ValueError(f"the sites {', '.join(ids)} answer, not {', '.join(wanted)}.")
     found: list[Row] = []
     while not found:
         with contextlib.suppress(LeftOut):  # begin anew: a faulty site has a part in every sum
+            progress.begin()
             found = list(_by_sums(config, sites, names))
     for name, why in sites.left_out.items():
         yield {"part": "without", "site": name, "why": why}
     yield from found
+
+
+class Exchanges:
+    """Tells after every exchange its number, and about how long the others take."""
+
+    def __init__(
+        self,
+        config: Config,
+        tell: Callable[[str], Any],
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._usual = dict(_USUAL)
+        del self._usual["spread" if config.loss == "cox" else "survival"]
+        self._known = not config.nonzeros  # a search takes any number
+        self._tell, self._clock = tell, clock
+        self._number, self._began = 0, clock()
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin the study, perhaps anew."""
+        self._of_part: collections.Counter[str] = collections.Counter()
+
+    def __call__(self, part: str) -> None:
+        """Tell of an exchange for a part of the work."""
+        self._number += 1
+        self._of_part[part] += 1
+        line = f"exchange {self._number}"
+        if self._known:
+            parts = list(self._usual)
+            left = max(0, self._usual[part] - self._of_part[part])
+            left += sum(self._usual[later] for later in parts[parts.index(part) + 1 :])
+            minutes = left * (self._clock() - self._began) / self._number / 60
+            line += f" of about {self._number + left}"
+            part += f"; about {max(1, round(minutes))} min left" if left else "; it is the last"
+        self._tell(f"{line}: {part}")
 
 
 def _by_sums(config: Config, sites: flower.Sums, names: list[str]) -> Iterator[Row]:

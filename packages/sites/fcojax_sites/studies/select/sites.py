@@ -37,7 +37,7 @@ from fcojax_sites.studies.select.problem import LOSSES, labelled, loaded, outcom
 
 KINDS = ("linear", "logistic", "poisson", "cox")  # the losses whose sites answer by sums
 _LEAST_PATIENTS = 20  # of a site, unless its node config has another number
-STUDY, DONE = "study.json", "rows.jsonl"
+STUDY, DONE, PROGRESS = "study.json", "rows.jsonl", "progress.txt"
 _APP = """[project]
 name = "study"
 version = "1.0.0"
@@ -194,12 +194,23 @@ def over_flower(config: Config) -> Iterator[dict]:
         run = stack.enter_context(
             _process(folder, environment, "flwr", "run", folder / "app", "study", *own)
         )
+        told = 0
         while not (folder / DONE).exists():
+            told = _tell(folder / PROGRESS, told)
             if run.poll() is not None and not (folder / DONE).exists():
                 raise ValueError(f"the run has ended: {_last_error(folder)}")
             time.sleep(0.2)
+        _tell(folder / PROGRESS, told)
         for line in (folder / DONE).read_text("utf-8").splitlines():
             yield json.loads(line)
+
+
+def _tell(file: pathlib.Path, told: int) -> int:
+    """Print the lines of a file after the first ``told``, and return how many there are."""
+    lines = file.read_text("utf-8").split("\n")[:-1] if file.exists() else []
+    for line in lines[told:]:
+        print(line, flush=True)
+    return len(lines)
 
 
 def link_to(address: str, config: Config) -> str:
