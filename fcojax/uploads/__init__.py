@@ -17,7 +17,15 @@ from fcojax.engine.transform import (
 from fcojax.uploads.broadcast import ef21p
 from fcojax.uploads.coding import Constants, compressed, facts
 from fcojax.uploads.compressor import Compressor, compose, contractive, identity, leafwise
-from fcojax.uploads.feedback import diana, econtrol, ef14, ef21, ef21_sgdm, marina
+from fcojax.uploads.feedback import (
+    diana,
+    econtrol,
+    ef14,
+    ef21,
+    ef21_sgdm,
+    marina,
+    momentum,
+)
 from fcojax.uploads.low_rank import power
 from fcojax.uploads.modular import ModularGrid, modular_sum
 from fcojax.uploads.quantise import half, natural, qsgd, sign, terngrad
@@ -66,6 +74,7 @@ __all__ = [
     "inverse_probability",
     "marina",
     "modular_sum",
+    "momentum",
     # for private sums
     "ModularGrid",
 ]

@@ -60,6 +60,7 @@ def transforms():
         "compressed": Row(uploads.compressed(uploads.qsgd(7))),
         "ef14": Row(uploads.ef14(TOP)),
         "ef21": Row(uploads.ef21(TOP)),
+        "momentum": Row(uploads.momentum(0.8)),
         "ef21_sgdm": Row(uploads.ef21_sgdm(TOP, 0.8)),
         "econtrol": Row(uploads.econtrol(TOP, 0.2)),
         "diana": Row(uploads.diana(RAND)),
