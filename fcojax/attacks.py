@@ -253,6 +253,11 @@ def attacked(clients: Sequence[CountOrZero], attack: Attack) -> UploadTransform:
         return Sent(tree.where(is_bad(at), jax.tree.unflatten(form, sent), payload))
 
     def flagged(at, payload, client_state, server_state):
+        if not at.by_rule:  # the flag would be averaged, and every client honest
+            raise ValueError(
+                f"{name} sees all uploads, but the plan has the plain mean; pass "
+                "aggregator=attacks.seeing_all(attack), with the same attack."
+            )
         return Opened([*payload, is_bad(at).astype(float)])
 
     def unflagged(at, found, weights, server_state):

@@ -167,9 +167,13 @@ def seconds(
     members, present, num_steps = map(np.asarray, drawn)
     step, down, up = clock.tables(data.num_clients)
     times = step[rounds[:, None] % len(step), members] * num_steps
-    for link, name in ((down, "bytes_down"), (up, "bytes_up")):
-        # The clients of an evaluation's rounds are charged their mean bytes.
-        each = np.asarray(history[name]) / np.maximum(history["participants"], 1)
+    # The clients of an evaluation's rounds are charged their mean bytes. A compressed broadcast
+    # reaches all clients, absent ones too.
+    taking_part = np.maximum(history["participants"], 1)
+    blocks = np.diff(np.concatenate([[first], ends]))
+    receivers = taking_part if plan.broadcast is None else data.num_clients * blocks
+    for link, name, number in ((down, "bytes_down", receivers), (up, "bytes_up", taking_part)):
+        each = np.asarray(history[name]) / number
         times = times + link[0, members] * each[..., np.searchsorted(ends, rounds, "right"), None]
     slowest = np.max(np.where(present, times, 0), axis=-1)
     return np.cumsum(np.minimum(slowest, limit), axis=-1)[..., ends - first - 1]

@@ -165,10 +165,12 @@ class Memory(NamedTuple):
     Attributes:
       transforms: the server state of each transform.
       aggregator: the aggregator's memory.
+      broadcast: the clients' estimate of the message, if the plan compresses it.
     """
 
     transforms: tuple = ()
     aggregator: PyTree = ()
+    broadcast: PyTree = ()
 
 
 class State(NamedTuple):

@@ -206,7 +206,7 @@ def finish_round(
         tree.cast_means(one.form.join(last.mean, last.public), one.form.shapes()),
         last.fraction,
         last.step,
-        Memory(transforms, kept),
+        memory._replace(transforms=transforms, aggregator=kept),
         tree.cast_means(mean_of(metrics, weights), one.metrics),
         {"participants": tally.participants, "dropped": tally.dropped, "lost": _none(left)} | left,
     )
