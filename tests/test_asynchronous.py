@@ -165,7 +165,7 @@ def test_the_limit_weighs_clients_by_arrivals_and_by_age(power):
     late = clock.asynchronous(FED_AVG, order.staleness, power)
     hparams = FED_AVG.hparams_type(client_lr=fcojax.schedule(4 / (40 + np.arange(20_000))))
     plain = fcojax.Plan(fcojax.local_steps(1), order.sampler)
-    known = plain._replace(correct="known")
+    known = plain._replace(uploads=uploads.inverse_probability("known"))
     for plan, weights in ((plain, sums), (known, sums / counts)):
         data, start = quadratics(np.ones(4)), jnp.array(1.0)
         w, _ = fcojax.run(late, hparams, start, data, KEY, plan, num_rounds=20_000)

@@ -102,7 +102,7 @@ def test_models_are_optimal_and_the_first_strength_is_the_least_with_zeros(name)
         ({"strengths": 0}, "at least 1"),
         ({"method": fed_avg}, "no penalty_scale"),
         ({"method": lambda loss: loss}, "algorithm"),
-        ({"plan": fcojax.Plan(ONE_STEP, aggregator=LIMITED)}, "a path does not enforce"),
+        ({"plan": fcojax.Plan(ONE_STEP, uploads=LIMITED)}, "a path does not enforce"),
     ],
 )
 def test_refusals(arguments, message):

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from fcojax.algorithms.base import Algorithm, ClientResult
 from fcojax.engine import transform
 from fcojax.engine.aggregator import MEAN
+from fcojax.engine.broadcast import first_estimate
 from fcojax.engine.client_loop import local_handle, through_chain
 from fcojax.engine.forms import split
 from fcojax.engine.plan import Plan
@@ -55,9 +56,13 @@ def first_uploads(
       data: the clients.
     """
     # The plain mean keeps nothing, so no client needs to be traced.
-    if not plan.uploads.transforms and plan.aggregator == MEAN:
-        return FirstUploads()
     server, client = states
+    estimate = ()
+    if plan.broadcast is not None:
+        message = algorithm.broadcast(hparams, server)
+        estimate = first_estimate(plan.broadcast, message)
+    if not plan.uploads.transforms and plan.aggregator == MEAN:
+        return FirstUploads(memory=Memory(broadcast=estimate))
     update = functools.partial(one_update, algorithm, plan)
     result = jax.eval_shape(update, hparams, server, client, data)
     if plan.uploads.noisy:
@@ -76,7 +81,7 @@ def first_uploads(
         )
     term = jax.eval_shape(functools.partial(term_of, plan, hparams, memory), one)
     collected = plan.aggregator.collect.start(term, plan.cohort.size(data.num_clients))
-    return FirstUploads(residuals, memory, collected)
+    return FirstUploads(residuals, memory._replace(broadcast=estimate), collected)
 
 
 def _kept_for(plan: Plan, hparams: PyTree, result: ClientResult) -> tuple:

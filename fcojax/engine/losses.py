@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.arguments import factory
-from fcojax.engine.transform import Facts, Opened, Sent, UploadTransform
+from fcojax.engine.transform import NOTHING, Facts, Opened, Sent, UploadTransform
 from fcojax.types import Probability
 
 
@@ -28,7 +28,7 @@ def dropout(probability: Probability) -> UploadTransform:
       ...     uploads=fcojax.dropout(0.3))  # 4 clients work, 2.8 uploads arrive on average
     """
     if not probability:
-        return UploadTransform("dropout(0)")
+        return NOTHING
 
     def send(at, payload, state):
         return Sent(payload, state, jax.random.bernoulli(at.key, 1 - probability))

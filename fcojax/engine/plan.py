@@ -7,6 +7,7 @@ from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.arguments import checked_value, field_annotations, shown
 from fcojax.engine.aggregator import MEAN, Aggregator
+from fcojax.engine.broadcast import Broadcast
 from fcojax.engine.participation.base import Everyone, Sampler
 from fcojax.engine.state import Observe
 from fcojax.engine.transform import NOTHING, UploadTransform
@@ -25,6 +26,7 @@ class Plan(NamedTuple):
       uploads: what happens to an upload, as in ``uploads.chain(...)``: compression, noise, losses;
         nothing by default.
       aggregator: how the server combines the uploads; by their weighted mean by default.
+      broadcast: how the server's message is compressed; ``None`` to send it whole.
       client_chunk_size: number of clients that are vmapped together; ``None`` chooses it by the
         rules for the backend.
       point_chunk_size: number of points of a sweep that run together; ``None`` for as many as
@@ -42,6 +44,7 @@ class Plan(NamedTuple):
     cohort: Sampler = Everyone()
     uploads: UploadTransform = NOTHING
     aggregator: Aggregator = MEAN
+    broadcast: Broadcast | None = None
     client_chunk_size: Count | None = None
     point_chunk_size: Count | None = None
 

@@ -30,7 +30,7 @@ from fcojax.engine.randomness import (
     folded_by,
     purpose_key,
 )
-from fcojax.engine.round import server_step
+from fcojax.engine.round import reduced_over_rounds, server_step
 from fcojax.engine.tally import (
     Contribution,
     Memory,
@@ -41,7 +41,7 @@ from fcojax.engine.tally import (
     term_of,
 )
 from fcojax.engine.transform import At, Facts, UploadTransform, chain
-from fcojax.engine.validation import as_first_states
+from fcojax.engine.validation import as_first_states, require_run
 from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
@@ -123,6 +123,11 @@ def begin(
 
     Of the examples in ``data`` only shapes are read.
     """
+    if plan.broadcast is not None:
+        raise ValueError(
+            "messages to real clients are sent whole; pass a plan with broadcast=None."
+        )
+    require_run(algorithm, plan, hparams, data)
     states = as_first_states(algorithm.init(hparams, params))
     first = first_uploads(algorithm, plan, hparams, states, data)
     _require_blind(algorithm, plan, hparams, params, data, first)
@@ -236,6 +241,8 @@ def step(
         return Contribution(found.payload, sent.public, metrics, kept, found.weight, form)
 
     clients = jax.vmap(contribution)(members, given)
+    # Opening an upload can overflow too; one that is lost is not read.
+    finite = finite & (jax.vmap(tree.all_finite)(clients.payload) | ~arrives)
     # An upload that the network lost is lost, as one is that the plan loses.
     lost = clients.kept.get("lost", True) & arrives
     clients = clients._replace(kept=clients.kept | {"lost": lost})
@@ -262,6 +269,9 @@ def step(
     server_key = purpose_key(key, SERVER, index)
     server, refused = server_step(algorithm, hparams, server, found, server_key)
     measures = found.metrics | found.counts | {"refused": refused}
+    # As in the history of one round: without a counted client a metric is NaN, not zero.
+    measures = {name: value[None] for name, value in measures.items()}
+    measures = reduced_over_rounds(measures, plan.uploads.names)
     return server, found.memory, counted, measures
 
 
@@ -320,8 +330,7 @@ def _require_blind(algorithm, plan, hparams, params, data, first) -> None:
         sending = at._replace(key=jax.random.key(0))
         wire = transform.send(plan.uploads, sending, payload, _zeros(residuals))[0].wire
         decoded = transform.decode(plan.uploads, at, wire, payload, residuals)
-        servers = first.memory.transforms
-        return transform.opened(plan.uploads, at, decoded, residuals, servers)[0][:2]
+        return transform.opened(plan.uploads, at, decoded, residuals, first.memory.transforms)
 
     if any(depend_on_first(read, first.residuals, payload)):
         raise ValueError(

@@ -49,7 +49,7 @@ def sweep(
       keys: a vector of PRNG keys, one per seed.
       plan: how rounds are run: a ``Plan``, or a ``Work`` if everyone takes part. Its
         ``point_chunk_size`` is the number of points that run together.
-      num_rounds: number of rounds; a budget of the aggregator is shared by all points and seeds, as
+      num_rounds: number of rounds; a budget of the plan is shared by all points and seeds, as
         in ``run``.
       eval_every: rounds between two evaluations; must divide ``num_rounds``.
       observe: ``(hparams, model, context) -> dict`` of arrays, evaluated after every

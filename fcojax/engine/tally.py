@@ -40,10 +40,12 @@ class Memory(NamedTuple):
     Attributes:
       transforms: the server state of each transform.
       aggregator: the aggregator's memory.
+      broadcast: the clients' estimate of the message, if the plan compresses it.
     """
 
     transforms: tuple = ()
     aggregator: PyTree = ()
+    broadcast: PyTree = ()
 
 
 class Tally(NamedTuple):
@@ -217,7 +219,7 @@ def finish_round(
         tree.cast_means(one.form.join(last.mean, last.public), one.form.shapes()),
         last.fraction,
         last.step,
-        Memory(transforms, kept),
+        memory._replace(transforms=transforms, aggregator=kept),
         tree.cast_means(mean_of(metrics, weights), one.metrics),
         {"participants": tally.participants, "dropped": tally.dropped, "lost": _none(left)} | left,
     )

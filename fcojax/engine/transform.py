@@ -182,6 +182,7 @@ class Facts(NamedTuple):
         kept.
       by_round: whether ``arrives`` is a mean over rounds that differ.
       limit: seconds that the server waits for uploads.
+      num_clients: the number of clients that it is made for; ``None`` for any.
 
     Example:
       >>> from fcojax import uploads
@@ -197,6 +198,7 @@ class Facts(NamedTuple):
     arrives: Callable[[Array], Any] | None = None
     by_round: bool = False
     limit: float = float("inf")
+    num_clients: int | None = None
 
 
 def _no_states(payload: list) -> tuple[tuple, tuple]:
@@ -228,7 +230,7 @@ class UploadTransform(NamedTuple):
       receive: ``(at, received, weights, server_state) -> (Received, server_state)``, on the server,
         with the ``RoundWeights``; ``None`` to leave it as it is.
       bound: ``(hparams, norm) -> norm``: the largest norm that ``open`` returns for a payload of
-        this norm; ``None`` if it never grows.
+        this norm; ``None`` if it is not known. Accounting needs it where noise is added.
       facts: what is known before a run.
       parts: the transforms of a ``chain``, whose own functions are not called.
 
@@ -332,6 +334,8 @@ def _require_order(transforms: tuple[UploadTransform, ...]) -> None:
         )
     for index, one in enumerate(transforms):
         later = transforms[index + 1 :]
+        if one.facts.noisy:
+            _require_clip_last(one, transforms[:index])
         if one.decode is None:
             continue
         looking = [each.name for each in transforms if each.open is not None and each is not one]
@@ -360,6 +364,16 @@ def _require_order(transforms: tuple[UploadTransform, ...]) -> None:
     sums = [one.name for one in transforms if one.facts.needs_sum]
     if len(sums) > 1:
         raise ValueError(f"{sums[0]} and {sums[1]} both need the sum; pass one of them.")
+
+
+def _require_clip_last(noisy: UploadTransform, before: tuple[UploadTransform, ...]) -> None:
+    """Raise ``ValueError`` if the server would change uploads after it has clipped them."""
+    changing = [one.name for one in before if one.open is not None and not one.facts.leaves_out]
+    if changing:
+        raise ValueError(
+            f"{changing[0]} is before {noisy.name} in the chain, so the server would apply it to "
+            "clipped uploads, which could then be longer than the norm; pass it after."
+        )
 
 
 def first_states(given: UploadTransform, payload: list) -> tuple[tuple, tuple]:
@@ -415,6 +429,11 @@ def opened(
             kept = _both(kept, one, found.weight)
         else:
             weight = found.weight if weight is None else weight * found.weight
+            if given.noisy:
+                raise ValueError(
+                    f"{one.name} changes the weights of clients, but the noise of the chain is for "
+                    "the weights p_m; pass one of them."
+                )
     return Opened(payload, weight, metrics), kept
 
 
@@ -438,7 +457,7 @@ def received(
 
 def _both(kept: dict[str, Array], one: UploadTransform, weight: Array) -> dict[str, Array]:
     """Return the dictionary with one more condition under the name of a transform."""
-    name, here = one.facts.leaves_out, jnp.asarray(weight) > 0
+    name, here = one.facts.leaves_out, jnp.asarray(weight).astype(bool)
     if name is None:
         raise ValueError(f"{one.name} returns a weight; pass Facts(leaves_out=...) with its name.")
     return kept | {name: here & kept[name] if name in kept else here}

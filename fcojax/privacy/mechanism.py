@@ -186,8 +186,14 @@ def _adaptive(
     def init(payload):
         return (), jnp.asarray(adaptive.start, jnp.result_type(float))
 
-    facts = Facts(noisy=known, needs_sum=is_noisy(noise))
-    return UploadTransform(name, init, open=open_, receive=receive, facts=facts)
+    return UploadTransform(
+        name,
+        init,
+        open=open_,
+        receive=receive,
+        bound=lambda hparams, norm: jnp.sqrt(1.25),  # in units of the norm, with the half
+        facts=Facts(noisy=known, needs_sum=is_noisy(noise)),
+    )
 
 
 @factory
@@ -263,7 +269,7 @@ def modular_gaussian(
         send=lambda at, payload, state: grid.sent(at, within(at.hparams, payload)),
         decode=lambda at, wire, state: wire,
         receive=receive,
-        bound=lambda hparams, norm: jnp.minimum(norm, number(hparams, clip)),
+        bound=lambda hparams, norm: number(hparams, clip) / grid.size_of_step(hparams),
         facts=Facts(noisy=_known(noise, (1.0,), budget), needs_sum=True),
     )
 

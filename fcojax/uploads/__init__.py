@@ -14,10 +14,18 @@ from fcojax.engine.transform import (
     UploadTransform,
     chain,
 )
-from fcojax.uploads.broadcast import compressed_broadcast
+from fcojax.uploads.broadcast import ef21p
 from fcojax.uploads.coding import Constants, compressed, facts
 from fcojax.uploads.compressor import Compressor, compose, contractive, identity, leafwise
-from fcojax.uploads.feedback import diana, econtrol, ef14, ef21, ef21_sgdm, marina
+from fcojax.uploads.feedback import (
+    diana,
+    econtrol,
+    ef14,
+    ef21,
+    ef21_sgdm,
+    marina,
+    momentum,
+)
 from fcojax.uploads.low_rank import power
 from fcojax.uploads.modular import ModularGrid, modular_sum
 from fcojax.uploads.quantise import half, natural, qsgd, sign, terngrad
@@ -55,17 +63,18 @@ __all__ = [
     "UploadTransform",
     "chain",
     "compressed",
-    "compressed_broadcast",
     "diana",
     "econtrol",
     "ef14",
     "ef21",
+    "ef21p",
     "ef21_sgdm",
     "compressor_from_text",
     "from_text",
     "inverse_probability",
     "marina",
     "modular_sum",
+    "momentum",
     # for private sums
     "ModularGrid",
 ]

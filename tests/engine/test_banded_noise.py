@@ -33,9 +33,8 @@ def strategy(bands, size=ROUNDS):
     return scipy.linalg.toeplitz(column, np.zeros(size))
 
 
-def banded(aggregator, cohort=None):
-    cohort = cohort or fcojax.cyclic(num_groups=3)
-    return fcojax.Plan(fcojax.local_steps(1), cohort, aggregator=aggregator)
+def banded(transform, cohort=None):
+    return fcojax.Plan(fcojax.local_steps(1), cohort or fcojax.cyclic(num_groups=3), transform)
 
 
 @functools.cache
@@ -153,7 +152,7 @@ def test_a_budget_counts_the_rounds_of_one_client():
     assert (
         allowed % 3 == 0 and noisy.noise.allowance(plan.cohort, [[FULL_STEP]], 3).rounds == allowed
     )
-    plain = plan._replace(aggregator=privacy.gaussian(1.0, noise=8.0 / np.linalg.norm(BANDS)))
+    plain = plan._replace(uploads=privacy.gaussian(1.0, noise=8.0 / np.linalg.norm(BANDS)))
     assert privacy.rounds_within(2.0, 1e-3, plain, 3) == allowed // 3
 
 

@@ -15,12 +15,15 @@ import fcojax
 from fcojax import algorithms, uploads
 from fcojax.problems import factored_loss, population_loss
 from fcojax.transforms import euclidean, l1
-from tests.laws.test_heterogeneous_lasso import HALF_LOST, K, corrected, distance, task
+from tests.laws.test_heterogeneous_lasso import K, corrected, distance, task
 from tests.support import federations
 
 KEY = jax.random.key(3)
 TOP = uploads.top_k(2)
-LOSSY = fcojax.dropout(fcojax.uniform_cohort(cohort_size=3), 0.3)
+LOSSES = fcojax.dropout(0.3)
+SOME = fcojax.uniform_cohort(cohort_size=3)
+ALL = fcojax.everyone(), fcojax.dropout(0)
+HALF_LOST = fcojax.uniform_cohort(cohort_size=4), LOSSES
 plain_l1 = l1()
 
 
@@ -29,18 +32,18 @@ def data():
     return fcojax.from_clients(federations.clients(), weights=(1.0, 2.0, 0.5, 3.0, 1.5))
 
 
-def advanced(algorithm, cohort=LOSSY, num_rounds=6, data=data):
-    plan = fcojax.Plan(fcojax.local_steps(2, 2), cohort)
+def advanced(algorithm, cohort=SOME, num_rounds=6, data=data):
+    plan = fcojax.Plan(fcojax.local_steps(2, 2), cohort, LOSSES)
     hparams = algorithm.hparams_type(client_lr=0.02)
     state = fcojax.start(algorithm, hparams, federations.start(), data(), KEY, plan)
     state, history = fcojax.advance(algorithm, hparams, state, data(), plan, num_rounds=num_rounds)
     return federations.as_vector(fcojax.read_model(algorithm, hparams, state)), history
 
 
-def ended(algorithm, num_steps=1, cohort=None, compressor=TOP, num_rounds=4000, **rates):
+def ended(algorithm, num_steps=1, drawn=ALL, compressor=TOP, num_rounds=4000, **rates):
     chosen = uploads.compressed_broadcast(algorithm, compressor)
     rates = {"client_lr": 0.5 / task().smoothness} | rates
-    plan = fcojax.Plan(fcojax.local_steps(num_steps), cohort or fcojax.everyone())
+    plan = fcojax.Plan(fcojax.local_steps(num_steps), *drawn)
     model, _ = fcojax.run(
         chosen,
         chosen.hparams_type(**rates),
@@ -65,15 +68,15 @@ def test_one_step_of_all_ends_where_the_gradient_vanishes(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cohort", [fcojax.everyone(), HALF_LOST], ids=["everyone", "half, lost"])
-def test_corrected_local_steps_are_exact(cohort):
+@pytest.mark.parametrize("drawn", [ALL, HALF_LOST], ids=["everyone", "half, lost"])
+def test_corrected_local_steps_are_exact(drawn):
     """SCAFFOLD for the smooth loss, and a composite method for the lasso."""
     safe = corrected()["client_lr"] / 2
-    model = ended(algorithms.scaffold(factored_loss), K, cohort, client_lr=safe)
+    model = ended(algorithms.scaffold(factored_loss), K, drawn, client_lr=safe)
     slope = jax.grad(lambda w: population_loss(factored_loss, w, task().data))(model)
     assert np.linalg.norm(slope) < 1e-8
     composite = algorithms.composite_fl(factored_loss, plain_l1)
-    found = ended(composite, K, cohort, client_lr=safe, penalty_scale=task().scale)
+    found = ended(composite, K, drawn, client_lr=safe, penalty_scale=task().scale)
     assert distance(found) < 1e-10
 
 

@@ -8,8 +8,9 @@ import pytest
 
 import fcojax
 from fcojax import privacy
-from fcojax.engine.aggregator import MEAN, Allowance, Noise
 from fcojax.engine.status import Status
+from fcojax.engine.transform import NOTHING, Allowance, Noise
+from fcojax.uploads import Facts, UploadTransform
 
 KEY = jax.random.key(0)
 FED_AVG = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
@@ -21,25 +22,25 @@ def seven_in_all(cohort, runs, num_clients):
     return Allowance(7 // sum(map(len, runs)), "seven rounds are left")
 
 
-LIMITED = MEAN._replace(noisy=Noise(0.0, allowance=seven_in_all))
+LIMITED = UploadTransform("limited", facts=Facts(noisy=Noise(0.0, allowance=seven_in_all)))
 
 
-def plan(aggregator=LIMITED):
-    return fcojax.Plan(fcojax.local_steps(1), aggregator=aggregator)
+def plan(uploads=LIMITED):
+    return fcojax.Plan(fcojax.local_steps(1), uploads=uploads)
 
 
 def observe(hparams, model, context):
     return {"w": model}
 
 
-def run(num_rounds, aggregator=LIMITED, **options):
-    given = FED_AVG, HPARAMS, jnp.array(0.0), DATA, KEY, plan(aggregator)
+def run(num_rounds, uploads=LIMITED, **options):
+    given = FED_AVG, HPARAMS, jnp.array(0.0), DATA, KEY, plan(uploads)
     return fcojax.run(*given, num_rounds=num_rounds, **options)
 
 
 @pytest.mark.parametrize("progress", [None, lambda rounds, history: None])
 def test_a_run_ends_with_the_model_of_the_last_round_that_is_allowed(progress):
-    expected, _ = run(7, MEAN)
+    expected, _ = run(7, NOTHING)
     with pytest.warns(UserWarning, match=r"stopped after round 7, .* allowed: seven rounds are"):
         model, history = run(12, eval_every=3, observe=observe, progress=progress)
     np.testing.assert_array_equal(model, expected)
@@ -50,7 +51,7 @@ def test_a_run_ends_with_the_model_of_the_last_round_that_is_allowed(progress):
         model, history = run(20, eval_every=10, progress=progress)
     np.testing.assert_array_equal((model, history["round"][0]), (expected, 7))
     within, _ = run(6)  # no warning
-    np.testing.assert_array_equal(within, run(6, MEAN)[0])
+    np.testing.assert_array_equal(within, run(6, NOTHING)[0])
 
 
 def test_all_points_and_seeds_of_a_sweep_share_what_is_allowed():
@@ -85,7 +86,7 @@ def test_a_solve_ends_with_a_status_of_its_own():
         )
 
     model, outcome = solve(1e-9)
-    np.testing.assert_array_equal(model, run(7, MEAN)[0])
+    np.testing.assert_array_equal(model, run(7, NOTHING)[0])
     assert outcome.statuses() == [Status.SPENT] and int(outcome.checks) == 3
     assert outcome.verdicts() == [
         "stopped after round 7, the last that is allowed: the violation is 0.267"
@@ -103,7 +104,7 @@ def test_a_state_does_not_go_on_beyond_it():
     state = advance(state, 4)
     with pytest.raises(ValueError, match="4 after round 4, but seven .* at most 3"):
         advance(state, 4)
-    np.testing.assert_array_equal(advance(state, 3).server, run(7, MEAN)[0])
+    np.testing.assert_array_equal(advance(state, 3).server, run(7, NOTHING)[0])
     with pytest.raises(jax.errors.ConcretizationTypeError):
         jax.jit(lambda state: advance(state, 1))(state)
 

@@ -1,7 +1,7 @@
-"""Codecs with compressed broadcasts and cohorts: equal results of all ways to run.
+"""Chains with compressed broadcasts and cohorts: equal results of all ways to run.
 
 A sweep, a stream, clients one by one and a run in two parts end in the state of a plain run: the
-server's state, the aggregator's memory, and the clients' residuals. The algorithm is FedAvg, with
+server's state and memory, and what the clients' transforms keep. The algorithm is FedAvg, with
 five clients and five numbers.
 """
 
@@ -15,7 +15,6 @@ import pytest
 import fcojax
 from fcojax import privacy, robust, uploads
 from fcojax.algorithms import fed_avg
-from fcojax.extend import Uploads
 from tests.support import federations
 
 pytestmark = pytest.mark.slow
@@ -26,24 +25,26 @@ Swept = fcojax.extended(fed_avg.Hparams, "Swept", share=0.4)
 # Two of five entries, or four.
 GRID = fcojax.grid.zipped(Swept, client_lr=[0.01, 0.02], share=[0.4, 0.8])
 
+NOISE, MEDIAN = privacy.gaussian(0.05, noise=0.5), robust.averaged(robust.median())
+# Transforms, and an aggregator.
 UPLOADS = {
-    "whole": Uploads(),
-    "ef21 of top_k": uploads.ef21(TOP),
-    "drive": Uploads(uploads.compressed(uploads.drive())),
-    "swept rand_k": Uploads(uploads.compressed(uploads.rand_k(lambda h: h.share))),
-    "ef14 of swept top_k": Uploads(uploads.ef14(uploads.top_k(lambda h: h.share))),
-    "ef14 and a median": Uploads(uploads.ef14(TOP), robust.averaged(robust.median())),
-    "krum": Uploads(None, robust.averaged(robust.krum(0.2), before=robust.bucketing(2))),
-    "noise": Uploads(None, privacy.gaussian(0.05, noise=0.5)),
-    "quantised, then noise": Uploads(
-        uploads.compressed(uploads.qsgd(3)), privacy.gaussian(0.05, noise=0.5)
-    ),
-    "a running bound": Uploads(uploads.ef14(TOP), fcojax.norm_quantile(0.7, start=0.5)),
+    "whole": ([],),
+    "ef21 of top_k": ([uploads.ef21(TOP)],),
+    "drive": ([uploads.compressed(uploads.drive())],),
+    "swept rand_k": ([uploads.compressed(uploads.rand_k(lambda h: h.share))],),
+    "ef14 of swept top_k": ([uploads.ef14(uploads.top_k(lambda h: h.share))],),
+    "ef14 and a median": ([uploads.ef14(TOP)], MEDIAN),
+    "ef21 and a median": ([uploads.ef21(TOP)], MEDIAN),
+    "krum": ([], robust.averaged(robust.krum(0.2), before=robust.bucketing(2))),
+    "noise": ([NOISE],),
+    "quantised, then noise": ([uploads.compressed(uploads.qsgd(3)), NOISE],),
+    "a running bound": ([uploads.ef14(TOP), fcojax.norm_quantile(0.7, start=0.5)],),
+    "noise within a running bound": ([NOISE, fcojax.norm_quantile(0.7, start=0.5)],),
 }
 BROADCASTS = {"whole": None, "top_k": TOP}
 COHORTS = {
-    "everyone": fcojax.everyone(),
-    "half, lost": fcojax.dropout(fcojax.uniform_cohort(cohort_size=3), 0.3),
+    "everyone": (fcojax.everyone(), []),
+    "half, lost": (fcojax.uniform_cohort(cohort_size=3), [fcojax.dropout(0.3)]),
 }
 GATE = {("ef21 of top_k", "top_k", "half, lost"), ("swept rand_k", "top_k", "everyone")}
 ROWS = [
@@ -87,10 +88,11 @@ def same(found, expected):
     )
 
 
-@pytest.mark.parametrize(("codec", "broadcast", "cohort"), ROWS)
-def test_sweeps_streams_chunks_and_parts_are_the_run(codec, broadcast, cohort, tmp_path):
+@pytest.mark.parametrize(("name", "broadcast", "cohort"), ROWS)
+def test_sweeps_streams_chunks_and_parts_are_the_run(name, broadcast, cohort, tmp_path):
     chosen = built(broadcast)
-    plan = fcojax.Plan(fcojax.local_steps(2, 2), COHORTS[cohort], *UPLOADS[codec])
+    (found, *aggregator), (who, losses) = UPLOADS[name], COHORTS[cohort]
+    plan = fcojax.Plan(fcojax.local_steps(2, 2), who, uploads.chain(*found, *losses), *aggregator)
     runs = {
         (at, seed): parts(after(chosen, point(at), KEYS[seed], plan))
         for at, seed in np.ndindex(2, 2)

@@ -85,7 +85,7 @@ TABLE = {
         "lost",
     ),
     "a plan of nothing": (lambda: planned(work=None), "plan.work"),
-    "a codec of None": (lambda: fcojax.uploads.from_text(None), "text"),
+    "a compressor of None": (lambda: fcojax.uploads.from_text(None), "text"),
     "a metric beyond float32": (in_float32(lambda: transforms.quadratic(1e300)), "matrix"),
     "a game of shape -3": (lambda: problems.bilinear(shape=-3), "shape"),
     "a population in a number": (lambda: fcojax.open_clients(3.5), "folder"),
@@ -157,9 +157,9 @@ TABLE = {
     "losing what all must send": (
         lambda: ran(
             algorithm=FED_AVG._replace(needs_everyone=True),
-            plan=fcojax.Plan(STEPS, fcojax.dropout(fcojax.everyone(), 0.1)),
+            plan=fcojax.Plan(STEPS, uploads=fcojax.dropout(0.1)),
         ),
-        "lose",
+        "dropout(0.1)",
     ),
     "a sample where all are needed": (
         lambda: ran(
@@ -169,13 +169,13 @@ TABLE = {
         ),
         "everyone",
     ),
-    "a codec where uploads must arrive whole": (
+    "compression where uploads must arrive whole": (
         lambda: ran(
             algorithm=algorithms.fed_gd(squares),
             hparams=algorithms.fed_gd.Hparams(0.1),
-            plan=fcojax.Plan(STEPS, codec=fcojax.uploads.compressed(fcojax.uploads.sign())),
+            plan=fcojax.Plan(STEPS, uploads=fcojax.uploads.compressed(fcojax.uploads.sign())),
         ),
-        "needs the plain mean of the uploads",
+        "needs their plain mean",
     ),
     "more groups than clients": (lambda: planned(cohort=fcojax.cyclic(num_groups=3)), "groups"),
     "nobody in any round": (lambda: fcojax.from_trace([]), "round"),

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import fcojax
+from fcojax import algorithms, clock
 from fcojax import grid as grids
 from tests.odd_calls.federation import (
     GRID,
@@ -16,9 +17,9 @@ from tests.odd_calls.federation import (
     in_float32,
     metric,
     observed,
-    planned,
     ran,
     solved,
+    squares,
     started,
     swept,
     weighed,
@@ -31,6 +32,12 @@ def rates(grid):
 
 def project(hparams):
     return hparams.direction @ jnp.array([1.0, 10.0])
+
+
+def descended(uploads):
+    """Return the model of gradient descent, which takes the plain mean only."""
+    chosen, rate = algorithms.fed_gd(squares), algorithms.fed_gd.Hparams(0.5)
+    return ran(algorithm=chosen, hparams=rate, plan=fcojax.Plan(STEPS, uploads=uploads))
 
 
 FALLING = (fcojax.schedule([1.0, 0.5]), fcojax.schedule([2.0, 1.0]))
@@ -63,7 +70,13 @@ TABLE = {
         lambda: ran(plan=fcojax.local_steps(1, 3, replace=True)),
         1.0,
     ),
-    "losing nothing": (lambda: planned(cohort=fcojax.dropout(fcojax.everyone(), 0.0)), 1.0),
+    # Full gradients that must arrive as they are: the model is half of their mean.
+    "losing nothing": (lambda: descended(fcojax.dropout(0.0)), 1.0),
+    "a deadline that all meet": (lambda: descended(clock.deadline(np.ones((1, 2)), 5.0)), 1.0),
+    "weights of clients that are always there": (
+        lambda: descended(fcojax.uploads.inverse_probability("known")),
+        1.0,
+    ),
     "the largest int32": (
         in_float32(lambda: clients(np.array([2**31 - 1])).examples["a"]),
         [2**31 - 1],

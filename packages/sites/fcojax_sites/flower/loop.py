@@ -158,17 +158,17 @@ def _warn_if_idle(history: list[dict[str, float]]) -> None:
     """Warn if no round has changed the model or, as ``run`` does, if a round was not finite."""
     counts = {
         name: [row.get(name, 0.0) for row in history]
-        for name in ("participants", "dropped", "lost", "left_out", "refused")
+        for name in ("participants", "dropped", "lost", "late", "left_out", "refused")
     }
-    participants, dropped, lost, left_out, refused = map(np.array, counts.values())
-    idle = (participants <= dropped + lost + left_out) | (refused > 0)
+    participants, dropped, lost, late, left_out, refused = map(np.array, counts.values())
+    idle = (participants <= dropped + lost + late + left_out) | (refused > 0)
     nonfinite = ((participants > 0) & (dropped >= participants)) | (refused > 0)
     if history and (idle.all() or nonfinite.any()):
         which = "none" if idle.all() else f"only {(~idle).sum()}"
         warnings.warn(
             f"{which} of {len(history)} rounds have changed the model: {lost.sum():g} uploads were "
-            f"lost, {dropped.sum():g} not finite and {left_out.sum():g} left out, and "
-            f"{refused.sum():g} steps were not finite.",
+            f"lost, {late.sum():g} late, {dropped.sum():g} not finite and {left_out.sum():g} left "
+            f"out, and {refused.sum():g} steps were not finite.",
             stacklevel=5,
         )
 

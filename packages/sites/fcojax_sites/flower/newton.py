@@ -45,6 +45,7 @@ from fcojax_sites.selection import (
 
 _MOST_NUMBERS = 2_000_000  # of the Hessians in one exchange: 16 MB
 _INNER = 20_000  # proximal gradient steps for one quadratic
+_FREE = 1e-8  # the violation without the penalty, in units of the first strength
 _SEPARATED = 1e-4  # the share of its curvature at zero that a separated column has at its estimate
 _SINGULAR = 1e-8  # the share of a column's curvature that the columns before it leave
 
@@ -178,9 +179,10 @@ def regress(
     masks[0] = start != 0
     masks[0, :shift] = True
     masks[1, [index for index, _ in collinear]] = False
-    free = moments.solved(
-        masks * start, moments.shares(None, 2), np.zeros(2), "without the penalty", masks=masks
-    )
+    # At a larger violation a separated column looks like one of a very large error.
+    limit = min(tolerance, _FREE if moments.dtype == np.float64 else np.inf) * first
+    part = "without the penalty"
+    free = moments.solved(masks * start, moments.shares(None, 2), np.zeros(2), part, limit, masks)
     which = 1 if free.solved[1] else 0
     error = moments.errors(free, which, masks[which])
     # Beside a separated column the others have their estimates in the limit.

@@ -11,7 +11,7 @@ from orbax.checkpoint import v1 as ocp
 
 import fcojax
 import fcojax_sites
-from fcojax import privacy, robust
+from fcojax import attacks, clock, privacy, robust, uploads
 from fcojax.transforms import euclidean, group_l2, l1
 from fcojax_sites import flower, safetensors
 from tests.flower.federations import FAULTS, Sites
@@ -62,7 +62,8 @@ def test_cohorts_weights_and_schedules_are_those_of_the_simulation():
 @pytest.mark.slow
 def test_an_upload_that_is_not_finite_is_dropped_and_a_long_one_left_out():
     federation = federation_of("scaffold")
-    plan = federation.plan._replace(aggregator=robust.norm_quantile(0.7, start=1.0))
+    bounded = uploads.chain(federation.plan.uploads, robust.norm_quantile(0.7, start=1.0))
+    plan = federation.plan._replace(uploads=bounded)
     federation = dataclasses.replace(federation, plan=plan)
     sites = Sites(federation)
     sites.rows["Cork"]["y"] = np.full(9, 1e300)  # its steps overflow
@@ -129,7 +130,8 @@ def test_a_server_with_an_older_folder_goes_on_if_sites_have_no_state(tmp_path):
         flower.coordinate(federation, sites, num_rounds=5, **given)
         given["checkpoints"] = tmp_path / "older" / name
         if name == "scaffold":
-            with pytest.raises(ValueError, match="has not kept its state after round 2; restore"):
+            said = "no site can go on. Site Antwerp: .* has not kept its state after round 2; resto"
+            with pytest.raises(ValueError, match=said):
                 flower.coordinate(federation, sites, num_rounds=5, **given)
         else:
             model, history = flower.coordinate(federation, sites, num_rounds=5, **given)
@@ -178,18 +180,29 @@ def test_two_servers_do_not_write_to_one_folder(tmp_path):
     flower.coordinate(federation, sites, KEY, progress=again, **given)
 
 
-def test_a_site_whose_rows_have_changed_says_so():
+def assert_lost_and_named_once(history, model, federation, lost, caplog, said):
+    expected, wanted = simulated(federation, KEY, lost, num_rounds=len(history))
+    np.testing.assert_allclose(model, expected, rtol=0, atol=1e-12)
+    assert [row["lost"] for row in history] == wanted["lost"].tolist()
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"site Bern: its answer does not count: it {said}")
+
+
+def test_a_site_whose_rows_have_changed_is_lost_and_named_once(caplog):
     federation = federation_of("fed_dyn")
     sites = Sites(federation)
 
     def grow(row):
         sites.rows["Bern"] = {name: np.concatenate([x, x]) for name, x in rows_of()["Bern"].items()}
 
-    with pytest.raises(ValueError, match="site Bern has 8 rows and had 4 when the run began"):
-        flower.coordinate(federation, sites.transport, KEY, num_rounds=3, progress=grow)
+    model, history = flower.coordinate(
+        federation, sites.transport, KEY, num_rounds=3, progress=grow
+    )
+    said = "has 8 rows and had 4 when the run began; restore them, or begin a new run."
+    assert_lost_and_named_once(history, model, federation, {(1, 1), (2, 1)}, caplog, said)
 
 
-def test_a_site_that_has_lost_its_state_says_so():
+def test_a_site_that_has_lost_its_state_is_lost_and_named_once(caplog):
     federation = federation_of("scaffold")
     sites = Sites(federation)
 
@@ -197,8 +210,11 @@ def test_a_site_that_has_lost_its_state_says_so():
         if row["round"] == 4:
             sites.kept["Bern"] = None
 
-    with pytest.raises(ValueError, match="site Bern has not kept its state after round 4; restore"):
-        flower.coordinate(federation, sites.transport, KEY, num_rounds=NUM_ROUNDS, progress=forget)
+    model, history = flower.coordinate(
+        federation, sites.transport, KEY, num_rounds=6, progress=forget
+    )
+    said = "has not kept its state after round 4; restore it, or begin a new run."
+    assert_lost_and_named_once(history, model, federation, {(4, 1), (5, 1)}, caplog, said)
 
 
 @pytest.mark.slow
@@ -265,10 +281,10 @@ def test_a_wrong_peer_is_refused_in_a_sentence(algorithm, sentence):
 def test_a_private_run_over_sites_is_the_simulation_with_its_noise_and_epsilon(name, cohort):
     """Also with lost uploads and, with coin flips, in rounds without any site; up to its budget."""
     federation = federation_of(name, weights={"Antwerp": 2.0, "Bern": 1.0, "Cork": 3.0})
-    plan = fcojax.Plan(federation.plan.work, cohort, aggregator=privacy.gaussian(0.5, noise=3.0))
+    plan = fcojax.Plan(federation.plan.work, cohort, uploads=privacy.gaussian(0.5, noise=3.0))
     epsilon = 1.001 * privacy.epsilon(plan, 3, 6, 1e-2)
     budget = privacy.budget(epsilon, delta=1e-2)
-    limited = plan._replace(aggregator=privacy.gaussian(0.5, noise=3.0, budget=budget))
+    limited = plan._replace(uploads=privacy.gaussian(0.5, noise=3.0, budget=budget))
     federation = dataclasses.replace(federation, plan=limited)
     lost = frozenset({(1, 0), (2, 2)})
     sites = Sites(federation, dropped=lost)
@@ -282,7 +298,7 @@ def test_a_private_run_over_sites_is_the_simulation_with_its_noise_and_epsilon(n
 
 def test_noise_that_would_guarantee_nothing_over_sites_is_refused_in_a_sentence():
     federation = federation_of("fed_avg")
-    private = fcojax.Plan(fcojax.local_steps(2), aggregator=privacy.gaussian(1.0, noise=1.0))
+    private = fcojax.Plan(fcojax.local_steps(2), uploads=privacy.gaussian(1.0, noise=1.0))
     epochs = private._replace(work=fcojax.local_epochs(1, batch_size=2))
     for weights, plan, sentence in (
         ("examples", private, "sites state their own numbers of rows; pass weights="),
@@ -293,16 +309,134 @@ def test_noise_that_would_guarantee_nothing_over_sites_is_refused_in_a_sentence(
             flower.coordinate(wrong, flower.in_process(wrong, rows_of()), KEY, num_rounds=1)
 
 
+def test_work_by_the_round_is_refused_where_it_is_written():
+    with pytest.raises(ValueError, match="without by_round"):
+        dataclasses.replace(federation_of("scaffold"), plan=fcojax.local_steps(2, by_round=[1, 2]))
+
+
+def counting(open_):
+    """A transform whose client counts its uploads, with what the server does about it."""
+
+    def init(payload):
+        return jnp.zeros((), int), ()
+
+    def send(at, payload, count):
+        return uploads.Sent(payload, count + 1)
+
+    facts = uploads.Facts(leaves_out="left_out")
+    return uploads.UploadTransform("counting", init, send, open=open_, facts=facts)
+
+
+MEDIAN = robust.averaged(robust.median())
+
+
 @pytest.mark.parametrize(
-    ("plan", "sentence"),
+    ("algorithm", "changes", "sentence"),
     [
-        (fcojax.Plan(fcojax.local_steps(1), correct="known"), "correct=None"),
-        (fcojax.local_steps(2, by_round=[1, 2]), "without by_round"),
+        ("fed_avg", {"aggregator": MEDIAN}, "pass the plain mean with error feedback"),
+        ("fed_avg", {"uploads": uploads.inverse_probability("known")}, "weights 1/q are for sim"),
+        ("fed_avg", {"uploads": uploads.inverse_probability("estimated")}, "no copy of it"),
+        (
+            "fed_avg",
+            {"uploads": counting(lambda at, sent, count, _: uploads.Opened(sent, count < 3))},
+            "no copy of it",
+        ),
+        ("composite_fl", {"uploads": uploads.ef21(uploads.top_k(2))}, "depends on fraction"),
+        (
+            "fed_pd",
+            {"uploads": uploads.ef14(uploads.top_k(2))},
+            "another meaning in this algorithm",
+        ),
     ],
+    ids=["a rule and ef21", "known 1/q", "estimated 1/q", "a count", "fraction", "fed_pd and ef14"],
 )
-def test_a_plan_that_sites_cannot_follow_is_refused_where_it_is_written(plan, sentence):
+def test_a_plan_that_a_server_of_sites_cannot_run_is_refused_before_any_round(
+    algorithm, changes, sentence
+):
+    """``ef21`` is in the plan of ``fed_avg``, and its estimates are at the sites."""
+    federation = federation_of("fed_avg" if algorithm == "fed_pd" else algorithm)
+    if algorithm == "fed_pd":
+        made = fcojax.algorithms.fed_pd(loss)
+        federation = dataclasses.replace(federation, algorithm=made, hparams=made.hparams_type())
+    federation = dataclasses.replace(federation, plan=federation.plan._replace(**changes))
+    sites = Sites(federation)
     with pytest.raises(ValueError, match=sentence):
-        dataclasses.replace(federation_of("scaffold"), plan=plan)
+        flower.coordinate(federation, sites.transport, KEY, num_rounds=1)
+    assert all(len(seen) == 1 for seen in sites.seen.values())  # the introduction
+
+
+QSGD = uploads.compressed(uploads.qsgd(7))
+LATE = clock.deadline(np.array([[1.0, 2.0], [2.0, 1.0], [1.0, 1.0]]), 1.5)
+CHAINS = {
+    "compressed": QSGD,
+    "ef14": uploads.ef14(uploads.top_k(2)),
+    "ef21": uploads.ef21(uploads.top_k(2)),
+    "gaussian": privacy.gaussian(0.1, noise=0.5),
+    "dropout": fcojax.dropout(0.3),
+    "norm_bound": robust.norm_bound(0.8),
+    "a secure sum": uploads.modular_sum(1e-6, bits=24),
+    "several": uploads.chain(
+        attacks.attacked((1,), attacks.scaled(-2.0)),
+        QSGD,
+        privacy.gaussian(0.1, noise=0.5),
+        robust.norm_bound(0.8),
+        LATE,
+        fcojax.dropout(0.2),
+    ),
+    "memory and losses": uploads.chain(
+        uploads.ef21(uploads.top_k(2)), robust.norm_bound(0.8), LATE, fcojax.dropout(0.2)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_two_sites_run_a_chain_with_the_bits_of_the_simulation(name):
+    """Of equal sizes and weights: then padding and the order of a sum change no bit."""
+    rows = {site: {k: x[:4] for k, x in rows_of()[site].items()} for site in NAMES[:2]}
+    federation = federation_of("fed_avg", weights=dict.fromkeys(rows, 1.0))
+    plan = federation.plan._replace(uploads=CHAINS[name], client_chunk_size=1)
+    federation = dataclasses.replace(federation, plan=plan)
+    transport = flower.in_process(federation, rows)
+    model, history = flower.coordinate(federation, transport, KEY, num_rounds=8)
+    given = federation.hparams, federation.params, fcojax.from_clients(list(rows.values()))
+    expected, of_simulation = fcojax.run(federation.algorithm, *given, KEY, plan, num_rounds=8)
+    np.testing.assert_array_equal(model, expected)
+    assert np.abs(model).max() > 0.1
+    for measure in of_simulation.keys() - {"round", "bytes_up", "bytes_down"}:
+        found = [row[measure] for row in history]
+        np.testing.assert_array_equal(found, of_simulation[measure], err_msg=measure)
+
+
+def test_an_upload_whose_opening_is_not_finite_is_dropped_and_a_metric_of_nobody_is_nan():
+    """As in a simulation, whose clients are opened where they work."""
+
+    def overflows(at, payload, state, server):
+        wide = jnp.where((at.client == 1) | (at.round == 1), jnp.inf, 1.0)
+        return uploads.Opened([wide * leaf for leaf in payload], metrics={"one": jnp.ones(())})
+
+    federation = federation_of("fed_avg")
+    plan = federation.plan._replace(uploads=uploads.UploadTransform("overflows", open=overflows))
+    federation = dataclasses.replace(federation, plan=plan)
+    sites = Sites(federation, dropped=frozenset({(0, 1)}))
+    with pytest.warns(UserWarning, match="only 2 of 3 rounds have changed the model"):
+        model, history = flower.coordinate(federation, sites.transport, KEY, num_rounds=3)
+    with pytest.warns(UserWarning, match="became non-finite"):
+        expected, of_simulation = simulated(federation, KEY, num_rounds=3)
+    np.testing.assert_allclose(model, expected, rtol=0, atol=1e-12)
+    assert [row["dropped"] for row in history] == [0, 3, 1]
+    assert [row["lost"] for row in history] == [1, 0, 0]
+    assert of_simulation["dropped"].tolist() == [1, 3, 1]
+    np.testing.assert_array_equal([row["one"] for row in history], [1, np.nan, 1])
+    np.testing.assert_array_equal(of_simulation["one"], [1, np.nan, 1])
+
+
+def test_a_run_whose_sites_are_all_late_warns():
+    federation = federation_of("fed_avg")
+    late = clock.deadline(np.array([[9.0], [1.0]]) * np.ones(3), 5.0)
+    federation = dataclasses.replace(federation, plan=federation.plan._replace(uploads=late))
+    sites = Sites(federation)
+    with pytest.warns(UserWarning, match="none of 1 rounds .*: 0 uploads were lost, 3 late, 0 not"):
+        flower.coordinate(federation, sites.transport, KEY, num_rounds=1)
 
 
 @pytest.mark.parametrize("package", [fcojax, fcojax_sites], ids=lambda package: package.__name__)
@@ -314,13 +448,14 @@ def test_a_peer_of_another_version_is_refused_in_a_sentence(monkeypatch, package
         assert old.description[name] == "0.1"
     with pytest.raises(ValueError, match=rf"site Antwerp .*: {name} is '0.1' there and '0.4"):
         flower.coordinate(federation, flower.in_process(old, rows_of()), KEY, num_rounds=1)
-    # A site that was replaced during the run refuses to work.
+    # Sites that were replaced during the run refuse to work.
     sites = Sites(federation)
 
     def exchange(row):
         sites.federation = old
 
-    with pytest.raises(ValueError, match="site Antwerp runs another federation than the server"):
+    said = "no site can go on. Site Antwerp: .*: it runs another federation than the server"
+    with pytest.raises(ValueError, match=said):
         flower.coordinate(federation, sites.transport, KEY, num_rounds=3, progress=exchange)
 
 

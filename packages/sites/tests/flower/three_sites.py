@@ -1,7 +1,5 @@
 """Three small sites, six methods, and their simulation."""
 
-import dataclasses
-
 import jax.numpy as jnp
 import numpy as np
 
@@ -36,24 +34,24 @@ ALGORITHMS = {
     "fed_dual_avg": (
         lambda: fcojax.algorithms.fed_dual_avg(loss, euclidean(l1())),
         {"penalty_scale": 0.1},
-        (),
+        uploads.chain(),
     ),
     "composite_fl": (
         lambda: fcojax.algorithms.composite_fl(loss, l1()),
         {"penalty_scale": 0.1},
-        (),
+        uploads.chain(),
     ),
     "scaffold": (
         lambda: fcojax.algorithms.scaffold(loss, l1(), prox="feedback"),
         {"penalty_scale": 0.1},
-        (uploads.ef14(uploads.top_k(2)),),
+        uploads.ef14(uploads.top_k(2)),
     ),
-    "fed_dyn": (lambda: fcojax.algorithms.fed_dyn(loss), {}, ()),
+    "fed_dyn": (lambda: fcojax.algorithms.fed_dyn(loss), {}, uploads.chain()),
     "fed_avg": (lambda: fcojax.algorithms.fed_avg(loss), {}, uploads.ef21(uploads.top_k(2))),
     "rand_k": (
         lambda: fcojax.algorithms.fed_avg(loss),
         {},
-        (uploads.compressed(uploads.rand_k(0.5)),),
+        uploads.compressed(uploads.rand_k(0.5)),
     ),
     "marina": (
         lambda: fcojax.algorithms.fed_avg(loss),
@@ -65,38 +63,23 @@ ALGORITHMS = {
 
 def federation_of(name, dtype="float64", **other):
     """Return the federation of a method, three local steps on minibatches of two rows."""
-    make, numbers, both = ALGORITHMS[name]
+    make, numbers, sent = ALGORITHMS[name]
     algorithm = make()
     hparams = algorithm.hparams_type(client_lr=0.03, **numbers)
-    plan = fcojax.Plan(fcojax.local_steps(3, batch_size=2), fcojax.everyone(), *both)
+    plan = fcojax.Plan(fcojax.local_steps(3, batch_size=2), uploads=sent)
     return flower.Federation(algorithm, plan, hparams, jnp.zeros(6, dtype), **other)
 
 
-@dataclasses.dataclass(frozen=True)
-class Faulty(fcojax.Sampler):
-    """The cohorts of another sampler, with uploads lost by (round, client)."""
+def losing(lost):
+    """Return the transform that loses uploads by (round, client)."""
+    arrives = np.ones((NUM_ROUNDS, len(NAMES)), bool)
+    for place in lost:
+        arrives[place] = False
 
-    sampler: fcojax.Sampler
-    lost: frozenset
+    def send(at, payload, state):
+        return uploads.Sent(payload, state, jnp.asarray(arrives)[at.round, at.client])
 
-    loses_uploads = True
-
-    @property
-    def can_be_absent(self):
-        return self.sampler.can_be_absent
-
-    def size(self, num_clients):
-        return self.sampler.size(num_clients)
-
-    def mean_size(self, num_clients):
-        return self.sampler.mean_size(num_clients)
-
-    def draw(self, key, round_index, num_clients, sizes=None):
-        drawn = self.sampler.draw(key, round_index, num_clients, sizes)
-        arrives = np.ones((NUM_ROUNDS, num_clients), bool)
-        for index, client in self.lost:
-            arrives[index, client] = False
-        return drawn._replace(arrives=jnp.asarray(arrives)[round_index][drawn.indices])
+    return uploads.UploadTransform("losing", send=send, facts=uploads.Facts(leaves_out="lost"))
 
 
 def simulated(federation, key, lost=(), num_rounds=NUM_ROUNDS, dtype="float64"):
@@ -104,7 +87,7 @@ def simulated(federation, key, lost=(), num_rounds=NUM_ROUNDS, dtype="float64"):
     rows = rows_of(dtype)
     data = fcojax.from_clients([rows[name] for name in NAMES], federation.weights)
     plan = federation.plan
-    plan = plan._replace(cohort=Faulty(plan.cohort, frozenset(lost)))
+    plan = plan._replace(uploads=uploads.chain(plan.uploads, losing(lost)))
     return fcojax.run(
         federation.algorithm,
         federation.hparams,

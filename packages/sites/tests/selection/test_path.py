@@ -236,10 +236,10 @@ def test_two_entries_of_each_upload_with_feedback_give_the_same_models(choose):
         choose(
             problem,
             PENALTY,
-            plan=fcojax.Plan(fcojax.local_steps(1), fcojax.everyone(), *one),
+            plan=fcojax.Plan(fcojax.local_steps(1), uploads=one),
             **given,
         )
-        for one in ((), ef21)
+        for one in (uploads.chain(), ef21)
     )
     paths = [getattr(each, "path", each) for each in (plain, found)]
     for leaf, wanted in zip(*(jax.tree.leaves(path.models) for path in paths), strict=True):
@@ -255,16 +255,14 @@ def test_two_entries_of_each_upload_with_feedback_give_the_same_models(choose):
 
 def test_a_summary_is_used_only_where_the_server_needs_nothing_but_gradients():
     problem, one_step = on_moments(problems.least_squares(population())), fcojax.local_steps(1)
-    identity = fcojax.Codec(
-        lambda _: (), lambda hparams, sent, kept, *keys: (sent, kept), lambda a: a
-    )
     assert usable_summary(problem, fcojax.Plan(one_step, client_chunk_size=2))
     for plan in (
         fcojax.Plan(fcojax.local_steps(2)),
         fcojax.Plan(fcojax.local_steps(1, 4)),
-        fcojax.Plan(one_step, fcojax.dropout(fcojax.everyone(), 0.1)),
-        fcojax.Plan(one_step, codec=identity),
-        fcojax.Plan(one_step, aggregator=robust.norm_bound(1.0)),
+        fcojax.Plan(one_step, uploads=fcojax.dropout(0.1)),
+        fcojax.Plan(one_step, uploads=uploads.UploadTransform("identity")),
+        fcojax.Plan(one_step, uploads=robust.norm_bound(1.0)),
+        fcojax.Plan(one_step, aggregator=robust.averaged(robust.median())),
     ):
         assert not usable_summary(problem, plan)
     wide = fcojax.from_rows({"x": np.ones((3, 9)), "y": np.ones(3)}, [2, 1])

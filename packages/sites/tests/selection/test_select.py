@@ -211,15 +211,16 @@ def test_refusals():
         selection.hold_out(0.5, clients=True)(population(sizes=(4,)), KEY)
 
 
-# A user's aggregator, which declares that it is noisy but not how.
-UNKNOWN_NOISE = fcojax.privacy.gaussian(1.0, noise=1.0)._replace(noisy=True)
+GAUSSIAN = fcojax.privacy.gaussian(1.0, noise=1.0)
+# A user's transform, which declares that it is noisy but not how.
+UNKNOWN_NOISE = GAUSSIAN._replace(facts=GAUSSIAN.facts._replace(noisy=True))
 
 
 @pytest.mark.slow
 def test_a_ledger_counts_the_rounds_of_all_solves_and_a_refit_without_noise_is_refused():
     problem = fcojax.problems.lasso(num_clients=3, num_examples=8, dim=4, num_true=1)
     algorithm = fcojax.algorithms.fed_dual_avg(problem.loss, euclidean(l1()))
-    plan = fcojax.Plan(fcojax.local_steps(1), aggregator=fcojax.privacy.gaussian(1.0, noise=0.5))
+    plan = fcojax.Plan(fcojax.local_steps(1), uploads=fcojax.privacy.gaussian(1.0, noise=0.5))
     given = {
         "plan": plan,
         "method": lambda loss: algorithm,
@@ -227,7 +228,7 @@ def test_a_ledger_counts_the_rounds_of_all_solves_and_a_refit_without_noise_is_r
         "max_rounds": 20,
         "hparams": algorithm.hparams_type(client_lr=0.01),
     }
-    own = plan._replace(aggregator=UNKNOWN_NOISE)
+    own = plan._replace(uploads=UNKNOWN_NOISE)
     for noisy in (plan, own):
         with pytest.raises(ValueError, match="refit=False"):
             fcojax_sites.select(problem, l1(), **given | {"plan": noisy})
@@ -242,11 +243,11 @@ def test_a_ledger_counts_the_rounds_of_all_solves_and_a_refit_without_noise_is_r
 @pytest.mark.slow
 @pytest.mark.gate
 @pytest.mark.parametrize(
-    "aggregator",
-    [fcojax.privacy.gaussian(1.0), fcojax.privacy.gaussian(1.0, noise=1.0), UNKNOWN_NOISE],
+    "transform",
+    [fcojax.privacy.gaussian(1.0), GAUSSIAN, UNKNOWN_NOISE],
     ids=["no noise", "gaussian", "unknown"],
 )
-def test_folds_have_noise_of_their_own(aggregator):
+def test_folds_have_noise_of_their_own(transform):
     """All clients have the same rows, so models of folds differ only by their noise."""
     rows = {"x": np.tile(np.eye(2), (3, 1)), "y": np.tile([1.0, 2.0], 3)}
     problem = problems.least_squares(fcojax.from_rows(rows, [2, 2, 2]))
@@ -259,10 +260,10 @@ def test_folds_have_noise_of_their_own(aggregator):
         max_rounds=5,
         eval_every=5,
         tolerance=0.0,
-        plan=fcojax.Plan(fcojax.local_steps(1), aggregator=aggregator),
+        plan=fcojax.Plan(fcojax.local_steps(1), uploads=transform),
         method=lambda loss: algorithm,
         hparams=algorithm.hparams_type(client_lr=0.1),
     )
     first, second, third = found.scores[:, -1]
     apart = min(abs(first - second), abs(second - third), abs(third - first))
-    assert apart > 1e-3 if aggregator.noisy else apart < 1e-12
+    assert apart > 1e-3 if transform.noisy else apart < 1e-12
