@@ -249,6 +249,10 @@ def test_clients_that_send_nan_are_as_if_they_had_not_been_there(probability):
         np.testing.assert_allclose(leaf, wanted, rtol=1e-11, atol=1e-13)
 
 
+def sums(found):
+    return [jnp.sum(leaf) for leaf in found.mean]
+
+
 def returning(change):
     """Return a transform whose ``receive`` changes what the server keeps."""
     return lossless._replace(
@@ -276,6 +280,18 @@ def returning(change):
         (
             lossless._replace(send=lambda at, payload, state: Sent(payload, weight=jnp.ones(()))),
             "leaves_out",
+        ),
+        (
+            UploadTransform("sum", receive=lambda at, f, w, s: (f._replace(mean=sums(f)), s)),
+            "chain",
+        ),
+        (
+            UploadTransform("row", send=lambda at, payload, s: Sent([x[None] for x in payload])),
+            "chain",
+        ),
+        (
+            UploadTransform("one more", open=lambda at, payload, *s: Opened([*payload, 1.0])),
+            "chain",
         ),
         (returning(lambda state: state[None]), "receive"),
         (returning(lambda state: None), "receive"),
