@@ -1,4 +1,4 @@
-"""A sparse model from a file: path, validation scores, coefficients and a ledger of bytes."""
+"""A sparse model from a file: path, held-out losses, coefficients and a ledger of bytes."""
 
 from typing import Any, Literal
 
