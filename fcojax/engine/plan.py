@@ -1,6 +1,5 @@
 """Plans, which describe how rounds run, and programs, the static part of a compiled computation."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from fcojax.algorithms.base import Algorithm
@@ -82,7 +81,6 @@ class Program(NamedTuple):
       observe: the function that is evaluated, or ``None``.
       num_evaluations: how often it is evaluated.
       rounds_per_evaluation: rounds before each evaluation.
-      num_last_rounds: rounds of a last, shorter block, followed by one more evaluation; 0 for none.
     """
 
     algorithm: Algorithm
@@ -90,10 +88,3 @@ class Program(NamedTuple):
     observe: Observe | None = None
     num_evaluations: int = 1
     rounds_per_evaluation: int = 1
-    num_last_rounds: int = 0
-
-    def parts(self) -> "Sequence[Program]":
-        """Return the programs of the equal blocks and of a last, shorter one."""
-        whole = self._replace(num_last_rounds=0)
-        last = whole._replace(num_evaluations=1, rounds_per_evaluation=self.num_last_rounds)
-        return [whole] * (whole.num_evaluations > 0) + [last] * (self.num_last_rounds > 0)

@@ -20,7 +20,6 @@ from fcojax.engine.client_loop import RoundContext, Rows
 from fcojax.engine.first_uploads import first_uploads
 from fcojax.engine.forms import merged
 from fcojax.engine.hparams import as_arrays, at_round
-from fcojax.engine.limits import limit_of, require_within
 from fcojax.engine.placement.auto_axes import with_auto_axes
 from fcojax.engine.placement.chunk_size import with_chunk_size
 from fcojax.engine.plan import Plan, Program, as_plan
@@ -153,7 +152,6 @@ def advance(
     num_rounds, eval_every = as_round_counts(num_rounds, eval_every)
     require_run(algorithm, plan, hparams, data, state.key)
     require_schedules(hparams, num_rounds, is_sweep(state.key), after=state.round)
-    require_within(limit_of(plan, hparams, data, state.key), state.round, num_rounds)
     hparams = as_arrays(hparams)
     _require_matching_state(algorithm, plan, hparams, data, state)
     program = Program(algorithm, plan, observe, num_rounds // eval_every, eval_every)

@@ -149,21 +149,10 @@ class Noise(NamedTuple):
       multiplier: standard deviation of the noise divided by the largest contribution of one client,
         a number or a function of the hyperparameters.
       bands: coefficients of noise that is correlated across rounds.
-      allowance: ``(cohort, runs, num_clients) -> Allowance``, called on the host before the first
-        round; ``runs`` has for each seed a list of the hyperparameters of its points, which share
-        cohorts. ``None`` for any number of rounds.
     """
 
     multiplier: Any
     bands: tuple[float, ...] = (1.0,)
-    allowance: Callable[[Any, list, int], "Allowance"] | None = None
-
-
-class Allowance(NamedTuple):
-    """The number of rounds that each run may have, and the reason, as the end of a sentence."""
-
-    rounds: int
-    detail: str
 
 
 class Facts(NamedTuple):

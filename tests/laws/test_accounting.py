@@ -133,7 +133,7 @@ def test_a_delta_that_promises_nothing_is_refused(delta):
     with pytest.raises(ValueError, match="delta is"):
         privacy.epsilon(plan(fcojax.everyone(), 1.0), 10, 5, delta)
     with pytest.raises(ValueError, match="delta is"):
-        privacy.budget(1.0, delta)
+        privacy.rounds_within(1.0, delta, plan(fcojax.everyone(), 1.0), 10)
 
 
 def test_a_delta_of_a_tenth_of_one_over_the_clients_is_warned_of():
@@ -159,3 +159,23 @@ def test_noise_on_uploads_and_counts_together_cost_what_was_asked():
     for noise, count in ((1.0, 2.0), (0.5, 5.0)):
         larger = noise_on_uploads(noise, count)
         np.testing.assert_allclose((larger**-2 + (2 * count) ** -2) ** -0.5, noise, rtol=1e-14)
+
+
+def test_a_ledger_of_unlike_runs_is_driven_by_hand():
+    coins, everyone = fcojax.coin_flips(0.1), fcojax.everyone()
+    ledger = [privacy.Releases(coins, 1.5, 20), privacy.Releases(everyone, 4.0, 7)]
+    accountant = dp.rdp.RdpAccountant()
+    accountant.compose(dp.PoissonSampledDpEvent(0.1, dp.GaussianDpEvent(1.5)), 20)
+    accountant.compose(dp.GaussianDpEvent(4.0), 7)
+    expected = accountant.get_epsilon(1e-4)
+    np.testing.assert_allclose(privacy.total_epsilon(ledger, 100, 1e-4), expected, rtol=1e-12)
+    fixed = privacy.Releases(fcojax.uniform_cohort(cohort_size=3), 1.0, 1)
+    with pytest.raises(ValueError, match="replacement"):
+        privacy.total_epsilon([*ledger, fixed], 100, 1e-4)
+
+
+def test_what_was_spent_before_allows_fewer_rounds():
+    given = plan(fcojax.everyone(), 10.0)
+    allowed = privacy.rounds_within(2.0, 1e-3, given, 2)
+    before = privacy.releases(given, 10)
+    assert privacy.rounds_within(2.0, 1e-3, given, 2, spent=[before]) == allowed - 10 > 0

@@ -385,7 +385,6 @@ class _Moments:
             diverged=jnp.asarray(~np.isfinite(of.objective[which])),
             bytes_down=jnp.asarray(sent),
             bytes_up=jnp.asarray(sent),
-            spent=jnp.zeros(solved.shape, bool),
         )
 
     def solver(self) -> Solver:

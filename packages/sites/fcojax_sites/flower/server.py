@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import ClientData, Draw, Plan, from_rows, tree
-from fcojax.extend import VIOLATION, allowance_of, draw_cohort, remote, violation_at
+from fcojax.extend import VIOLATION, draw_cohort, remote, violation_at
 from fcojax.types import Array, Key, PyTree
 from fcojax_sites import safetensors
 from fcojax_sites.flower.answers import (
@@ -155,11 +155,6 @@ class Server:
         given = self.federation.hparams_at(0), self.federation.params, self.data
         server, memory = remote.begin(self.federation.algorithm, self._plan, *given)
         return ServerProgress(server, memory, key, 0, np.full(len(self.sites), -1))
-
-    def limit(self) -> Any:
-        """Return how many rounds a privacy budget allows, ``None`` without one."""
-        allowance, runs = allowance_of(self._plan), [[self.federation.hparams]]
-        return None if allowance is None else allowance(self._plan.cohort, runs, len(self.sites))
 
     def _require_private(self) -> None:
         """Raise ``ValueError`` if noise would not hide which sites took part, or what they have."""

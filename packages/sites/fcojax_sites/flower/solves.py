@@ -133,7 +133,6 @@ class Solves:
             diverged=jnp.asarray(failed),
             bytes_down=jnp.asarray(down),
             bytes_up=jnp.asarray(up),
-            spent=jnp.zeros((), bool),
         )
         if self.report is not None:
             ended = {"rounds": float(now.round), "violation": violation}

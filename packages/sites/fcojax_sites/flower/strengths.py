@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
-from fcojax.extend import require_unlimited, validated
+from fcojax.extend import validated
 from fcojax.types import Count, Fraction, Key, NonNegative, Params
 from fcojax_sites.flower.federation import Federation
 from fcojax_sites.flower.loop import Report, Transport, drawn_name, met
@@ -209,7 +209,6 @@ def _searched(solves: Solves, key: Key, nonzeros: int | Nonzeros, least, toleran
 
 def _judgeable(federation: Federation) -> Federation:
     """Raise ``ValueError`` unless the federation has what a path needs."""
-    require_unlimited(federation.plan, "a path over sites")
     if federation.loss is None or not hasattr(federation.hparams, "penalty_scale"):
         raise ValueError(
             "a path needs the violation and a strength; pass Federation(..., loss=loss, "

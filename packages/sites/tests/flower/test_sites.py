@@ -279,18 +279,16 @@ def test_a_wrong_peer_is_refused_in_a_sentence(algorithm, sentence):
 @pytest.mark.parametrize("name", ["fed_avg", "fed_dual_avg"])
 @pytest.mark.filterwarnings("ignore:delta is")
 def test_a_private_run_over_sites_is_the_simulation_with_its_noise_and_epsilon(name, cohort):
-    """Also with lost uploads and, with coin flips, in rounds without any site; up to its budget."""
+    """Also with lost uploads and, with coin flips, in rounds without any site."""
     federation = federation_of(name, weights={"Antwerp": 2.0, "Bern": 1.0, "Cork": 3.0})
     plan = fcojax.Plan(federation.plan.work, cohort, uploads=privacy.gaussian(0.5, noise=3.0))
     epsilon = 1.001 * privacy.epsilon(plan, 3, 6, 1e-2)
-    budget = privacy.budget(epsilon, delta=1e-2)
-    limited = plan._replace(uploads=privacy.gaussian(0.5, noise=3.0, budget=budget))
-    federation = dataclasses.replace(federation, plan=limited)
+    num_rounds = privacy.rounds_within(epsilon, 1e-2, plan, 3)
+    federation = dataclasses.replace(federation, plan=plan)
     lost = frozenset({(1, 0), (2, 2)})
     sites = Sites(federation, dropped=lost)
-    with pytest.warns(UserWarning, match="stopped after round 6, as the budget"):
-        model, history = flower.coordinate(federation, sites.transport, KEY, num_rounds=20)
-    assert len(history) == 6 == privacy.rounds_within(epsilon, 1e-2, plan, 3)  # as simulated
+    model, history = flower.coordinate(federation, sites.transport, KEY, num_rounds=num_rounds)
+    assert len(history) == 6
     unlimited = dataclasses.replace(federation, plan=plan, weights=[2.0, 1.0, 3.0])
     expected, _ = simulated(unlimited, KEY, lost, num_rounds=6)
     np.testing.assert_allclose(model, expected, rtol=0, atol=1e-12)
