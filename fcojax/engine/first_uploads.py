@@ -69,12 +69,11 @@ def first_uploads(
     if plan.uploads.noisy:
         _require_equal_public_parts(algorithm, plan, hparams, states, data)
     residuals, memory, one = _kept_for(plan, hparams, result)
-    estimating = plan.uploads.estimates_all
+    estimating = plan.uploads.estimates_all if plan.aggregator == MEAN else None
     # SCAFFOLD adds `fraction` times the mean to its control variate. An estimate over all clients
     # includes the absent ones, and the product would count them wrongly. FedAvg ignores `fraction`,
     # so it passes.
-    estimates = estimating is not None and plan.aggregator == MEAN
-    if estimates and reads_fraction(algorithm, hparams, server, result.upload):
+    if estimating and reads_fraction(algorithm, hparams, server, result.upload):
         raise ValueError(
             f"the algorithm's server step depends on fraction, but {estimating.name} estimates the "
             "mean over all clients; pass a transform that leaves the mean of this round's uploads, "

@@ -389,7 +389,13 @@ def test_what_loses_nothing_leaves_the_mean(name):
 
 
 @pytest.mark.parametrize(
-    "given", [uploads.ef21(whole), uploads.diana(whole), uploads.marina(whole, 0.5)]
+    "given",
+    [
+        uploads.ef21(whole),
+        uploads.econtrol(whole, 0.1),
+        uploads.diana(whole),
+        uploads.marina(whole, 0.5),
+    ],
 )
 def test_estimates_without_error_leave_the_mean_of_everyone(given):
     # The estimate of a client that takes part is its upload.

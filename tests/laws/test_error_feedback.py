@@ -20,11 +20,9 @@ from tests.support import federations
 
 KEY = jax.random.key(3)
 TOP = uploads.top_k(2)
-WHOLE = uploads.chain()
-EVERYONE = (fcojax.everyone(), WHOLE)
+EVERYONE = (fcojax.everyone(), uploads.chain())
 LOSSY = (fcojax.uniform_cohort(cohort_size=3), fcojax.dropout(0.3))
 WORK = fcojax.local_steps(2, 2)
-RATES = federations.hparams("fed_avg", client_lr=0.02)
 UNEVEN = (1.0, 2.0, 0.5, 3.0, 1.5)
 plain_l1 = l1()
 
@@ -43,9 +41,9 @@ def planned(found, who=EVERYONE, work=WORK):
     return fcojax.Plan(work, cohort, uploads.chain(found, losses))
 
 
-def advanced(found, num_rounds=6, who=LOSSY, data=data, chunk=None, name="fed_avg"):
-    plan = planned(found, who)._replace(client_chunk_size=chunk)
-    chosen, hparams = federations.algorithm(name), federations.hparams(name, client_lr=0.02)
+def advanced(found, num_rounds=6, who=LOSSY):
+    plan, chosen = planned(found, who), federations.algorithm("fed_avg")
+    hparams = federations.hparams("fed_avg", client_lr=0.02)
     state = fcojax.start(chosen, hparams, federations.start(), data(), KEY, plan)
     return fcojax.advance(chosen, hparams, state, data(), plan, num_rounds=num_rounds)
 
@@ -83,50 +81,6 @@ def test_the_server_has_the_mean_of_what_all_clients_keep(name):
         assert np.any(mean)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["ef14", *MIRRORED])
-def test_states_are_those_of_any_chunk_and_of_two_devices(name):
-    given = uploads.ef14(TOP) if name == "ef14" else MIRRORED[name][0]
-    expected, _ = advanced(given)
-    mesh = fcojax.devices.client_mesh(2)
-    spread = fcojax.devices.shard_clients(data(), mesh)
-    for found, _ in (advanced(given, chunk=1), advanced(given, data=lambda: spread)):
-        np.testing.assert_allclose(model_of(found), model_of(expected), rtol=1e-11)
-        for leaf, wanted in zip(
-            jax.tree.leaves((found.residuals, found.memory)),
-            jax.tree.leaves((expected.residuals, expected.memory)),
-            strict=True,
-        ):
-            rows = np.asarray(leaf)[: len(wanted)] if np.ndim(wanted) else leaf
-            np.testing.assert_allclose(rows, wanted, rtol=1e-9, atol=1e-13)
-
-
-@pytest.mark.slow
-def test_a_run_in_two_parts_a_sweep_and_a_stream_are_the_run(tmp_path):
-    ef21 = uploads.ef21(TOP)
-    expected, history = advanced(ef21)
-    plan, chosen = planned(ef21, LOSSY), federations.algorithm("fed_avg")
-    half, _ = advanced(ef21, num_rounds=3)
-    saved = jax.tree.map(np.asarray, half._replace(key=jax.random.key_data(half.key)))
-    again = saved._replace(key=jax.random.wrap_key_data(saved.key))
-    resumed, _ = fcojax.advance(chosen, RATES, again, data(), plan, num_rounds=3)
-    grid = fcojax.grid.product(type(RATES), client_lr=[0.01, 0.02])
-    start = federations.start()
-    models, swept = fcojax.sweep(chosen, grid, start, data(), KEY[None], plan, num_rounds=6)
-    fcojax.save_clients(fcojax.from_clients(federations.clients(), UNEVEN), tmp_path / "population")
-    stream = fcojax.Stream(fcojax.open_clients(tmp_path / "population"), plan, eval_every=2)
-    streamed, _ = stream.advance(
-        chosen, RATES, stream.start(chosen, RATES, start, KEY), num_rounds=6
-    )
-    swept_model = jnp.append(models["kernel"][1, 0], models["bias"][1, 0])
-    for found in (model_of(resumed), swept_model, model_of(streamed)):
-        np.testing.assert_allclose(found, model_of(expected), rtol=1e-12)
-    np.testing.assert_array_equal(swept["bytes_up"][1, 0], history["bytes_up"])
-    sums = (state.memory.transforms[0].value for state in (streamed, expected))
-    for found, wanted in zip(*sums, strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-11)
-
-
 def test_sent_and_missing_are_what_clients_wanted():
     """Sums over rounds for one client: of ``ef14``, and of ``econtrol``'s estimates."""
     wanted = np.random.default_rng(1).standard_normal((30, 6))
@@ -159,37 +113,6 @@ def test_without_momentum_and_without_control_it_is_ef21():
     expected, _ = advanced(uploads.ef21(TOP))
     for given in (uploads.ef21_sgdm(TOP, 0.0), uploads.econtrol(TOP, 0.0)):
         np.testing.assert_array_equal(model_of(advanced(given)[0]), model_of(expected))
-
-
-LOSSLESS = uploads.identity()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "lossless",
-    [
-        uploads.ef14(LOSSLESS),
-        uploads.ef21(LOSSLESS),
-        uploads.econtrol(LOSSLESS, 0.1),
-        uploads.diana(LOSSLESS),
-        uploads.marina(LOSSLESS, 0.3),
-    ],
-)
-def test_lossless_feedback_with_everyone_is_the_mean(lossless):
-    found, _ = advanced(lossless, who=EVERYONE)
-    expected, _ = advanced(WHOLE, who=EVERYONE)
-    np.testing.assert_allclose(model_of(found), model_of(expected), rtol=1e-12)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["fed_avg", "fed_dual_avg"])
-def test_all_entries_with_ef14_are_the_mean_bit_for_bit(name):
-    found, _ = advanced(uploads.ef14(uploads.top_k(1.0)), name=name)
-    expected, _ = advanced(WHOLE, name=name)
-    for leaf, wanted in zip(
-        jax.tree.leaves(found.server), jax.tree.leaves(expected.server), strict=True
-    ):
-        np.testing.assert_array_equal(leaf, wanted)
 
 
 # MARINA: one coin for all clients of a round.
