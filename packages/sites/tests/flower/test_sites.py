@@ -387,12 +387,18 @@ CHAINS = {
 }
 
 
+FLIP = attacks.inner_product(2.0)
+CHAINS["a rule under attack"] = uploads.chain(attacks.attacked((1,), FLIP), QSGD)
+
+
 @pytest.mark.parametrize("name", CHAINS)
 def test_two_sites_run_a_chain_with_the_bits_of_the_simulation(name):
     """Of equal sizes and weights: then padding and the order of a sum change no bit."""
     rows = {site: {k: x[:4] for k, x in rows_of()[site].items()} for site in NAMES[:2]}
     federation = federation_of("fed_avg", weights=dict.fromkeys(rows, 1.0))
     plan = federation.plan._replace(uploads=CHAINS[name], client_chunk_size=1)
+    if name == "a rule under attack":
+        plan = plan._replace(aggregator=attacks.seeing_all(FLIP, MEDIAN))
     federation = dataclasses.replace(federation, plan=plan)
     transport = flower.in_process(federation, rows)
     model, history = flower.coordinate(federation, transport, KEY, num_rounds=8)
