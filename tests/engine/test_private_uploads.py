@@ -1,4 +1,4 @@
-"""Clipping and noise in runs: against numpy, their scale, and on any chunks and devices."""
+"""Clipping and noise in runs: against numpy, their scale, and what neighbours reveal."""
 
 import functools
 import warnings
@@ -371,16 +371,6 @@ def test_two_points_do_not_tell_who_took_part_where_their_schedules_agree():
     right = np.mean(read == np.asarray(history["participants"])[0, :, 1])
     # With shared noise it was 1.0; guessing the most frequent of nine counts is right in 0.27.
     assert right <= 0.35
-
-
-@pytest.mark.slow
-def test_chunks_and_devices_change_nothing():
-    noisy = privacy.gaussian(0.1, noise=0.5)
-    expected, _ = run(noisy)
-    np.testing.assert_allclose(run(noisy, chunk=1)[0], expected, rtol=1e-11)
-    mesh = fcojax.devices.client_mesh(2)
-    spread = functools.partial(fcojax.devices.shard_clients, data(), mesh)
-    np.testing.assert_allclose(run(noisy, data=spread)[0], expected, rtol=1e-11)
 
 
 @pytest.mark.slow

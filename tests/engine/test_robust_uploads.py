@@ -1,4 +1,4 @@
-"""Robust means in runs: with any chunks and devices, with compression, and within memory."""
+"""Robust means in runs: against numpy, with compression, and within memory."""
 
 import functools
 
@@ -27,8 +27,8 @@ def data():
     return fcojax.from_clients(federations.clients(), weights=weights)
 
 
-def run(aggregator, cohort=COHORT, data=data, chunk=None, uploads=LOSSES, num_rounds=4):
-    plan = fcojax.Plan(WORK, cohort, uploads, aggregator, client_chunk_size=chunk)
+def run(aggregator, cohort=COHORT, uploads=LOSSES, num_rounds=4):
+    plan = fcojax.Plan(WORK, cohort, uploads, aggregator)
     model, history = fcojax.run(
         federations.algorithm("fed_avg"),
         federations.hparams("fed_avg"),
@@ -53,28 +53,6 @@ def test_one_round_of_the_median_is_the_median_of_the_displacements():
     weights = np.asarray(data().weights)[np.asarray(drawn)]
     expected = np.median(np.repeat(np.stack(moved), weights.astype(int), axis=0), axis=0)
     np.testing.assert_allclose(found - first, expected, rtol=1e-9)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "aggregator",
-    [
-        MEDIAN,
-        robust.averaged(robust.krum(0.2), before=robust.bucketing(2)),
-        robust.averaged(robust.centred_clipping(0.3)),
-        robust.averaged(robust.geometric_median(3)),
-    ],
-    ids=["median", "krum", "centred_clipping", "geometric_median"],
-)
-def test_chunks_and_devices_change_nothing(aggregator):
-    expected, _ = run(aggregator)
-    for chunk in (1, 3):
-        np.testing.assert_allclose(run(aggregator, chunk=chunk)[0], expected, rtol=1e-11)
-    mesh = fcojax.devices.client_mesh(2)
-    spread = functools.partial(fcojax.devices.shard_clients, data(), mesh)
-    np.testing.assert_allclose(run(aggregator, data=spread)[0], expected, rtol=1e-11)
-    everyone, _ = run(aggregator, fcojax.everyone())
-    np.testing.assert_allclose(run(aggregator, fcojax.everyone(), spread)[0], everyone, rtol=1e-11)
 
 
 @pytest.mark.slow
