@@ -84,7 +84,7 @@ def _in_time(
     problem: Problem,
     train: ClientData,
 ) -> Plan:
-    """Return a plan in which late uploads are lost, or slow clients take fewer steps."""
+    """Return a plan in which late uploads do not count, or slow clients take fewer steps."""
     assert settings.clock is not None and settings.deadline is not None
     laws, limit = settings.clock(train), settings.deadline
 
@@ -99,8 +99,9 @@ def _in_time(
         link = laws.client_seconds(num_clients, 0, down, up)[0]
         work = clock.truncated(work, train, laws.step, limit, link)
     times = laws.client_seconds(num_clients, clock.num_steps(work, train), down, up)
+    # In front: it draws nothing, and losses draw by their place counted from the end of the chain.
     late = clock.deadline(times, limit)
-    return plan._replace(work=work, uploads=uploads.chain(plan.uploads, late))
+    return plan._replace(work=work, uploads=uploads.chain(late, plan.uploads))
 
 
 def keys_of(job: Job, settings: Settings) -> jax.Array:

@@ -13,7 +13,8 @@ from fcojax.engine.broadcast import first_estimate
 from fcojax.engine.client_loop import local_handle, through_chain
 from fcojax.engine.forms import split
 from fcojax.engine.plan import Plan
-from fcojax.engine.tally import Contribution, Memory, term_of
+from fcojax.engine.state import Memory
+from fcojax.engine.tally import Contribution, term_of
 from fcojax.engine.transform import At
 from fcojax.problems.clients import ClientData
 from fcojax.types import PyTree

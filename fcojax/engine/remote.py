@@ -17,7 +17,7 @@ from fcojax.algorithms.local import Local
 from fcojax.engine import transform
 from fcojax.engine.aggregator import MEAN
 from fcojax.engine.client_loop import Rows
-from fcojax.engine.first_uploads import first_uploads
+from fcojax.engine.first_uploads import FirstUploads, first_uploads, one_update
 from fcojax.engine.forms import Form, merged, split
 from fcojax.engine.plan import Plan
 from fcojax.engine.randomness import (
@@ -31,9 +31,9 @@ from fcojax.engine.randomness import (
     purpose_key,
 )
 from fcojax.engine.round import reduced_over_rounds, server_step
+from fcojax.engine.state import Memory
 from fcojax.engine.tally import (
     Contribution,
-    Memory,
     TotalWeights,
     add_clients,
     empty_tally,
@@ -130,7 +130,10 @@ def begin(
     require_run(algorithm, plan, hparams, data)
     states = as_first_states(algorithm.init(hparams, params))
     first = first_uploads(algorithm, plan, hparams, states, data)
-    _require_blind(algorithm, plan, hparams, params, data, first)
+    if plan.uploads.transforms:
+        update = functools.partial(one_update, algorithm, plan)
+        result = jax.eval_shape(update, hparams, *states, data)
+        _require_blind(plan, hparams, _zeros(split(result.upload)[0]), first)
     return states[0], first.memory
 
 
@@ -315,22 +318,16 @@ def _no_inclusion() -> Array:
     )
 
 
-def _require_blind(algorithm, plan, hparams, params, data, first) -> None:
+def _require_blind(plan: Plan, hparams: PyTree, payload: list, first: FirstUploads) -> None:
     """Raise ``ValueError`` if the server would need what transforms keep at the clients."""
-    server, state = algorithm.init(hparams, params)
-    where = data.examples, Keys(*[jax.random.key(0)] * 4), jnp.int32(0)
-    message = algorithm.broadcast(hparams, server)
-    update = functools.partial(_updated, algorithm, plan)
-    result = jax.eval_shape(update, hparams, message, state, *where)
-    payload = _zeros(split(result.upload)[0])
-    at = _at(plan, hparams, where[2], where[2], None, jax.random.key(0))
-    at = at._replace(inclusion=_no_inclusion)
+    key, index = jax.random.key(0), jnp.int32(0)
+    at = _at(plan, hparams, index, index, key, key)
+    there = at._replace(key=None, inclusion=_no_inclusion)
 
     def read(residuals, payload):
-        sending = at._replace(key=jax.random.key(0))
-        wire = transform.send(plan.uploads, sending, payload, _zeros(residuals))[0].wire
-        decoded = transform.decode(plan.uploads, at, wire, payload, residuals)
-        return transform.opened(plan.uploads, at, decoded, residuals, first.memory.transforms)
+        wire = transform.send(plan.uploads, at, payload, _zeros(residuals))[0].wire
+        decoded = transform.decode(plan.uploads, there, wire, payload, residuals)
+        return transform.opened(plan.uploads, there, decoded, residuals, first.memory.transforms)
 
     if any(depend_on_first(read, first.residuals, payload)):
         raise ValueError(

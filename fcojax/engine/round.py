@@ -25,7 +25,8 @@ from fcojax.engine.forms import Form, merged, require_same_form, split
 from fcojax.engine.nonfinite import guarded
 from fcojax.engine.plan import Plan
 from fcojax.engine.randomness import AGGREGATE, DOWN, SERVER, SHARED, draw_cohort, purpose_key
-from fcojax.engine.tally import Memory, RoundResult, TotalWeights, finish_round
+from fcojax.engine.state import Memory
+from fcojax.engine.tally import RoundResult, TotalWeights, finish_round
 from fcojax.engine.transform import At
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree, Scalar

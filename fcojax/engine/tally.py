@@ -10,6 +10,7 @@ from fcojax.engine import transform
 from fcojax.engine.aggregator import SUM
 from fcojax.engine.forms import Form, require_same_form, split
 from fcojax.engine.plan import Plan
+from fcojax.engine.state import Memory
 from fcojax.engine.transform import At, Received, RoundWeights, mean_of
 from fcojax.types import Array, Key, PyTree
 
@@ -32,20 +33,6 @@ class Contribution(NamedTuple):
     kept: dict[str, Array]
     weight: Array | None
     form: Form
-
-
-class Memory(NamedTuple):
-    """What the server keeps between rounds, beside the algorithm's state.
-
-    Attributes:
-      transforms: the server state of each transform.
-      aggregator: the aggregator's memory.
-      broadcast: the clients' estimate of the message, if the plan compresses it.
-    """
-
-    transforms: tuple = ()
-    aggregator: PyTree = ()
-    broadcast: PyTree = ()
 
 
 class Tally(NamedTuple):

@@ -34,6 +34,11 @@ class At(NamedTuple):
       by_rule: whether the aggregator compares uploads, and so gets each of them opened; static.
       inclusion: in ``open`` a function that returns the probability with which the upload of this
         client arrives.
+
+    Example:
+      >>> at = At(hparams=None, round=0, key=jax.random.key(0))
+      >>> at.private_key is None  # which clients never see
+      True
     """
 
     hparams: Any
@@ -56,6 +61,10 @@ class Sent(NamedTuple):
       metrics: scalars for the history, averaged like the clients' metrics.
       num_bytes: the bytes of ``wire``; ``None`` for all of its arrays. It may depend on shapes,
         hyperparameters and the round's key, not on the upload.
+
+    Example:
+      >>> Sent([jnp.zeros(2)], num_bytes=1).weight is None  # it arrives
+      True
     """
 
     wire: PyTree
@@ -72,6 +81,10 @@ class Opened(NamedTuple):
       payload: a list of arrays. A transform may add some, whose sum its ``receive`` takes away.
       weight: 0 leaves the client out, and another number multiplies its weight; ``None`` for 1.
       metrics: as in ``Sent``.
+
+    Example:
+      >>> Opened([jnp.ones(2)], weight=0).payload[0].tolist()  # sent, but left out
+      [1.0, 1.0]
     """
 
     payload: list
@@ -89,6 +102,11 @@ class Received(NamedTuple):
       public: the mean of the public parts.
       fraction: the counted clients' share of the population's weight, for ``server_update``.
       step: whether the server updates its state.
+
+    Example:
+      >>> found = Received([jnp.ones(2)], [], jnp.array(0.5), jnp.array(True))
+      >>> found._replace(mean=tree.scale(2, found.mean)).mean[0].tolist()
+      [2.0, 2.0]
     """
 
     mean: list
@@ -165,6 +183,11 @@ class Facts(NamedTuple):
       by_round: whether ``arrives`` is a mean over rounds that differ.
       limit: seconds that the server waits for uploads.
       num_clients: the number of clients that it is made for; ``None`` for any.
+
+    Example:
+      >>> from fcojax import uploads
+      >>> uploads.ef14(uploads.top_k(1)).facts.feeds_back
+      True
     """
 
     leaves_out: str | None = None

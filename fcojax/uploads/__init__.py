@@ -4,6 +4,8 @@ A compressor encodes one array; ``compressed`` makes a transform from it, and ``
 their relatives make one with error feedback, for ``fcojax.Plan(uploads=chain(...))``.
 """
 
+from typing import Any
+
 from fcojax.engine.losses import inverse_probability
 from fcojax.engine.transform import (
     At,
@@ -78,3 +80,12 @@ __all__ = [
     # for private sums
     "ModularGrid",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "compressed_broadcast":
+        raise AttributeError(
+            "uploads.compressed_broadcast(algorithm, compressor) is "
+            "Plan(work, broadcast=uploads.ef21p(compressor)) since 0.4."
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The run of ``tests.experiments.survival``: client state, sampling, losses and a codec.
+"""The run of ``tests.experiments.survival``: client state, sampling, losses and error feedback.
 
 It is a lasso with FedDyn and FedAvg, whose uploads are signs and a scale with error feedback.
 """
@@ -8,27 +8,32 @@ import jax.numpy as jnp
 
 from experiments.config.keys import sweep_config
 from experiments.studies import lasso
-from fcojax import Codec
+from fcojax.uploads import Facts, Sent, UploadTransform, chain
 
 
 def _zeros(payload):
-    return payload
+    return payload, ()
 
 
-def _signs(hparams, payload, residual, client_key, round_key):
-    """A codec of signs and the mean magnitude, with error feedback."""
-    del hparams, client_key, round_key
+def _signs(at, payload, residual):
+    """Signs and the mean magnitude, with error feedback."""
     wanted = jax.tree.map(jnp.add, payload, residual)
     encoded = [(jnp.sign(leaf).astype(jnp.int8), jnp.mean(jnp.abs(leaf))) for leaf in wanted]
-    return encoded, jax.tree.map(jnp.subtract, wanted, _decoded(encoded))
+    return Sent(encoded, jax.tree.map(jnp.subtract, wanted, _decoded(at, encoded, residual)))
 
 
-def _decoded(encoded):
+def _decoded(at, encoded, residual):
     return [sign.astype(size.dtype) * size for sign, size in encoded]
 
 
-SIGNS = Codec(_zeros, _signs, _decoded)
-EXPERIMENT = lasso.EXPERIMENT._replace(plan=lambda config, plan: plan._replace(codec=SIGNS))
+SIGNS = UploadTransform("signs", _zeros, _signs, _decoded, facts=Facts(feeds_back=True))
+
+
+def _plan(config, plan):
+    return plan._replace(uploads=chain(SIGNS, plan.uploads))
+
+
+EXPERIMENT = lasso.EXPERIMENT._replace(plan=_plan)
 
 
 def get_config():

@@ -80,7 +80,7 @@ def test_a_budget_ends_all_runs_with_the_last_round_within_it(tmp_path):
 
 
 def test_a_run_without_noise_has_no_epsilon():
-    assert Toy(clip_norm=0.3).settings.plan.aggregator == privacy.gaussian(0.3)
+    assert Toy(clip_norm=0.3).settings.plan.uploads.transforms == (privacy.gaussian(0.3),)
     with pytest.raises(ValueError, match="noise_multiplier needs clip_norm"):
         Toy(noise_multiplier=1.0)
     with pytest.raises(ValueError, match="privacy_budget needs privacy_delta"):

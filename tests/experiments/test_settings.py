@@ -8,8 +8,8 @@ from experiments.config import config_file
 from experiments.config.algorithms import library
 from experiments.config.settings import participation, resolve, set_precision
 from experiments.execution.jobs import build, keys_of
-from fcojax import clock, uploads
-from fcojax.extend import Uploads, is_schedule
+from fcojax import clock, privacy, uploads
+from fcojax.extend import is_schedule
 from fcojax.uploads.text import _COMPRESSORS, _FEEDBACK
 from tests.experiments.toys import Killed, Toy, killed_after
 
@@ -54,8 +54,8 @@ def test_laws_of_participation_are_the_samplers(size):
     } | ({"weighted:0.5": fcojax.weighted_cohort(cohort_size=size, power=0.5)} if size else {})
     for law, sampler in samplers.items():
         assert participation(law, size) == sampler
-        changes = {"participation": law, "cohort_size": size, "dropout_probability": 0.25}
-        assert resolve(config(**changes), SWEEP).plan.cohort == fcojax.dropout(sampler, 0.25)
+        changes = {"participation": law, "cohort_size": size}
+        assert resolve(config(**changes), SWEEP).plan.cohort == sampler
 
 
 SCHEDULES = {
@@ -98,17 +98,22 @@ def test_a_clock_is_a_law_of_speed_and_seconds_a_byte():
 
 def test_deadlines_are_those_of_the_clock():
     """Of 28 bytes each way, six weights and the intercept, and two steps."""
-    changes = {"clock": "log_normal:36,1,0.1", "deadline": 80.0}
+    changes = {"clock": "log_normal:36,1,0.1", "deadline": 80.0, "dropout_probability": 0.2}
     step = clock.log_normal(4, median=36.0, spread=1.0)
     times = 2 * step + 2 * 0.1 * 28
     assert 0 < np.sum(times > 80) < 4
     plan, whole = Toy(**changes).job.plan, Toy().job.plan
-    assert plan == whole._replace(cohort=clock.deadline(whole.cohort, times, 80.0))
+    # A deadline draws nothing. It is in front, so that a run without it loses the same uploads.
+    late, lost = plan.uploads.transforms
+    assert late.facts.limit == 80.0 and lost == fcojax.dropout(0.2)
+    np.testing.assert_array_equal(late.facts.arrives(np.arange(4)), times <= 80)
+    assert plan._replace(uploads=whole.uploads) == whole
     toy = Toy(**changes, late="truncate")
     less = clock.truncated(whole.work, toy.job.train, step, 80.0, link=5.6)
     assert toy.job.plan.work == less and set(less.counts or ()) == {1, 2}
-    late = clock.deadline(whole.cohort, step * less.counts + 5.6, 80.0)
-    assert toy.job.plan.cohort == (late if late.is_late else whole.cohort)
+    late, lost = toy.job.plan.uploads.transforms
+    times = step * less.counts + 5.6
+    np.testing.assert_array_equal(late.facts.arrives(np.arange(4)), times <= 80)
 
 
 @pytest.mark.slow
@@ -143,14 +148,17 @@ def test_hours_in_rows_are_those_of_the_clock_also_after_a_kill(tmp_path, change
         key = keys_of(toy.job, toy.settings)[seed]
         expected = clock.seconds(laws, toy.job.plan, toy.job.train, key, history) / 3600
         assert np.allclose([row["hours"] for row in curve], expected, rtol=1e-6)
+        # Truncated clients are all in time here.
+        late = changes.keys() >= {"deadline"} and "late" not in changes
+        assert all(("late" in row) == late for row in curve)
 
 
 UPLOADS = {
-    "top_k:3": Uploads(uploads.compressed(uploads.top_k(3))),
+    "top_k:3": uploads.compressed(uploads.top_k(3)),
     "rand_k:0.5,ef21": uploads.ef21(uploads.contractive(uploads.rand_k(0.5))),
     "rand_k:0.5,diana:0.1": uploads.diana(uploads.rand_k(0.5), 0.1),
     "rand_k:0.5,marina:0.1": uploads.marina(uploads.rand_k(0.5), 0.1),
-    "drive:least_error, ef14": Uploads(uploads.ef14(uploads.drive("least error"))),
+    "drive:least_error, ef14": uploads.ef14(uploads.drive("least error")),
     "top_k:0.1+half,ef21_sgdm:0.5": uploads.ef21_sgdm(
         uploads.compose(uploads.top_k(0.1), uploads.half()), 0.5
     ),
@@ -159,8 +167,23 @@ UPLOADS = {
 
 @pytest.mark.parametrize("text", UPLOADS)
 def test_codecs_are_written_as_text(text):
-    plan = resolve(config(codec=text), SWEEP).plan
-    assert (plan.codec, plan.aggregator) == UPLOADS[text]
+    assert resolve(config(codec=text), SWEEP).plan.uploads == uploads.chain(UPLOADS[text])
+
+
+def test_keys_about_uploads_are_one_chain():
+    """Uploads are compressed, bounded, clipped with noise, and lost; weights 1/q need no noise."""
+    both = {"codec": "qsgd:7", "upload_norm": 2.0, "dropout_probability": 0.25}
+    private = {"clip_norm": 1.0, "noise_multiplier": 0.5, "upload_quantile": 0.9}
+    sent, bound = uploads.compressed(uploads.qsgd(7)), fcojax.norm_bound(2.0)
+    noise, lost = privacy.gaussian(1.0, 0.5), fcojax.dropout(0.25)
+    for changes, chain in (
+        ({}, ()),
+        (both | {"correct": "known"}, (sent, bound, uploads.inverse_probability("known"), lost)),
+        (both | private, (sent, noise, fcojax.norm_quantile(0.9, 2.0), lost)),
+    ):
+        plan = resolve(config(**changes), SWEEP).plan
+        assert plan.uploads == uploads.chain(*chain)
+        assert plan.aggregator == fcojax.Plan(plan.work).aggregator
 
 
 def test_a_broadcast_is_written_as_a_compressor():
@@ -187,6 +210,7 @@ def test_every_compressor_and_feedback_has_a_text():
     chosen -= {"compose", "contractive", "leafwise", "facts", "compressed", "identity"}
     chosen -= {"compressed_broadcast", "compressor_from_text", "from_text"}
     chosen -= {"modular_sum"}  # takes two numbers
+    chosen -= {"chain", "inverse_probability"}  # in other keys
     assert chosen == _COMPRESSORS.keys() | _FEEDBACK.keys()
 
 
@@ -225,6 +249,10 @@ def test_every_algorithm_of_the_library_can_be_launched():
         ({"broadcast": "topk:3"}, "broadcast is 'topk:3': there is no compressor 'topk'; did you"),
         ({"codec": "top_k:3,ef12"}, "there is no error feedback 'ef12'; did you mean ef"),
         ({"codec": "top_k:3,diana"}, "compressor is top_k(3), which is biased"),
+        (
+            {"correct": "known", "clip_norm": 1.0, "noise_multiplier": 1.0},
+            "gaussian(1.0, 1.0) and inverse_probability('known') both need the sum",
+        ),
         ({"criterion_rounds": 501}, "criterion_rounds is 501, more than num_rounds = 500"),
         ({"client_schedule": "invers:5"}, "no client_schedule 'invers'; did you mean inverse?"),
         ({"deadline": 1.0}, "deadline needs clock"),

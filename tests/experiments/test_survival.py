@@ -21,7 +21,7 @@ CONFIGS = (
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["KILL", "TERM"])
 def test_a_run_that_is_killed_from_outside_is_the_same_bit_for_bit(name):
-    """With client state, sampled cohorts, lost uploads and a codec with residuals."""
+    """With client state, sampled cohorts, lost uploads and error feedback."""
     seen = survival.measure("tests/experiments/survivor.py", [name] * 2, seed=1, latest=6.0)
     assert seen["differences"] == [] and seen["rows"] == 96
     assert seen["rows_after"] <= 48, seen  # it ends within a block, not with the run

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax import attacks, robust, uploads
+from fcojax import attacks, privacy, robust, uploads
 from fcojax.algorithms import fed_avg
 from fcojax.engine.aggregator import MEAN
 from tests.support import federations
@@ -44,6 +44,22 @@ def test_no_attackers_or_a_factor_of_one_change_nothing():
     seen = PLAN._replace(aggregator=attacks.seeing_all(attacks.inner_product()))
     found, _ = one_round(attacks.inner_product(), (), (1.0, 2.0, 6.0), seen)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_without_attackers_a_norm_is_adapted_as_without_the_attack():
+    """The share within the norm and the flag of an attack are both parts of an opened upload."""
+    adaptive, attack = privacy.gaussian(privacy.adaptive_clip(start=10.0)), attacks.mimic()
+    seen = PLAN._replace(
+        uploads=uploads.chain(attacks.attacked((), attack), adaptive),
+        aggregator=attacks.seeing_all(attack),
+    )
+    norms = []
+    for plan in (PLAN._replace(uploads=adaptive), seen):
+        given, data = (honest(), FULL_STEP), clients(1.0, 2.0, 6.0)
+        state = fcojax.start(*given, jnp.array(0.0), data, KEY, plan)
+        state, _ = fcojax.advance(*given, state, data, plan, num_rounds=2)
+        norms.append(float(state.memory.transforms[-1]))
+    assert norms[0] == norms[1] < 10.0
 
 
 def test_infinity_is_dropped_and_a_sign_is_flipped():

@@ -335,7 +335,7 @@ def test_late_clients_see_one_of_the_last_models():
     states, _ = trajectory(
         "fed_dr",
         by,
-        fcojax.uniform_cohort(cohort_size=1),
+        (fcojax.uniform_cohort(cohort_size=1),),
         wrap=lambda algorithm: late(algorithm, 3),
     )
     delays = [

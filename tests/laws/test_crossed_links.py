@@ -41,7 +41,7 @@ UPLOADS = {
     "a running bound": ([uploads.ef14(TOP), fcojax.norm_quantile(0.7, start=0.5)],),
     "noise within a running bound": ([NOISE, fcojax.norm_quantile(0.7, start=0.5)],),
 }
-BROADCASTS = {"whole": None, "top_k": TOP}
+BROADCASTS = {"whole": None, "top_k": uploads.ef21p(TOP)}
 COHORTS = {
     "everyone": (fcojax.everyone(), []),
     "half, lost": (fcojax.uniform_cohort(cohort_size=3), [fcojax.dropout(0.3)]),
@@ -61,11 +61,6 @@ def data():
 
 def point(index):
     return jax.tree.map(lambda leaf: leaf[index], GRID)
-
-
-def built(broadcast):
-    chosen, compressor = federations.algorithm("fed_avg"), BROADCASTS[broadcast]
-    return uploads.compressed_broadcast(chosen, compressor) if compressor else chosen
 
 
 def after(chosen, hparams, key, plan, num_rounds=5):
@@ -90,9 +85,10 @@ def same(found, expected):
 
 @pytest.mark.parametrize(("name", "broadcast", "cohort"), ROWS)
 def test_sweeps_streams_chunks_and_parts_are_the_run(name, broadcast, cohort, tmp_path):
-    chosen = built(broadcast)
+    chosen, chain = federations.algorithm("fed_avg"), uploads.chain
     (found, *aggregator), (who, losses) = UPLOADS[name], COHORTS[cohort]
-    plan = fcojax.Plan(fcojax.local_steps(2, 2), who, uploads.chain(*found, *losses), *aggregator)
+    plan = fcojax.Plan(fcojax.local_steps(2, 2), who, chain(*found, *losses), *aggregator)
+    plan = plan._replace(broadcast=BROADCASTS[broadcast])
     runs = {
         (at, seed): parts(after(chosen, point(at), KEYS[seed], plan))
         for at, seed in np.ndindex(2, 2)

@@ -58,7 +58,7 @@ def test_a_network_is_compared_at_equal_errors_over_seeds(tmp_path):
 def test_every_codec_has_the_feedback_of_its_method():
     for name in compress.get_config().codecs[1:]:
         for method in METHODS.values():
-            assert _uploads(name, method.feedback).codec.feeds_back
-        assert not _uploads(f"{name}, alone", "ef14").codec.feeds_back
-    assert _uploads("whole", "ef21").codec is None
+            assert _uploads(name, method.feedback).facts.feeds_back
+        assert not _uploads(f"{name}, alone", "ef14").facts.feeds_back
+    assert not _uploads("whole", "ef21").transforms
     assert _uploads("qsgd:7", "ef21") == uploads.ef21(uploads.contractive(uploads.qsgd(7)))

@@ -135,7 +135,7 @@ def select(
       progress: called after each solve with its strength, rounds and violation.
 
     Returns:
-      The path on all sites, the scores and the choice.
+      The path on all sites, the losses, which are means over rows, and the choice.
 
     Example:
       >>> import fcojax, fcojax_sites, jax, jax.numpy as jnp, numpy as np
@@ -152,7 +152,7 @@ def select(
       ...     federation, flower.in_process(federation, rows), jax.random.key(0), strengths=3,
       ...     least=0.25, eval_every=1)
       >>> found.scores.shape, found.strength  # each site judges the path of the other
-      ((2, 3), 0.75)
+      ((2, 3), 1.5)
     """
     by = by_client() if by is None else by
     run = run or drawn_name()

@@ -249,7 +249,11 @@ def test_a_quick_study_has_a_model_a_ledger_and_figures(tmp_path):
     assert all(what in printed for what in (*summary["chosen"], *names)), printed
     assert summary["data"] == "drawn: 345 examples of 5 sites, logistic loss."
     judged = [row["loss when left out"] for row in summary["sites"]]
-    assert np.mean(judged) == pytest.approx(summary["chosen"]["score"])
+    assert np.mean(judged) == pytest.approx(summary["chosen"]["loss"])
+    kept = summary["chosen"]["coefficients that are not zero"]
+    assert summary["verdict"].startswith(
+        f"The choice has {kept} of 30 features, and a loss on held"
+    )
     assert summary["solved"]["intervals"].startswith("debiased")
     effects = [row for row in summary["coefficients of the scaled features"] if "from" in row]
     assert len(effects) == len(names - {"bias"})
@@ -258,6 +262,35 @@ def test_a_quick_study_has_a_model_a_ledger_and_figures(tmp_path):
     assert total["bytes up"] == sum(row["bytes up"] for row in summary["sites"])
     drawn = study.figures(config, rows, summary, tmp_path)
     assert {path.stem for path in drawn} == {"path", "coefficients", "sites"}
+
+
+@pytest.mark.parametrize(
+    ("best", "said"),
+    [
+        (1, " For the lowest, with 2, pass --config.one_standard_error=False."),
+        (
+            0,
+            " No other strength has a lower loss; to have the first three anyway, pass "
+            "--config.nonzeros=3.",
+        ),
+    ],
+)
+def test_an_empty_choice_says_what_to_type(best, said):
+    choice = {"by": "loss on held-out data", "verdict": "solved", "violation": 0.0, "rounds": 1}
+    rows = [
+        {"part": "path", "index": place, "strength": strength, "nonzero": 2 * place}
+        | {"best": place == best, "chosen": place == 0, "score": 3.0 - place, "error": 1.0}
+        | choice
+        for place, strength in enumerate((4.0, 1.0))
+    ]
+    rows += [{"part": "data", "features": 5, "filled": 0, "unlabelled": 0}]
+    rows += [{"part": "site", "site": "Ghent", "examples": 9}, {"part": "intervals", "verdict": ""}]
+    rows += [{"part": "refit", "verdict": "solved"}]
+    rows += [{"part": "ledger", "work": "path", "site": "Ghent", "down": 1.0, "up": 1.0}]
+    config = types.SimpleNamespace(data_dir="", loss="linear", client="site", nonzeros=0)
+    verdict = summarise(config, rows)["verdict"]
+    assert verdict.startswith("The choice has 0 of 5 features, and a loss on held-out data of 3")
+    assert verdict.endswith(said)
 
 
 def partial_likelihood(x, time, event, site):

@@ -1,4 +1,4 @@
-"""Rows and tables of one selection: the path, the scores, the coefficients and the ledger."""
+"""Rows and tables of one selection: the path, the losses, the coefficients and the ledger."""
 
 import collections
 import contextlib
@@ -396,6 +396,8 @@ def _path(found: Selection, shown: np.ndarray) -> Iterator[Row]:
 
 def _scores(found: Selection, sites: list[str] | None) -> Iterator[Row]:
     for fold, scores in enumerate(found.scores):
+        if np.isnan(scores).all():  # no event, so no loss
+            continue
         name = f"fold {fold + 1}" if sites is None else sites[fold % len(sites)]
         for strength, score in zip(np.asarray(found.path.strengths), scores, strict=True):
             yield {"part": "fold", "fold": name, "strength": float(strength), "score": float(score)}
@@ -466,9 +468,14 @@ def _ledger(entries: tuple[Entry, ...], ids: tuple) -> Iterator[Row]:
 def summarise(config: Config, rows: list[Row]) -> Summary:
     """Return the choice and its rule, the nonzero coefficients, and the bytes sent."""
     path, best, chosen = best_and_chosen(rows)
-    rule = "the least score"
+    word = "distance" if config.nonzeros else chosen["by"]
+    word = "loss" if word.startswith("loss") else word
+    rule = f"the lowest {word}"
     if chosen["index"] != best["index"]:
-        rule = "the largest strength within one standard error of the least score"
+        rule = (
+            "the largest strength whose loss is within one standard error of the lowest, by their "
+            "differences in the folds"
+        )
     if best["index"] == len(path) - 1:
         rule += ", which is at the last strength: a smaller config.least may find a lower one"
     ledger, [facts] = select(rows, part="ledger"), select(rows, part="data")
@@ -485,10 +492,18 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
         }
         for row in select(rows, part="site")
     ]
-    verdict = (
-        f"The choice has {chosen['nonzero']} of {facts['features']} features, and a "
-        f"{chosen['by']} of {chosen['score']:.4g}, where the least is {best['score']:.4g}."
-    )
+    verdict = f"The choice has {chosen['nonzero']} of {facts['features']} features"
+    if not config.nonzeros:
+        verdict += f", and a {chosen['by']} of {chosen['score']:.4g}"
+        verdict += f", where the lowest is {best['score']:.4g}"
+    verdict += "."
+    if chosen["nonzero"] == 0:
+        verdict += (
+            f" For the lowest, with {best['nonzero']}, pass --config.one_standard_error=False."
+            if best["nonzero"]
+            else f" No other strength has a lower {word}; to have the first three anyway, pass "
+            "--config.nonzeros=3."
+        )
     effects = {row["name"]: row for row in select(rows, part="estimate")}
     coefficients = [
         {"name": row["name"], _SCALED: row["value"], "scaled, no penalty": row["refit"]}
@@ -502,9 +517,9 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
         "coefficients that are not zero": chosen["nonzero"],
         "features": facts["features"],
         "left out": _left_out(rows, facts["features"] - chosen["nonzero"]),
-        "score": chosen["score"],
-        "least score": best["score"],
-        "standard error of the least score": best["error"],
+        word: chosen["score"],
+        f"lowest {word}": best["score"],
+        "standard error of the difference": chosen["error"],
         "judged by": chosen["by"],
         "rule": rule,
     }
@@ -517,7 +532,7 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
         coefficients = _effects(rows)
         for known in ("share of the first strength", "coefficients that are not zero", "features"):
             del choice[known]
-        for known in ("judged by", "score", "least score", "standard error of the least score"):
+        for known in ("judged by", word, f"lowest {word}", "standard error of the difference"):
             del choice[known]  # in the first sentence and the first figure
         names = choice["left out"].split(", ")
         more = f" and {len(names) - 12:,} more" if len(names) > 12 else ""
@@ -637,7 +652,7 @@ def _of_sites(rows: list[Row]) -> Summary:
 
 
 def best_and_chosen(rows: list[Row]) -> tuple[list[Row], Row, Row]:
-    """Return the rows of the path, and the rows of the lowest score and of the choice."""
+    """Return the rows of the path, and the rows of the lowest loss and of the choice."""
     path = select(rows, part="path")
     best, chosen = (next(row for row in path if row[name]) for name in ("best", "chosen"))
     return path, best, chosen

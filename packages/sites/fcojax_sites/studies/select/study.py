@@ -1,4 +1,4 @@
-"""A sparse model from a file: path, validation scores, coefficients and a ledger of bytes."""
+"""A sparse model from a file: path, held-out losses, coefficients and a ledger of bytes."""
 
 from typing import Any, Literal
 
@@ -15,13 +15,14 @@ EXPERIMENT = Study(
     captions={
         "path": "Left: every coefficient over the strength of the penalty, on all data. The ten "
         "largest of the chosen model have names, its others are dark grey, and features that it "
-        "leaves out light grey. Right: the mean score on held-out data, with its standard error. "
-        "Dotted: the lowest score. Dashed: the choice; by the one-standard-error rule it is the "
-        "largest strength whose score is at most the lowest score plus its standard error.",
+        "leaves out light grey. Right: the mean loss on held-out data, or the criterion; a bar is "
+        "one standard error of the difference to the lowest, over the folds. Dotted: the lowest. "
+        "Dashed: the choice; by the one-standard-error rule it is the largest strength whose bar "
+        "reaches the lowest.",
         "coefficients": "The chosen model by name, at most its 25 largest coefficients, and the "
         "same features fitted without the penalty, which shrinks coefficients towards zero.",
-        "choice": "Coefficients over the strength, and the loss on held-out sites with its "
-        "standard error; dotted: the lowest, dashed: the choice.",
+        "choice": "Coefficients over the strength, and the loss on held-out sites, with the "
+        "standard error of its difference to the lowest; dotted: the lowest, dashed: the choice.",
         "effects": "Left: effects without the penalty, 95 per cent intervals; blue: in the choice. "
         "Right: survival at each site (Kaplan and Meier, on a grid), or cases over the chance that "
         "a model without the site predicts, in cells of 5 rows or more.",
