@@ -107,6 +107,20 @@ def test_bytes_are_those_of_a_broadcast_to_all_clients():
     assert history["bytes_up"][0] == plain["bytes_up"][0]
 
 
+def test_a_client_s_own_model_is_made_from_the_message_that_it_has():
+    plain = algorithms.scaffold(federations.loss)
+    chosen = plain._replace(client_model=lambda hparams, message, client: message)
+    plan = fcojax.Plan(fcojax.local_steps(2), broadcast=uploads.ef21p(TOP))
+    hparams = chosen.hparams_type(client_lr=0.02)
+    state = fcojax.start(chosen, hparams, federations.start(), data(), KEY, plan)
+    state, _ = fcojax.advance(chosen, hparams, state, data(), plan, num_rounds=3)
+    models = fcojax.personal.read_models(chosen, hparams, state)
+    estimate, whole = state.memory.broadcast.message, chosen.broadcast(hparams, state.server)
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[0], b), models, estimate)
+    pairs = zip(jax.tree.leaves(estimate), jax.tree.leaves(whole), strict=True)
+    assert any(np.any(one != other) for one, other in pairs)
+
+
 @pytest.mark.parametrize(
     ("compressor", "sentence"),
     [
