@@ -36,7 +36,7 @@ RULES = {
     "krum": robust.averaged(robust.krum(0.2), before=robust.bucketing(2)),
     "centre": robust.averaged(robust.centred_clipping(0.05)),
 }
-BROADCAST = {"ef21", "ef14", "noise"}  # with compressed broadcasts
+BROADCASTS = dict.fromkeys(("ef21", "ef14", "noise"), uploads.ef21p(TOP))
 COHORT, LOSSES = fcojax.uniform_cohort(cohort_size=3), fcojax.dropout(0.3)
 WORK = fcojax.local_steps(2, 2)
 # Seconds of five clients in two rounds, of which some are late in both, one or none.
@@ -46,11 +46,10 @@ SECONDS = np.array([[1.0, 2.0, 3.0, 4.0, 9.0], [2.0, 4.0, 1.0, 3.0, 9.0]])
 def cases(data):
     """Yield names, algorithms and plans; most cohorts have three of five clients."""
     plain, dual = federations.algorithm("fed_avg"), federations.algorithm("fed_dual_avg")
-    both = uploads.compressed_broadcast(plain, TOP)
     for name, part in ROWS.items():
         cohort = fcojax.everyone() if name == "geometric" else COHORT
-        plan = fcojax.Plan(WORK, cohort, chain(part, LOSSES), RULES.get(name, MEAN))
-        yield name, both if name in BROADCAST else plain, plan
+        both = chain(part, LOSSES), RULES.get(name, MEAN)
+        yield name, plain, fcojax.Plan(WORK, cohort, *both, BROADCASTS.get(name))
     coins = fcojax.coin_flips([0.9, 0.1, 0.5, 0.3, 0.7])
     for kind in ("known", "estimated"):
         weights = inverse_probability(kind)
