@@ -65,13 +65,6 @@ def test_inside_a_shard_map_over_a_users_axis(kind):
     close(mapped(spread), alone())
 
 
-def test_a_shard_map_that_keeps_account_of_its_axes_is_refused_in_a_sentence():
-    mesh = mesh_of(AxisType.Auto)
-    mapped = jax.shard_map(jax.vmap(kernel), mesh=mesh, in_specs=P("mine"), out_specs=P("mine"))
-    with pytest.raises(ValueError, match="check_vma"):
-        mapped(jax.device_put(keys(), NamedSharding(mesh, P("mine"))))
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_under_a_users_mesh(kind):
     """With seeds sharded along the mesh, and with a population sharded along another axis."""
