@@ -1,4 +1,5 @@
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -106,14 +107,16 @@ def test_deadlines_are_those_of_the_clock():
     # A deadline draws nothing. It is in front, so that a run without it loses the same uploads.
     late, lost = plan.uploads.transforms
     assert late.facts.limit == 80.0 and lost == fcojax.dropout(0.2)
-    np.testing.assert_array_equal(late.facts.arrives(np.arange(4)), times <= 80)
+    assert late.facts.arrives is not None
+    np.testing.assert_array_equal(late.facts.arrives(jnp.arange(4)), times <= 80)
     assert plan._replace(uploads=whole.uploads) == whole
     toy = Toy(**changes, late="truncate")
     less = clock.truncated(whole.work, toy.job.train, step, 80.0, link=5.6)
     assert toy.job.plan.work == less and set(less.counts or ()) == {1, 2}
     late, lost = toy.job.plan.uploads.transforms
     times = step * less.counts + 5.6
-    np.testing.assert_array_equal(late.facts.arrives(np.arange(4)), times <= 80)
+    assert late.facts.arrives is not None
+    np.testing.assert_array_equal(late.facts.arrives(jnp.arange(4)), times <= 80)
 
 
 @pytest.mark.slow
