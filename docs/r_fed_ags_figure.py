@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import fcojax
+from fcojax import uploads
 from fcojax.algorithms import r_fed_avg
 from fcojax.theory.manifold import stationarity
 from fcojax.transforms import hyperbolic, spd
@@ -46,8 +47,9 @@ def measured(manifold, start):
     averaging = r_fed_avg(loss, manifold)
     streams = port("r_fed_ags")(loss, manifold)
     rate = fcojax.schedule(1 / (NUM_STEPS * (10 + np.arange(NUM_ROUNDS))))
-    for correct in LABELS:
-        algorithm = streams if correct else averaging
+    for kind in LABELS:
+        algorithm = streams if kind else averaging
+        weights = uploads.inverse_probability(kind) if kind else uploads.chain()
         cohort = fcojax.coin_flips(OFTEN)
         _, history = fcojax.sweep(
             algorithm,
@@ -55,12 +57,12 @@ def measured(manifold, start):
             start,
             data,
             jax.random.split(jax.random.key(1), 5),
-            fcojax.Plan(work, cohort, correct=correct),
+            fcojax.Plan(work, cohort, weights),
             num_rounds=NUM_ROUNDS,
             eval_every=EVERY,
             observe=lambda hparams, x, context: {"slope": slope(x)},
         )
-        curves[correct] = np.mean(history["slope"], axis=(0, 1))
+        curves[kind] = np.mean(history["slope"], axis=(0, 1))
     biased = fcojax.from_clients(list(points), weights=shares())
     end, _ = fcojax.run(
         averaging,
@@ -91,8 +93,8 @@ def draw(found):
     rounds = np.arange(EVERY, NUM_ROUNDS + 1, EVERY)
     for axes, title in zip(panels, found, strict=True):
         curves, biased = found[title]
-        for correct, curve in curves.items():
-            axes.plot(rounds, curve, label=LABELS[correct])
+        for kind, curve in curves.items():
+            axes.plot(rounds, curve, label=LABELS[kind])
         axes.axhline(biased, color="black", ls=":", label="limit of RFedAvg")
         axes.set(title=title, xlabel="communication round")
         axes.set(xscale="log", yscale="log")

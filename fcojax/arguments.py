@@ -30,6 +30,13 @@ Result = TypeVar("Result")
 
 _MOST_LETTERS = 80
 
+# Factories that took other arguments in 0.3, and the calls that replace those.
+_SINCE_0_4 = {
+    "attacked": "Plan(work, uploads=attacks.attacked(clients, attack))",
+    "deadline": "Plan(work, sampler, uploads=clock.deadline(seconds, limit))",
+    "dropout": "Plan(work, sampler, uploads=fcojax.dropout(0.1))",
+}
+
 
 def shown(value: Any) -> str:
     """Return a short text of a value, on one line, for an error message."""
@@ -58,7 +65,9 @@ def validated(function: Callable[Arguments, Result]) -> Callable[Arguments, Resu
     def checked(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         try:
             given = signature.bind(*args, **kwargs)
-        except TypeError:
+        except TypeError as error:
+            if (name := function.__name__) in _SINCE_0_4:
+                raise TypeError(f"{name}: {error}; write {_SINCE_0_4[name]} since 0.4.") from None
             return function(*args, **kwargs)  # Python says which argument does not fit
         for name, value in given.arguments.items():
             if name not in annotations():

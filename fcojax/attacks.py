@@ -253,10 +253,17 @@ def attacked(clients: Sequence[CountOrZero], attack: Attack) -> UploadTransform:
         return Sent(tree.where(is_bad(at), jax.tree.unflatten(form, sent), payload))
 
     def flagged(at, payload, client_state, server_state):
-        return Opened([*payload, is_bad(at).astype(float)])
+        if not at.by_rule:  # the flag would be averaged, and every client honest
+            raise ValueError(
+                f"{name} sees all uploads, but the plan has the plain mean; pass "
+                "aggregator=attacks.seeing_all(attack), with the same attack."
+            )
+        # At the front: another transform may have added a number at the end, which its receive,
+        # called before, takes from there.
+        return Opened([is_bad(at).astype(float), *payload])
 
     def unflagged(at, found, weights, server_state):
-        return found._replace(mean=found.mean[:-1]), server_state
+        return found._replace(mean=found.mean[1:]), server_state
 
     if attack.alone is not None:
         return UploadTransform(name, send=send)
@@ -294,7 +301,7 @@ def seeing_all(attack: Attack, aggregator: Aggregator = MEAN) -> Aggregator:
         )
 
     def finish(hparams, stacked: Stacked, weights, memory, key):
-        *sent, bad = stacked.terms
+        bad, *sent = stacked.terms
         points, like = as_points(sent), [leaf[0] for leaf in sent]
         shares = stacked.shares.astype(points.dtype)
         points = _replaced(points, bad, together(points, shares, bad))
@@ -305,10 +312,10 @@ def seeing_all(attack: Attack, aggregator: Aggregator = MEAN) -> Aggregator:
         collected = base.collect.start(shapes, shares.shape[0])
         collected = base.collect.add(collected, terms, stacked.shares, places)
         mean, memory = base.finish(hparams, collected, weights, memory, key)
-        return [*mean, jnp.zeros((), bad.dtype)], memory
+        return [jnp.zeros((), bad.dtype), *mean], memory
 
     return base._replace(
-        init=lambda payload: base.init(payload[:-1]),
+        init=lambda payload: base.init(payload[1:]),
         term=lambda hparams, payload, memory: payload,
         collect=STACK,
         finish=finish,

@@ -13,7 +13,6 @@ from fcojax.engine.blocks import Block, Placed, place, sweep_blocks
 from fcojax.engine.client_loop import local_handle
 from fcojax.engine.compaction import take_points
 from fcojax.engine.hparams import as_arrays, at_round, is_schedule, num_points, take
-from fcojax.engine.limits import allowance_of, require_unlimited
 from fcojax.engine.optimality import VIOLATION, pooled_gradient, violation_at
 from fcojax.engine.plan import Program, as_plan
 from fcojax.engine.randomness import draw_cohort

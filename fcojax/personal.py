@@ -26,7 +26,9 @@ def _model_of(algorithm: Algorithm, hparams: Any, state: State) -> Callable[[PyT
         raise ValueError(
             "the clients of this algorithm have no models of their own; use fcojax.read_model."
         )
-    message = algorithm.broadcast(hparams, state.server)
+    # With a compressed broadcast clients hold an estimate of the message.
+    estimate = state.memory.broadcast
+    message = estimate.message if estimate else algorithm.broadcast(hparams, state.server)
     return lambda client: own(hparams, message, client)
 
 

@@ -12,7 +12,6 @@ from fcojax import Plan, kkt, local_steps, tree
 from fcojax.algorithms import Algorithm, Work, fed_mid_osp
 from fcojax.arguments import checked_value, shown, validated
 from fcojax.engine.hparams import as_arrays
-from fcojax.engine.limits import require_unlimited
 from fcojax.engine.optimality import pooled_gradient
 from fcojax.engine.plan import Program, as_plan
 from fcojax.engine.solve import Outcome, solve_traced
@@ -111,7 +110,6 @@ def path(
                 "that has it, and hparams= if only the rate has another name."
             )
     require_run(algorithm, plan, hparams, data, key)
-    require_unlimited(plan, "a path")
     relative = isinstance(strengths, int | np.integer)
     values = checked_value("strengths", strengths, Count if relative else _Strengths)
     if relative and penalty.scale_max is None:

@@ -165,7 +165,7 @@ def test_the_limit_weighs_clients_by_arrivals_and_by_age(power):
     late = clock.asynchronous(FED_AVG, order.staleness, power)
     hparams = FED_AVG.hparams_type(client_lr=fcojax.schedule(4 / (40 + np.arange(20_000))))
     plain = fcojax.Plan(fcojax.local_steps(1), order.sampler)
-    known = plain._replace(correct="known")
+    known = plain._replace(uploads=uploads.inverse_probability("known"))
     for plan, weights in ((plain, sums), (known, sums / counts)):
         data, start = quadratics(np.ones(4)), jnp.array(1.0)
         w, _ = fcojax.run(late, hparams, start, data, KEY, plan, num_rounds=20_000)
@@ -224,9 +224,10 @@ def test_what_an_asynchronous_server_cannot_do_is_refused():
     with pytest.raises(ValueError, match="does not wait"):
         clock.asynchronous(fcojax.algorithms.mime(loss), 2)
     scaffold = clock.asynchronous(ALGORITHMS["scaffold"], 2)
-    compressed = uploads.compressed_broadcast(clock.asynchronous(FED_AVG, 2), uploads.top_k(1))
+    late, hparams, data = clock.asynchronous(FED_AVG, 2), FED_AVG.hparams_type(), quadratics()
+    plan = fcojax.Plan(fcojax.local_steps(1), broadcast=uploads.ef21p(uploads.top_k(1)))
     with pytest.raises(ValueError, match="without receiving it"):
-        compressed.init(FED_AVG.hparams_type(), jnp.zeros(2))
+        fcojax.start(late, hparams, jnp.zeros(1), data, KEY, plan)
     with pytest.raises(ValueError, match="power=0"):
         scaffold.init(ALGORITHMS["scaffold"].hparams_type(), jnp.zeros(2))
     with pytest.raises(ValueError, match="buffer is 3"):

@@ -62,10 +62,10 @@ def test_a_source_has_one_entry_wherever_it_is_cited():
 def test_parts_are_found_inside_of_what_was_made_with_them():
     penalty = on_subtree(slope(np.array([1.0, 0.5])), lambda path: True)
     algorithm = algorithms.fed_dual_avg(None, euclidean(penalty))
-    codec = uploads.compressed(uploads.compose(uploads.top_k(2), uploads.qsgd(7)))
-    cohort = fcojax.dropout(fcojax.cyclic(num_groups=2), 0.1)
+    compressed = uploads.compressed(uploads.compose(uploads.top_k(2), uploads.qsgd(7)))
+    chain = uploads.chain(compressed, fcojax.dropout(0.1))
     aggregator = robust.averaged(robust.krum(0.2), before=robust.bucketing(2))
-    plan = fcojax.Plan(fcojax.local_steps(1), cohort, codec, aggregator)
+    plan = fcojax.Plan(fcojax.local_steps(1), fcojax.cyclic(num_groups=2), chain, aggregator)
     found = keys(algorithm, plan)
     assert found[:2] == ["fcojax", "yuan2021federated"]
     assert {"bogdan2015slope", "alistarh2018convergence", "alistarh2017qsgd"} <= set(found)
@@ -73,9 +73,9 @@ def test_parts_are_found_inside_of_what_was_made_with_them():
     assert "cho2023on" in found and len(found) == len(set(found))
 
 
-def test_uploads_with_their_own_aggregator_and_private_ones_are_found():
-    ef21 = uploads.ef21(uploads.top_k(1))
-    assert "richtarik2021ef21" in keys(fcojax.Plan(fcojax.local_steps(1), **ef21._asdict()))
+def test_error_feedback_and_private_uploads_are_found():
+    plan = fcojax.Plan(fcojax.local_steps(1), uploads=uploads.ef21(uploads.top_k(1)))
+    assert "richtarik2021ef21" in keys(plan)
     assert keys(privacy.gaussian(clip=1.0, noise=1.0))[1] == "mcmahan2018learning"
 
 

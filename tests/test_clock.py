@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax import clock
+from fcojax import clock, uploads
+from fcojax.engine.client_loop import _inclusion
 from fcojax.engine.randomness import COHORT
 from fcojax.extend import local_handle
 
@@ -92,10 +93,11 @@ def test_seconds_are_those_of_an_event_loop(name):
         found = clock.seconds(laws, fcojax.Plan(work, sampler), DATA, key, history)
         assert np.allclose(found, event_loop(cohorts, num_steps, step, down, up, sent), rtol=1e-12)
         limit = float(rng.uniform(1, 10))
-        late = clock.deadline(sampler, np.zeros((1, NUM_CLIENTS)), limit)
+        late = clock.deadline(np.zeros((1, NUM_CLIENTS)), limit)
         expected = event_loop(cohorts, num_steps, step, down, up, sent, limit)
-        for cohort in (late, fcojax.dropout(late, 0.5)):
-            found = clock.seconds(laws, fcojax.Plan(work, cohort), DATA, key, history)
+        for losses in (late, uploads.chain(late, fcojax.dropout(0.5))):
+            plan = fcojax.Plan(work, sampler, losses)
+            found = clock.seconds(laws, plan, DATA, key, history)
             assert np.allclose(found, expected, rtol=1e-12)
 
 
@@ -121,21 +123,19 @@ def test_a_deadline_drops_the_late_and_truncation_lets_them_do_less():
     more = laws.client_seconds(NUM_CLIENTS, np.array(counts) + 1, bytes_up=10)[0]
     assert ((short <= limit) | (np.array(counts) == 1)).all()
     assert ((more > limit) | (np.array(counts) == 5)).all()
-    sampler = clock.deadline(fcojax.everyone(), laws.client_seconds(NUM_CLIENTS, 5, 0, 10), limit)
-    plan, key = fcojax.Plan(fcojax.local_steps(5), sampler), jax.random.key(0)
+    deadline = clock.deadline(laws.client_seconds(NUM_CLIENTS, 5, 0, 10), limit)
+    plan, key = fcojax.Plan(fcojax.local_steps(5), uploads=deadline), jax.random.key(0)
     hparams, start = FED_AVG.hparams_type(client_lr=0.1), jnp.array(0.0)
     w, history = fcojax.run(FED_AVG, hparams, start, DATA, key, plan, num_rounds=1)
-    assert history["lost"].tolist() == [late.sum()]
-    with pytest.raises(ValueError, match="reshape"):  # not the trace of two rounds of three clients
-        sampler.draw(key, jnp.int32(0), NUM_CLIENTS // 2)
-    places = jnp.arange(NUM_CLIENTS)
-    assert np.array_equal(sampler.inclusion(places, NUM_CLIENTS), ~late)
+    assert (history["late"].tolist(), history["lost"].tolist()) == ([late.sum()], [0])
     means = np.array([np.mean(rows) for rows in np.split(np.arange(29.0), np.cumsum(SIZES)[:-1])])
     assert float(w) == pytest.approx((1 - 0.9**5) * means[~late].mean())
-    plan = plan._replace(correct="known")  # of late clients the probability is zero
+    # The probability of late clients is zero.
+    weighed = uploads.chain(uploads.inverse_probability("known"), deadline)
+    plan = plan._replace(uploads=weighed)
     w, history = fcojax.run(FED_AVG, hparams, start, DATA, key, plan, num_rounds=1)
     assert float(w) == pytest.approx((1 - 0.9**5) * means[~late].sum() / NUM_CLIENTS)
-    assert history["lost"].tolist() == [late.sum()]
+    assert history["late"].tolist() == [late.sum()]
 
 
 def test_truncated_epochs_are_their_first_steps():
@@ -170,14 +170,25 @@ def test_known_probabilities_are_refused_where_lateness_and_draws_repeat():
         fcojax.cyclic(num_groups=2),
         jnp.arange(2),
     )
-    for sampler in (cycle, fcojax.dropout(fcojax.from_trace([[0], [1]]), 0.5)):
+    trace, lossy = fcojax.from_trace([[0], [1]]), fcojax.dropout(0.5)
+
+    def shares(sampler, seconds, losses):
+        transforms = uploads.chain(clock.deadline(seconds, 5.0), losses)
+        plan = fcojax.Plan(fcojax.local_steps(1), sampler, transforms)
+        return _inclusion(plan, 2, None, both).tolist()
+
+    for sampler, losses, share in ((cycle, uploads.chain(), 0.5), (trace, lossy, 0.25)):
         with pytest.raises(ValueError, match="depend on the round"):
-            clock.deadline(sampler, late, 5.0).inclusion(both, 2)
-        assert clock.deadline(sampler, late[1], 5.0).inclusion(both, 2).tolist() in (
-            [0.5, 0.5],
-            [0.25, 0.25],
-        )
+            shares(sampler, late, losses)
+        assert shares(sampler, late[1], losses) == [share, share]
     coins = fcojax.coin_flips([0.2, 0.8])
-    assert clock.deadline(coins, late, 5.0).inclusion(both, 2).tolist() == [0.1, 0.4]
+    assert shares(coins, late, uploads.chain()) == [0.1, 0.4]
     with pytest.raises(ValueError, match="fastest client takes 9 seconds"):
-        clock.deadline(coins, late[0], 5.0)
+        clock.deadline(late[0], 5.0)
+
+
+def test_a_deadline_for_another_population_is_refused():
+    """Indices beyond the table would read the last client's seconds."""
+    plan = fcojax.Plan(fcojax.local_steps(1), uploads=clock.deadline(np.arange(5.0), 3.0))
+    with pytest.raises(ValueError, match=r"deadline\(3.0\) is made for 5 clients"):
+        fcojax.start(FED_AVG, FED_AVG.hparams_type(), jnp.array(0.0), DATA, jax.random.key(0), plan)

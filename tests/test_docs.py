@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 
 import fcojax
-from fcojax import check
+from fcojax import check, uploads
 from fcojax.algorithms import fed_avg
 from tests.laws import penalty_laws
 
@@ -51,6 +51,20 @@ def test_the_pages_run():
 @pytest.mark.slow
 def test_the_notebooks_run():
     run(*(DOCS / "notebooks").glob("*.md"))
+
+
+def test_every_transform_of_uploads_is_in_the_table_of_their_page():
+    page = (DOCS / "uploads.md").read_text("utf-8").split("## What may not follow what")[0]
+    modules = [fcojax, *(importlib.import_module(name) for name in MODULES)]
+    public = {name: getattr(module, name) for module in modules for name in module.__all__}
+    transforms = {
+        name
+        for name, made in public.items()
+        if inspect.isroutine(made)
+        and inspect.unwrap(made).__annotations__.get("return") is uploads.UploadTransform
+    }
+    named = {link.rsplit(".", 1)[-1] for link in re.findall(r"\]\(#(fcojax[\w.]+)\)", page)}
+    assert transforms - {"chain", "from_text"} | {"attacked"} == named
 
 
 def test_every_module_with_public_names_is_on_a_page_of_the_api():

@@ -200,9 +200,7 @@ CHANGES = {
     "penalties": lambda number: numbered(transforms.elastic_net(0.5 + number / 1e4)),
     "plans": lambda number: numbered(
         transforms.l1(),
-        plan=fcojax.Plan(
-            fcojax.local_steps(1), fcojax.dropout(fcojax.everyone(), (1 + number) / 3000)
-        ),
+        plan=fcojax.Plan(fcojax.local_steps(1), uploads=fcojax.dropout((1 + number) / 3000)),
     ),
 }
 

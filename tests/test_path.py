@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax import privacy, problems
+from fcojax import problems
 from fcojax.algorithms import fed_avg, fed_dual_avg, fed_mid_osp
 from fcojax.transforms import (
     elastic_net,
@@ -23,7 +23,6 @@ pytestmark = pytest.mark.gate
 
 PENALTY = on_subtree(l1(), named("kernel"))
 ONE_STEP = fcojax.local_steps(1)
-LIMITED = privacy.gaussian(1.0, noise=10.0, budget=privacy.budget(2.0, delta=1e-3))
 
 
 def population(kind="linear", sizes=(20, 12, 8), dim=6):
@@ -102,7 +101,6 @@ def test_models_are_optimal_and_the_first_strength_is_the_least_with_zeros(name)
         ({"strengths": 0}, "at least 1"),
         ({"method": fed_avg}, "no penalty_scale"),
         ({"method": lambda loss: loss}, "algorithm"),
-        ({"plan": fcojax.Plan(ONE_STEP, aggregator=LIMITED)}, "a path does not enforce"),
     ],
 )
 def test_refusals(arguments, message):

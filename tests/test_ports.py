@@ -62,8 +62,8 @@ def test_a_port_obeys_the_laws_and_is_at_most_seventy_lines(name):
     assert len(code) <= 70
 
 
-def ran(algorithm, hparams, data, cohort, num_steps, num_rounds):
-    plan = fcojax.Plan(fcojax.local_steps(num_steps), cohort)
+def ran(algorithm, hparams, data, cohort, num_steps, num_rounds, *losses):
+    plan = fcojax.Plan(fcojax.local_steps(num_steps), cohort, *losses)
     return fcojax.run(
         algorithm,
         hparams,
@@ -318,10 +318,10 @@ def test_fed_com_loc_is_the_loop_of_its_source(place):
 def test_tamuna_ends_at_the_minimiser_and_sends_the_share_of_its_owners():
     data, hessians, terms = least_squares()
     best = np.linalg.solve(hessians.mean(0), terms.mean(0))
-    cohort = fcojax.dropout(fcojax.uniform_cohort(cohort_size=2), 0.3)
+    cohort, losses = fcojax.uniform_cohort(cohort_size=2), fcojax.dropout(0.3)
     algorithm = port("tamuna")(loss, num_clients=NUM_CLIENTS, num_owners=2)
     hparams = algorithm.hparams_type(client_lr=0.3)
-    w, history = ran(algorithm, hparams, data, cohort, 3, 1500)
+    w, history = ran(algorithm, hparams, data, cohort, 3, 1500, losses)
     np.testing.assert_allclose(w, best, rtol=0, atol=1e-10)
     assert history["bytes_up"].tolist() == [1500 * 2 * DIM * 8 / 2]
     plain = algorithms.prox_skip(loss)

@@ -7,6 +7,7 @@ import pytest
 from scipy.linalg import fractional_matrix_power as power
 
 import fcojax
+from fcojax import uploads
 from fcojax.transforms import flat, hyperbolic, spd
 from tests.support import frechet
 from tests.test_ports import DIM, KEY, PORTS, least_squares, loaded, loss, port, require_on_page
@@ -14,6 +15,7 @@ from tests.test_ports import DIM, KEY, PORTS, least_squares, loaded, loss, port,
 R_FED_AGS = port("r_fed_ags")
 # Client 1 is in one of four rounds, and has three times the weight of client 0.
 TRACE, WEIGHTS = fcojax.from_trace([[0, 1], [0], [0], [0]]), np.array([1.0, 3.0])
+KNOWN = uploads.inverse_probability("known")
 PAIRS = {
     "spd": (spd(), np.diag([1.0, 2.0]), np.array([[3.0, 1.0], [1.0, 0.5]])),
     "hyperbolic": (hyperbolic(), np.array([1.0, -0.5]), np.array([-2.0, 1.5])),
@@ -39,7 +41,7 @@ def on_pair(name, client_lr):
 def test_in_flat_space_it_is_fed_avg_with_corrected_weights():
     data, *_ = least_squares()
     work, cohort = fcojax.local_steps(3, batch_size=2), fcojax.coin_flips([0.9, 0.3, 0.5, 0.7])
-    plan = fcojax.Plan(work, cohort, correct="estimated")
+    plan = fcojax.Plan(work, cohort, uploads.inverse_probability("estimated"))
     ends = [
         frechet.ran(made, made.hparams_type(0.1), jnp.ones(DIM), data, plan, 10)
         for made in (R_FED_AGS(loss, flat()), fcojax.algorithms.fed_avg(loss))
@@ -60,11 +62,11 @@ def test_one_step_of_everyone_is_riemannian_gradient_descent(name):
 @pytest.mark.slow
 @pytest.mark.gate
 @pytest.mark.parametrize("name", PAIRS)
-@pytest.mark.parametrize("correct", [None, "known"])
-def test_limits_with_and_without_correction_have_their_closed_forms(name, correct):
+@pytest.mark.parametrize("chain", [uploads.chain(), KNOWN], ids=["plain", "known"])
+def test_limits_with_and_without_correction_have_their_closed_forms(name, chain):
     manifold, a, b = PAIRS[name]
     algorithm, hparams, data = on_pair(name, 0.2)
-    plan = fcojax.Plan(fcojax.local_steps(3), TRACE, correct=correct)
+    plan = fcojax.Plan(fcojax.local_steps(3), TRACE, chain)
     first = fcojax.start(algorithm, hparams, jnp.asarray(a), data, KEY, plan)
 
     def mean_step(_, x):
@@ -78,7 +80,7 @@ def test_limits_with_and_without_correction_have_their_closed_forms(name, correc
 
     found = jax.jit(lambda x: jax.lax.fori_loop(0, 200, mean_step, x))(first.server)
     # Without correction client 1 has 3/4 of the mean in a quarter of the rounds.
-    share = 0.75 if correct else 0.25 * 0.75
+    share = 0.75 if chain is KNOWN else 0.25 * 0.75
     np.testing.assert_allclose(found, between(name, a, b, share), rtol=0, atol=1e-11)
 
 
@@ -91,8 +93,9 @@ def test_with_estimated_frequencies_the_error_goes_to_zero():
     rates = fcojax.schedule(1 / (10 + np.arange(6400)))
     grid = fcojax.grid.product(algorithm.hparams_type, client_lr=[rates])
     errors = {}
-    for correct in (None, "estimated"):
-        plan = fcojax.Plan(fcojax.local_steps(1), fcojax.coin_flips([0.9, 0.3]), correct=correct)
+    estimated = uploads.inverse_probability("estimated")
+    for name, chain in (("plain", uploads.chain()), ("estimated", estimated)):
+        plan = fcojax.Plan(fcojax.local_steps(1), fcojax.coin_flips([0.9, 0.3]), chain)
         _, seen = fcojax.sweep(
             algorithm,
             grid,
@@ -104,9 +107,9 @@ def test_with_estimated_frequencies_the_error_goes_to_zero():
             eval_every=400,
             observe=lambda hparams, x, context: {"square": jnp.sum(jnp.square(x - right))},
         )
-        errors[correct] = np.mean(np.asarray(seen["square"]), axis=(0, 1))
+        errors[name] = np.mean(np.asarray(seen["square"]), axis=(0, 1))
     first, last = errors["estimated"][[0, -1]]
-    assert errors[None][-1] == pytest.approx(far, rel=0.02)
+    assert errors["plain"][-1] == pytest.approx(far, rel=0.02)
     assert last < first / 10 and last < far / 10_000
 
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.algorithms import Algorithm, ClientResult, ToAll, mean_loss, takes
+from fcojax.algorithms import Algorithm, ClientResult, Known, mean_loss, takes
 from fcojax.types import Positive
 
 
@@ -54,11 +54,12 @@ def de_com_fl(loss, *, num_directions: int = 10):
 
     def broadcast(hparams, server):
         # Clients repeat the server's step from the last slopes and the key.
-        return ToAll(sent=server._replace(params=()), known=server.params)
+        return server._replace(params=()), Known(server.params)
 
     def client_update(hparams, message, client, local, key):
-        w, batch = message.known, local.full()
-        ways = directions(message.sent.key, w)
+        sent, known = message
+        w, batch = known.value, local.full()
+        ways = directions(sent.key, w)
 
         def slope(way):
             ahead = value(tree.add_scaled(w, hparams.smoothing, way), batch)

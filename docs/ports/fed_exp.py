@@ -65,7 +65,7 @@ def fed_exp(
         moved = linear_steps(loss, local, step, message)
         rate = jnp.asarray(hparams.client_lr)
         elapsed = Public(local.num_steps.astype(rate.dtype) * rate)
-        # The norm depends on the client's data, so codecs encode it as well.
+        # The norm depends on the client's data, so it is compressed as well.
         upload = Displacement(moved, elapsed), tree.vdot(moved, moved)
         return ClientResult(client, upload, {})
 

@@ -2,7 +2,8 @@
 
 Huang, Huang, Jawanpuria and Mishra, "Riemannian federated learning via
 averaging gradient streams", ICLR 2026 (arXiv 2409.07223). Its weights 1 / q_m,
-with the frequencies q_m of participation, are `Plan(correct="estimated")`.
+with the frequencies q_m of participation, are
+`uploads.inverse_probability("estimated")`.
 """
 
 from typing import NamedTuple

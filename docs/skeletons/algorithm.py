@@ -41,7 +41,7 @@ def my_method(loss, penalty):
         moved = tree.sub(
             local.scan(step, message), message
         )  # a difference: zero is no change
-        num_steps = Public(local.num_steps.astype(float))  # bypasses any codec
+        num_steps = Public(local.num_steps.astype(float))  # not transformed
         return ClientResult(client, Displacement(moved, num_steps), {})
 
     def server_update(hparams, server, mean_upload, fraction, key):

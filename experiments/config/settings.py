@@ -318,9 +318,7 @@ def _uploads(config: Config) -> uploads.UploadTransform:
         if text is not None:
             found.append(uploads.from_text(text, "codec"))
     if clip is not None:
-        with naming("privacy_budget", epsilon):
-            budget = None if epsilon is None else privacy.budget(epsilon, delta)
-        found.append(privacy.gaussian(clip, noise, budget=budget))
+        found.append(privacy.gaussian(clip, noise))
     if quantile is not None:
         found.append(fcojax.norm_quantile(quantile, bound))
     elif bound is not None:

@@ -17,7 +17,7 @@ from experiments.process.errors import UserError
 from experiments.report.summary import curves
 from experiments.storage.row_store import RowStore
 from fcojax import Status, privacy
-from fcojax.extend import allowance_of, num_points, take
+from fcojax.extend import num_points, take
 from fcojax.privacy import multiplier_of, together
 from fcojax.problems import ClientData
 
@@ -63,38 +63,53 @@ def within_budget(jobs: Sequence[Job], settings: Settings) -> tuple[Settings, st
 
     All points, seeds and algorithms share the budget, including points that a search stops early.
     """
-    allowances = [(job, allowance) for job in jobs if (allowance := allowance_of(job.plan))]
-    if not allowances:
+    if settings.budget is None:
         return settings, None
     if settings.extend:
         raise UserError(
             "privacy_budget and extend contradict, as the number of runs is unknown; pass one."
         )
-    runs = [[take(job.grid, p) for p in range(num_points(job.grid))] for job in jobs]
-    runs *= len(settings.seeds)  # each algorithm and seed has its own cohorts
-    with _large_deltas_are_on_the_page():
-        limits = [
-            allowance(job.plan.cohort, runs, job.train.num_clients) for job, allowance in allowances
-        ]
-    least = min(limits)
-    if least.rounds >= settings.num_rounds:
-        return settings, None
-    if not least.rounds:
-        raise UserError(
-            f"no round is allowed to {sum(map(len, runs))} runs, as {least.detail}; "
-            f"{_instead(jobs, settings)}."
+    delta, data = delta_of(settings, jobs[0].train), jobs[0].train
+    # Each algorithm and seed has its own cohorts, which its points share.
+    noises = [
+        (
+            job.plan.cohort,
+            together(
+                [
+                    multiplier_of(job.plan, take(job.grid, point))
+                    for point in range(num_points(job.grid))
+                ]
+            ),
         )
-    last = min(settings.criterion.last_rounds, least.rounds)
+        for job in jobs
+    ]
+
+    def spent(num_rounds: int) -> float:
+        each = num_rounds * len(settings.seeds)
+        return _total([privacy.Releases(*noise, each) for noise in noises], data, delta)
+
+    rounds = privacy.most_rounds(lambda num_rounds: spent(num_rounds) <= settings.budget)
+    if rounds >= settings.num_rounds:
+        return settings, None
+    detail = (
+        f"the budget is an epsilon of {settings.budget:g} at delta {delta:g}, of which "
+        f"{spent(rounds):.4g} is spent by then"
+    )
+    if not rounds:
+        number = len(settings.seeds) * sum(num_points(job.grid) for job in jobs)
+        raise UserError(
+            f"no round is allowed to {number} runs, as {detail}; {_instead(jobs, settings)}."
+        )
+    last = min(settings.criterion.last_rounds, rounds)
     criterion = settings.criterion._replace(last_rounds=last)
-    fewer = settings._replace(num_rounds=least.rounds, criterion=criterion)
-    sentence = f"All runs {Status.SPENT.sentence(least.rounds, least.detail)}"
+    fewer = settings._replace(num_rounds=rounds, criterion=criterion)
+    sentence = f"All runs {Status.SPENT.sentence(rounds, detail)}"
     return fewer, f"{sentence}; {_instead(jobs, settings)}."
 
 
 def _instead(jobs: Sequence[Job], settings: Settings) -> str:
     """Return two ways to stay within the budget: more noise for all rounds, or a single run."""
-    if settings.budget is None:  # the experiment's own plan has the budget
-        return "add noise, or run fewer"
+    assert settings.budget is not None
     plan, num_clients = jobs[0].plan, jobs[0].train.num_clients
     target, delta = settings.budget, delta_of(settings, jobs[0].train)
     noise = privacy.noise_for(

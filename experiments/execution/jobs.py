@@ -60,7 +60,7 @@ def build(
             plan = plan._replace(**{name: getattr(own, name) for name in names})
         algorithm = algorithms.build(label, factory, problem.loss, geometry)
         if settings.broadcast is not None:
-            algorithm = uploads.compressed_broadcast(algorithm, settings.broadcast)
+            plan = plan._replace(broadcast=uploads.ef21p(settings.broadcast))
         grid = jax.device_get(settings.grids[label])  # points are taken between blocks
         hparams = take(settings.scheduled(grid), 0)
         if settings.deadline is not None:

@@ -8,7 +8,6 @@ from fcojax.algorithms.base import (
     Known,
     NewRow,
     Public,
-    ToAll,
     takes,
 )
 from fcojax.algorithms.composite_fl import composite_fl
@@ -54,7 +53,6 @@ __all__ = [
     "Local",
     "NewRow",
     "Public",
-    "ToAll",
     "Work",
     "composite_fl",
     "ditto",

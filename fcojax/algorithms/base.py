@@ -19,9 +19,9 @@ from fcojax.types import Array, Key, Params, PyTree, Scalar
 
 
 class Public(NamedTuple):
-    """A small, non-sensitive part of an upload, such as a step count, that bypasses codecs.
+    """A small, non-sensitive part of an upload, such as a step count, that bypasses transforms.
 
-    Codecs and aggregators leave it unchanged; the server receives its weighted mean.
+    Transforms and aggregators leave it unchanged; the server receives its weighted mean.
 
     Attributes:
       value: floats, or a pytree of them, whose mean makes sense.
@@ -36,23 +36,6 @@ class Public(NamedTuple):
     """
 
     value: PyTree
-
-
-class ToAll(NamedTuple):
-    """A message that all clients receive in every round, absent ones too, as a broadcast.
-
-    Attributes:
-      sent: the part that is transmitted, whose bytes are counted.
-      known: the part that clients compute themselves; it is not counted.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> ToAll(sent=jnp.int8(1), known=jnp.zeros(3)).sent.nbytes
-      1
-    """
-
-    sent: PyTree
-    known: PyTree
 
 
 class Known(NamedTuple):
@@ -144,7 +127,7 @@ class ClientResult(NamedTuple):
       state: the client's new state, used in the next round it takes part in. If the server does
         not count the upload, the client keeps its old state.
       upload: a difference, so that zero means no change. Parts wrapped in ``Public`` bypass
-        codec and aggregator.
+        transforms and aggregator.
       metrics: scalars, averaged over the cohort as the upload is.
 
     Example:
@@ -292,8 +275,8 @@ class Algorithm(NamedTuple, Generic[HparamsType]):
         exchanges per round of the method, it accepts ``held(sampler, rounds=2)``.
       sent: how many messages a round sends; see ``Sent``.
       hparams_type: the type of its hyperparameters; ``tuple`` for any, ``None`` if not known.
-      codecs: which codecs may encode its uploads: ``"any"``; ``"without feedback"`` if uploads
-        change their meaning between rounds, so that the part that a codec left out cannot be added
+      codecs: which transforms its uploads may have: ``"any"``; ``"without feedback"`` if uploads
+        change their meaning between rounds, so that the part that one left out cannot be added
         to the next upload; ``"none"`` if it compresses its uploads itself, or is exact only without
         compression.
       client_model: a client's own model, for personalised methods; see ``ClientModel``. ``None`` if

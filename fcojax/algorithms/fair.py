@@ -48,7 +48,7 @@ def q_fed_avg(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
               h = \sum_i p_i \Big(q f_i^{q-1} |g_i|^2 + \frac{f_i^q}{K \eta}\Big).
 
     With q = 0 it is ``fed_mid_osp`` with a Euclidean mirror. The weights are powers of the losses
-    at w, which takes one more pass over a client's examples; they bypass codecs and aggregators.
+    at w, which takes one more pass over a client's examples; they bypass what happens to uploads.
 
     Args:
       loss: one loss per example, not negative.

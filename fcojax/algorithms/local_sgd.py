@@ -44,8 +44,8 @@ def fed_gd(loss: Loss) -> Algorithm:
     .. math:: x_{r+1} = \sum_k p_k G_k^E(x_r), \qquad G_k(x) = x - s \nabla f_k(x)
 
     This is FedAvg with full gradients and a server rate of one. E is the ``num_steps`` of
-    ``local_steps(num_steps)``; work with minibatches is refused, and so are codecs. For E > 1 the
-    limit depends on s and E and is in general not the minimiser of :math:`\sum_k p_k f_k`; for
+    ``local_steps(num_steps)``; work with minibatches is refused, and so is compression. For E > 1
+    the limit depends on s and E and is in general not the minimiser of :math:`\sum_k p_k f_k`; for
     quadratic clients ``fcojax.theory.least_squares`` computes it, and every iterate, in closed
     form.
 

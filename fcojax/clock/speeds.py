@@ -162,13 +162,18 @@ def seconds(
     ends = np.asarray(history["round"])
     rounds = np.arange(first, ends[-1])
     limit = min((one.facts.limit for one in plan.uploads.transforms), default=np.inf)
-    drawn = _members(plan, data, key, jnp.asarray(rounds, jnp.int32))
+    # Without uploads, so that draws are compiled once for all deadlines.
+    drawn = _members(Plan(plan.work, plan.cohort), data, key, jnp.asarray(rounds, jnp.int32))
     members, present, num_steps = map(np.asarray, drawn)
     step, down, up = clock.tables(data.num_clients)
     times = step[rounds[:, None] % len(step), members] * num_steps
-    for link, name in ((down, "bytes_down"), (up, "bytes_up")):
-        # The clients of an evaluation's rounds are charged their mean bytes.
-        each = np.asarray(history[name]) / np.maximum(history["participants"], 1)
+    # The clients of an evaluation's rounds are charged their mean bytes. A compressed broadcast
+    # reaches all clients, absent ones too.
+    taking_part = np.maximum(history["participants"], 1)
+    blocks = np.diff(np.concatenate([[first], ends]))
+    receivers = taking_part if plan.broadcast is None else data.num_clients * blocks
+    for link, name, number in ((down, "bytes_down", receivers), (up, "bytes_up", taking_part)):
+        each = np.asarray(history[name]) / number
         times = times + link[0, members] * each[..., np.searchsorted(ends, rounds, "right"), None]
     slowest = np.max(np.where(present, times, 0), axis=-1)
     return np.cumsum(np.minimum(slowest, limit), axis=-1)[..., ends - first - 1]
@@ -209,6 +214,7 @@ def deadline(client_seconds: NumberTree, limit: Positive) -> UploadTransform:
         arrives=lambda client: jnp.asarray(share)[client],
         by_round=bool((on_time != on_time[0]).any()),
         limit=float(limit),
+        num_clients=share.size,
     )
     name = f"deadline({limit})"
     if on_time.all():  # nobody is late, and so the plan suits more algorithms

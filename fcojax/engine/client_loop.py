@@ -28,7 +28,8 @@ from fcojax.engine.randomness import (
     purpose_key,
     sizes_of_all,
 )
-from fcojax.engine.tally import Contribution, Memory, Tally, add_clients, empty_tally, term_of
+from fcojax.engine.state import Memory
+from fcojax.engine.tally import Contribution, Tally, add_clients, empty_tally, term_of
 from fcojax.engine.transform import At
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, PyTree

@@ -9,10 +9,12 @@ import jax.numpy as jnp
 from fcojax.algorithms.base import Algorithm, ClientResult
 from fcojax.engine import transform
 from fcojax.engine.aggregator import MEAN
+from fcojax.engine.broadcast import first_estimate
 from fcojax.engine.client_loop import local_handle, through_chain
 from fcojax.engine.forms import split
 from fcojax.engine.plan import Plan
-from fcojax.engine.tally import Contribution, Memory, term_of
+from fcojax.engine.state import Memory
+from fcojax.engine.tally import Contribution, term_of
 from fcojax.engine.transform import At
 from fcojax.problems.clients import ClientData
 from fcojax.types import PyTree
@@ -55,20 +57,23 @@ def first_uploads(
       data: the clients.
     """
     # The plain mean keeps nothing, so no client needs to be traced.
-    if not plan.uploads.transforms and plan.aggregator == MEAN:
-        return FirstUploads()
     server, client = states
+    estimate = ()
+    if plan.broadcast is not None:
+        message = algorithm.broadcast(hparams, server)
+        estimate = first_estimate(plan.broadcast, message)
+    if not plan.uploads.transforms and plan.aggregator == MEAN:
+        return FirstUploads(memory=Memory(broadcast=estimate))
     update = functools.partial(one_update, algorithm, plan)
     result = jax.eval_shape(update, hparams, server, client, data)
     if plan.uploads.noisy:
         _require_equal_public_parts(algorithm, plan, hparams, states, data)
     residuals, memory, one = _kept_for(plan, hparams, result)
-    estimating = plan.uploads.estimates_all
+    estimating = plan.uploads.estimates_all if plan.aggregator == MEAN else None
     # SCAFFOLD adds `fraction` times the mean to its control variate. An estimate over all clients
     # includes the absent ones, and the product would count them wrongly. FedAvg ignores `fraction`,
     # so it passes.
-    estimates = estimating is not None and plan.aggregator == MEAN
-    if estimates and reads_fraction(algorithm, hparams, server, result.upload):
+    if estimating and reads_fraction(algorithm, hparams, server, result.upload):
         raise ValueError(
             f"the algorithm's server step depends on fraction, but {estimating.name} estimates the "
             "mean over all clients; pass a transform that leaves the mean of this round's uploads, "
@@ -76,7 +81,7 @@ def first_uploads(
         )
     term = jax.eval_shape(functools.partial(term_of, plan, hparams, memory), one)
     collected = plan.aggregator.collect.start(term, plan.cohort.size(data.num_clients))
-    return FirstUploads(residuals, memory, collected)
+    return FirstUploads(residuals, memory._replace(broadcast=estimate), collected)
 
 
 def _kept_for(plan: Plan, hparams: PyTree, result: ClientResult) -> tuple:

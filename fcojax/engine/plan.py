@@ -1,12 +1,12 @@
 """Plans, which describe how rounds run, and programs, the static part of a compiled computation."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.arguments import checked_value, field_annotations, shown
 from fcojax.engine.aggregator import MEAN, Aggregator
+from fcojax.engine.broadcast import Broadcast
 from fcojax.engine.participation.base import Everyone, Sampler
 from fcojax.engine.state import Observe
 from fcojax.engine.transform import NOTHING, UploadTransform
@@ -25,6 +25,7 @@ class Plan(NamedTuple):
       uploads: what happens to an upload, as in ``uploads.chain(...)``: compression, noise, losses;
         nothing by default.
       aggregator: how the server combines the uploads; by their weighted mean by default.
+      broadcast: how the server's message is compressed; ``None`` to send it whole.
       client_chunk_size: number of clients that are vmapped together; ``None`` chooses it by the
         rules for the backend.
       point_chunk_size: number of points of a sweep that run together; ``None`` for as many as
@@ -42,6 +43,7 @@ class Plan(NamedTuple):
     cohort: Sampler = Everyone()
     uploads: UploadTransform = NOTHING
     aggregator: Aggregator = MEAN
+    broadcast: Broadcast | None = None
     client_chunk_size: Count | None = None
     point_chunk_size: Count | None = None
 
@@ -55,10 +57,12 @@ def as_plan(plan: Plan | Work) -> Plan:
             f"plan is {shown(plan)}; pass how much clients work, as in plan=local_steps(10, 32), "
             "or Plan(local_steps(10, 32), uniform_cohort(cohort_size=10))."
         )
+    for name in ("cohort", "aggregator"):
+        if isinstance(part := getattr(plan, name), UploadTransform):
+            raise ValueError(f"plan.{name} is {part.name}; pass it as uploads={part.name}.")
     kinds = field_annotations(Plan)
     parts = zip(Plan._fields, plan, strict=True)
     plan = Plan(*(checked_value(f"plan.{name}", part, kinds[name]) for name, part in parts))
-    plan = plan._replace(uploads=plan.uploads)
     if plan.uploads.needs_sum and plan.aggregator != MEAN:
         needing = next(one.name for one in plan.uploads.transforms if one.facts.needs_sum)
         raise ValueError(
@@ -77,7 +81,6 @@ class Program(NamedTuple):
       observe: the function that is evaluated, or ``None``.
       num_evaluations: how often it is evaluated.
       rounds_per_evaluation: rounds before each evaluation.
-      num_last_rounds: rounds of a last, shorter block, followed by one more evaluation; 0 for none.
     """
 
     algorithm: Algorithm
@@ -85,10 +88,3 @@ class Program(NamedTuple):
     observe: Observe | None = None
     num_evaluations: int = 1
     rounds_per_evaluation: int = 1
-    num_last_rounds: int = 0
-
-    def parts(self) -> "Sequence[Program]":
-        """Return the programs of the equal blocks and of a last, shorter one."""
-        whole = self._replace(num_last_rounds=0)
-        last = whole._replace(num_evaluations=1, rounds_per_evaluation=self.num_last_rounds)
-        return [whole] * (whole.num_evaluations > 0) + [last] * (self.num_last_rounds > 0)

@@ -31,9 +31,9 @@ from fcojax.engine.randomness import (
     purpose_key,
 )
 from fcojax.engine.round import reduced_over_rounds, server_step
+from fcojax.engine.state import Memory
 from fcojax.engine.tally import (
     Contribution,
-    Memory,
     TotalWeights,
     add_clients,
     empty_tally,
@@ -123,6 +123,10 @@ def begin(
 
     Of the examples in ``data`` only shapes are read.
     """
+    if plan.broadcast is not None:
+        raise ValueError(
+            "messages to real clients are sent whole; pass a plan with broadcast=None."
+        )
     require_run(algorithm, plan, hparams, data)
     states = as_first_states(algorithm.init(hparams, params))
     first = first_uploads(algorithm, plan, hparams, states, data)
@@ -269,7 +273,8 @@ def step(
     server, refused = server_step(algorithm, hparams, server, found, server_key)
     measures = found.metrics | found.counts | {"refused": refused}
     # As in the history of one round: without a counted client a metric is NaN, not zero.
-    measures = reduced_over_rounds({name: value[None] for name, value in measures.items()})
+    measures = {name: value[None] for name, value in measures.items()}
+    measures = reduced_over_rounds(measures, plan.uploads.names)
     return server, found.memory, counted, measures
 
 

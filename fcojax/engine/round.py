@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.algorithms.base import Algorithm, NewRow, ToAll, uncounted
+from fcojax.algorithms.base import Algorithm, NewRow
 from fcojax.engine import transform
 from fcojax.engine.aggregator import MEAN
+from fcojax.engine.broadcast import first_estimate, message_bytes, next_estimate
 from fcojax.engine.client_loop import (
     RoundContext,
     Rows,
@@ -23,7 +24,8 @@ from fcojax.engine.first_uploads import one_update
 from fcojax.engine.forms import Form, merged, require_same_form, split
 from fcojax.engine.nonfinite import guarded
 from fcojax.engine.plan import Plan
-from fcojax.engine.randomness import AGGREGATE, SERVER, SHARED, draw_cohort, purpose_key
+from fcojax.engine.randomness import AGGREGATE, DOWN, SERVER, SHARED, draw_cohort, purpose_key
+from fcojax.engine.state import Memory
 from fcojax.engine.tally import RoundResult, TotalWeights, finish_round
 from fcojax.engine.transform import At
 from fcojax.problems.clients import ClientData
@@ -50,7 +52,8 @@ def one_round(
     algorithm, plan, hparams, data = context.algorithm, context.plan, context.hparams, context.data
     # Every device draws the whole cohort from the key, so no list of members crosses devices.
     cohort = draw_cohort(plan, data, context.key, context.index)
-    message = algorithm.broadcast(hparams, server)
+    estimate = context.memory.broadcast
+    message = estimate.message if plan.broadcast else algorithm.broadcast(hparams, server)
     slots = slots_of(context, cohort)
     totals = _total_weights(context, slots)
     # Shares add up to at most one, so that no sum of finite uploads overflows. In float32 the sum
@@ -81,12 +84,19 @@ def one_round(
     server_key = purpose_key(context.key, SERVER, context.index)
     after, refused = server_step(algorithm, hparams, server, found, server_key)
 
-    traffic = _traffic(context, (server, after), (message, one.form), tally.participants)
+    memory = found.memory
+    if plan.broadcast is not None:
+        down = purpose_key(context.key, DOWN, context.index)
+        new, taken = algorithm.broadcast(hparams, after), found.step & (refused == 0)
+        given = plan.broadcast, hparams, estimate, new, down, taken
+        memory = memory._replace(broadcast=next_estimate(*given))
+    sizes = _sizes(context, message, one.form)
+    traffic = _traffic(context, (server, after), sizes, tally.participants)
     counts = found.counts | {"refused": refused} | traffic
     return (
         after,
         rows,
-        found.memory,
+        memory,
         merged(found.metrics, counts, "client_update of the algorithm"),
     )
 
@@ -136,10 +146,16 @@ def _where_taken(taken: Array, stepped: PyTree, server: PyTree) -> PyTree:
     return after
 
 
-def reduced_over_rounds(metrics: dict[str, Array]) -> dict[str, Array]:
-    """Sum counts over rounds, and average metrics over the rounds in which any client counts."""
-    counts = {name: metrics.pop(name) for name in (*COUNTS, *TRAFFIC) if name in metrics}
-    excluded = sum(counts.get(name, 0) for name in ("dropped", "lost", "late", "left_out"))
+def reduced_over_rounds(metrics: dict[str, Array], names: tuple[str, ...]) -> dict[str, Array]:
+    """Sum counts over rounds, and average metrics over the rounds in which any client counts.
+
+    Args:
+      metrics: of each round.
+      names: those under which transforms leave clients out.
+    """
+    summed = dict.fromkeys((*COUNTS, *TRAFFIC, *names))
+    counts = {name: metrics.pop(name) for name in summed if name in metrics}
+    excluded = sum(counts[name] for name in dict.fromkeys(("dropped", "lost", *names)))
     # Metrics of a round in which no client counts are the zeros of an empty sum, which would pull
     # the mean down. `jnp.mean` over no round at all gives NaN, as documented.
     any_counted = counts["participants"] > excluded
@@ -167,21 +183,19 @@ def _over_devices(data: ClientData, sums: PyTree) -> PyTree:
 
 
 def _traffic(
-    context: RoundContext, servers: tuple, payloads: tuple, participants: Array
+    context: RoundContext, servers: tuple, sizes: tuple, participants: Array
 ) -> dict[str, Array]:
     """Return the bytes down and up of a round, all clients together, counted after encoding."""
-    message, form = payloads
     # FedPD exchanges nothing in most rounds: the coin that decides is in its state.
     times = context.algorithm.sent(context.hparams, *servers)
-    to_all = isinstance(message, ToAll)
-    # A `ToAll` message also reaches the clients that are absent from the round.
+    # Absent clients receive a correction too, as they hold the estimate.
+    to_all = context.plan.broadcast is not None
     receivers = jnp.asarray(context.data.num_clients) if to_all else participants
-    each = _message_bytes(message), _upload_bytes(context, form)
     # int32 would overflow: a model of 22 MB for 100 clients is 2.2e9 bytes.
     number = jnp.result_type(float)
     down, up = (
         count.astype(number) * jnp.asarray(often, number) * jnp.asarray(size, number)
-        for count, often, size in zip((receivers, participants), times, each, strict=True)
+        for count, often, size in zip((receivers, participants), times, sizes, strict=True)
     )
     return dict(zip(TRAFFIC, (down, up), strict=True))
 
@@ -203,12 +217,16 @@ def payload_bytes(
     message = algorithm.broadcast(hparams, server)
     result = one_update(algorithm, plan, hparams, server, client, data)
     context = RoundContext(algorithm, plan, hparams, data, key, zero, key)
-    form = split(result.upload)[2]
-    return jnp.asarray(_message_bytes(message)), jnp.asarray(_upload_bytes(context, form))
+    context = context._replace(memory=Memory(broadcast=first_estimate(plan.broadcast, message)))
+    sizes = _sizes(context, message, split(result.upload)[2])
+    return jnp.asarray(sizes[0]), jnp.asarray(sizes[1])
 
 
-def _message_bytes(message: PyTree) -> int:
-    return tree.num_bytes(uncounted(message.sent if isinstance(message, ToAll) else message))
+def _sizes(context: RoundContext, message: PyTree, form: Form) -> tuple[Scalar, Scalar]:
+    """Return the bytes of a message to one client, and of an upload."""
+    estimate = context.memory.broadcast
+    down = tree.num_bytes(estimate.sent) if context.plan.broadcast else message_bytes(message)
+    return down, _upload_bytes(context, form)
 
 
 def _upload_bytes(context: RoundContext, form: Form) -> Scalar:

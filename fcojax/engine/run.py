@@ -1,6 +1,5 @@
 """A whole run in one compiled program."""
 
-import itertools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +12,6 @@ from jax.core import Tracer
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.engine.hparams import as_arrays
-from fcojax.engine.limits import limit_of, within
 from fcojax.engine.plan import Plan, Program, as_plan
 from fcojax.engine.state import Observe, is_sweep
 from fcojax.engine.stepper import (
@@ -58,8 +56,7 @@ def run(
         and minibatches.
       plan: how rounds are run: a ``Plan``, or only how much clients work, ``local_steps(...)``
         or ``local_epochs(...)``, if everyone takes part.
-      num_rounds: number of rounds. A privacy budget may allow fewer: the run then ends with a
-        warning after the last of these, where it is evaluated once more.
+      num_rounds: number of rounds.
       eval_every: rounds between two evaluations; must divide ``num_rounds``.
       observe: ``(hparams, model, context) -> dict`` of arrays, evaluated after every
         ``eval_every`` rounds.
@@ -91,8 +88,7 @@ def run(
     require_run(algorithm, plan, hparams, data, key)
     params = as_params(params)
     require_schedules(hparams, num_rounds)
-    num_rounds = within(limit_of(plan, hparams, data, key), num_rounds)
-    program = Program(algorithm, plan, observe, *divmod_rounds(num_rounds, eval_every))
+    program = Program(algorithm, plan, observe, num_rounds // eval_every, eval_every)
     arguments = as_arrays(hparams), params, data, key, context
     if progress is None:
         model, history = run_compiled(program, *arguments)
@@ -102,25 +98,13 @@ def run(
     return model, history
 
 
-def divmod_rounds(num_rounds: int, eval_every: int) -> tuple[int, int, int]:
-    """Return the last three fields of the ``Program`` of this number of rounds."""
-    return num_rounds // eval_every, eval_every, num_rounds % eval_every
-
-
 @jit_per(num_static=1)
 def run_compiled(
     program: Program, hparams: PyTree, params: Params, data: ClientData, key: Key, context: PyTree
 ) -> tuple[Params, PyTree]:
     """Start, advance and read the model; for a vector of keys with axes [points, seeds]."""
     state = start_traced(program.algorithm, program.plan, None, hparams, params, data, key)
-    histories = []
-    # A budget may end a run between two evaluations; a shorter block then follows the equal ones.
-    for part in program.parts():
-        state, history = advance_traced(part, hparams, data, state, context)
-        histories.append(history)
-    if len(histories) > 1:
-        # The axis of evaluations: after points and seeds in a sweep, otherwise the first.
-        history = jax.tree.map(lambda *parts: jnp.concatenate(parts, 2 * key.ndim), *histories)
+    state, history = advance_traced(program, hparams, data, state, context)
     return read_model_traced(program.algorithm, hparams, state), history
 
 
@@ -135,9 +119,8 @@ def run_in_blocks(
 ) -> tuple[Params, PyTree]:
     """Run as ``run_compiled`` does, with one program for each evaluation and a report after it."""
     state = start_compiled(program.algorithm, program.plan, None, hparams, params, data, key)
-    parts = [[part._replace(num_evaluations=1)] * part.num_evaluations for part in program.parts()]
-    histories = []
-    for block in itertools.chain(*parts):
+    block, histories = program._replace(num_evaluations=1), []
+    for _ in range(program.num_evaluations):
         # Nobody else holds this state, so each block overwrites the rows of the previous block.
         state, history = advance_donating(block, hparams, data, state, context)
         # Reading the round waits for the block, so only finished rounds are reported.

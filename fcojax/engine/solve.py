@@ -13,7 +13,6 @@ from fcojax.algorithms.work import Work
 from fcojax.arguments import shown, validated
 from fcojax.engine import compaction
 from fcojax.engine.hparams import as_arrays, num_points, take
-from fcojax.engine.limits import limit_of, within
 from fcojax.engine.optimality import VIOLATION
 from fcojax.engine.participation.base import Everyone
 from fcojax.engine.plan import Plan, Program, as_plan
@@ -41,7 +40,6 @@ class Outcome(NamedTuple):
       diverged: whether it became non-finite or grew without bound, or a whole round was non-finite.
       bytes_down: bytes sent to each client, including the certificate.
       bytes_up: bytes sent by each client.
-      spent: whether a budget allowed no further round.
     """
 
     violation: Array
@@ -51,11 +49,10 @@ class Outcome(NamedTuple):
     diverged: Array
     bytes_down: Array
     bytes_up: Array
-    spent: Array
 
     def statuses(self) -> list[Status]:
         """Return the status of each run, points first."""
-        ends = {"DIVERGED": self.diverged, "SOLVED": self.solved, "SPENT": self.spent}
+        ends = {"DIVERGED": self.diverged, "SOLVED": self.solved}
         columns = zip(*(np.ravel(np.asarray(column)) for column in ends.values()), strict=True)
         found = [[name for name, is_so in zip(ends, run, strict=True) if is_so] for run in columns]
         return [Status[(names or ["UNSOLVED"])[0]] for names in found]
@@ -108,8 +105,7 @@ def solve(
         a ``StateObserver`` of the whole state.
       tolerance: the violation at which a run counts as solved.
       eval_every: rounds between two evaluations of the certificate.
-      max_rounds: the largest number of rounds, rounded up to a multiple of ``eval_every``. A
-        privacy budget may allow fewer, after which the certificate is evaluated once more.
+      max_rounds: the largest number of rounds, rounded up to a multiple of ``eval_every``.
 
     Returns:
       The model, and the outcome, with leading axes [points, seeds] in a sweep.
@@ -132,9 +128,6 @@ def solve(
     sweeping = is_sweep(key)
     require_schedules(hparams, max_rounds, sweeping=sweeping)
     hparams, params = as_arrays(hparams), as_params(params)
-    limit, requested = limit_of(plan, hparams, data, key), max_rounds
-    # No warning is needed: the outcome has the status `spent`.
-    max_rounds = within(limit, requested, warns=False)
     program = Program(algorithm, plan, certificate, 1, eval_every)
     if sweeping:
         progress = _begin_compiled(program, hparams, params, data, key, tolerance)
@@ -142,8 +135,6 @@ def solve(
         model, outcome = read_model_traced(algorithm, hparams, progress.state), progress.outcome
     else:
         model, outcome = _solve_compiled(program, max_rounds, hparams, params, data, key, tolerance)
-    if max_rounds < requested:
-        outcome = outcome._replace(spent=(outcome.rounds >= max_rounds) & _active(outcome))
     return model, outcome
 
 
@@ -184,7 +175,6 @@ def _begin_traced(program: Program, hparams, params, data, key, tolerance) -> So
         diverged=zero > 0,
         bytes_down=down,
         bytes_up=up,
-        spent=zero > 0,
     )
     return SolveProgress(state, violation, _with_status(outcome, violation, zero > 0, tolerance))
 
@@ -210,12 +200,7 @@ def _continue_traced(
         return (count > num_idle) & (progress.state.round < max_rounds)
 
     def block(progress):
-        eval_every = program.rounds_per_evaluation
-        # If a budget ends within a block, the length is traced, which saves a second program.
-        left = None  # usually all blocks have the same length
-        if max_rounds % eval_every:
-            left = jnp.minimum(eval_every, max_rounds - progress.state.round)
-        state, history = advance_traced(program, hparams, data, progress.state, data, left)
+        state, history = advance_traced(program, hparams, data, progress.state, data)
         return _after_block(program, hparams, data, progress, state, history, tolerance)
 
     return jax.lax.while_loop(unfinished, block, progress)

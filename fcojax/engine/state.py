@@ -159,6 +159,20 @@ class StateObserver(NamedTuple):
 Observe = Callable[[PyTree, Params, PyTree], dict[str, Array]] | StateObserver
 
 
+class Memory(NamedTuple):
+    """What the server keeps between rounds, beside the algorithm's state.
+
+    Attributes:
+      transforms: the server state of each transform.
+      aggregator: the aggregator's memory.
+      broadcast: the clients' estimate of the message, if the plan compresses it.
+    """
+
+    transforms: tuple = ()
+    aggregator: PyTree = ()
+    broadcast: PyTree = ()
+
+
 class State(NamedTuple):
     """Everything that a run needs to continue.
 
@@ -189,7 +203,7 @@ class State(NamedTuple):
     residuals: PyTree
     round: Any  # an array; in trees of axes or of shardings one of those
     key: Any
-    memory: Any = ()
+    memory: Any = Memory()
 
 
 # Axes of a sweep in each part of its state.

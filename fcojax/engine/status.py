@@ -2,8 +2,6 @@
 
 import enum
 
-from fcojax.engine.limits import SPENT
-
 
 class Status(enum.Enum):
     """How a run ended; the value of a member is its sentence.
@@ -18,7 +16,7 @@ class Status(enum.Enum):
         "not solved after {round} rounds: {detail}; allow more rounds, or take a method or a plan "
         "that is exact"
     )
-    SPENT = SPENT
+    SPENT = "stopped after round {round}, the last that is allowed: {detail}"
     DIVERGED = "diverged by round {round}: {detail}; take a smaller rate"
     CONVERGED = "converged by round {round}"
     STALLED = "stalled {detail} above the optimum by round {round}"

@@ -20,7 +20,6 @@ from fcojax.engine.client_loop import RoundContext, Rows
 from fcojax.engine.first_uploads import first_uploads
 from fcojax.engine.forms import merged
 from fcojax.engine.hparams import as_arrays, at_round
-from fcojax.engine.limits import limit_of, require_within
 from fcojax.engine.placement.auto_axes import with_auto_axes
 from fcojax.engine.placement.chunk_size import with_chunk_size
 from fcojax.engine.plan import Plan, Program, as_plan
@@ -112,8 +111,8 @@ def advance(
     """Advance a state by a number of rounds, in one compiled program.
 
     Ten rounds give the same state and history as five and five, to the last bit. The plan may
-    change in between, for example to fewer local steps, except for its codec and its aggregator,
-    whose memory is in the state.
+    change in between, for example to fewer local steps, except for its transforms of uploads and
+    its aggregator, whose memory is in the state.
 
     Args:
       algorithm: the algorithm, as for ``start``.
@@ -133,8 +132,9 @@ def advance(
       clients' metrics (means over the rounds in which any client counts, NaN if there is none); the
       counts since the last evaluation, which are ``participants``, uploads ``dropped`` because they
       were not finite, uploads ``lost``, server steps ``refused`` because they were not finite,
-      ``bytes_down`` and ``bytes_up`` of all clients together, and ``left_out`` by an aggregator
-      that leaves clients out; and ``round``. In a sweep all have leading axes [points, seeds].
+      ``bytes_down`` and ``bytes_up`` of all clients together, and those that a transform leaves
+      out, under its name, such as ``late`` and ``left_out``; and ``round``. In a sweep all have
+      leading axes [points, seeds].
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -152,7 +152,6 @@ def advance(
     num_rounds, eval_every = as_round_counts(num_rounds, eval_every)
     require_run(algorithm, plan, hparams, data, state.key)
     require_schedules(hparams, num_rounds, is_sweep(state.key), after=state.round)
-    require_within(limit_of(plan, hparams, data, state.key), state.round, num_rounds)
     hparams = as_arrays(hparams)
     _require_matching_state(algorithm, plan, hparams, data, state)
     program = Program(algorithm, plan, observe, num_rounds // eval_every, eval_every)
@@ -316,7 +315,7 @@ def _rounds(
             return State(server, *rows, state.round + 1, state.key, memory), metrics
 
         state, metrics = scan_some(body, state, length, num_rounds)
-        return state, reduced_over_rounds(metrics)
+        return state, reduced_over_rounds(metrics, program.plan.uploads.names)
 
     if data.mesh is None:
         return rounds(hparams, data, state, num_rounds)
@@ -401,7 +400,7 @@ def _require_matching_state(algorithm, plan, hparams, data, state) -> None:
         "server": "another algorithm, another start point or another grid",
         "clients": f"another algorithm or another population than these {data.num_clients} clients",
         "residuals": "another plan, with other transforms of uploads",
-        "memory": "another plan, with another aggregator",
+        "memory": "another plan, with other transforms of uploads or another aggregator",
         "key": "another number of seeds",
     }
     for name, origin in origins.items():

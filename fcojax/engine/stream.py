@@ -18,7 +18,6 @@ from fcojax.algorithms.work import Work
 from fcojax.arguments import validated
 from fcojax.engine import stepper
 from fcojax.engine.hparams import as_arrays
-from fcojax.engine.limits import limit_of, require_within
 from fcojax.engine.placement.chunk_size import usable_memory
 from fcojax.engine.plan import Plan, Program, as_plan
 from fcojax.engine.randomness import draw_cohort
@@ -167,7 +166,6 @@ class Stream:
         num_rounds, _ = as_round_counts(num_rounds, self.eval_every)
         require_state_of(algorithm, hparams, state)
         require_schedules(hparams, num_rounds, is_sweep(state.key), after=state.round)
-        require_within(limit_of(self.plan, hparams, self.data, state.key), state.round, num_rounds)
         if not donate:  # all blocks overwrite their states, so that they are one program
             rows = jax.tree.map(np.array, (state.clients, state.residuals))
             state = jax.tree.map(jnp.array, state._replace(clients=(), residuals=()))

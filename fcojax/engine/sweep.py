@@ -6,12 +6,10 @@ import jax.numpy as jnp
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.engine.hparams import as_arrays, num_points, take
-from fcojax.engine.limits import limit_of, within
 from fcojax.engine.placement.chunk_size import sized
 from fcojax.engine.plan import Plan, Program, as_plan
 from fcojax.engine.run import (
     Report,
-    divmod_rounds,
     run_compiled,
     run_in_blocks,
     warn_if_nonfinite,
@@ -49,8 +47,7 @@ def sweep(
       keys: a vector of PRNG keys, one per seed.
       plan: how rounds are run: a ``Plan``, or a ``Work`` if everyone takes part. Its
         ``point_chunk_size`` is the number of points that run together.
-      num_rounds: number of rounds; a budget of the aggregator is shared by all points and seeds, as
-        in ``run``.
+      num_rounds: number of rounds.
       eval_every: rounds between two evaluations; must divide ``num_rounds``.
       observe: ``(hparams, model, context) -> dict`` of arrays, evaluated after every
         ``eval_every`` rounds.
@@ -84,14 +81,13 @@ def sweep(
     params = as_params(params)
     grid = as_arrays(grid)
     points = num_points(grid)
-    num_rounds = within(limit_of(plan, grid, data, keys), num_rounds)
     # Memory decides how many points run together. All parts have the same size, the last one filled
     # up with copies of the last point, so one program serves them.
     at_once, num_seeds = runs_at_once(algorithm, grid, params, data, plan, keys.size)
     num_chunks = -(-points // at_once)
     padded = pad(grid, num_chunks * at_once)
     all_keys = repeated(keys, num_seeds)
-    program = Program(algorithm, plan, observe, *divmod_rounds(num_rounds, eval_every))
+    program = Program(algorithm, plan, observe, num_rounds // eval_every, eval_every)
 
     def run_points(part):
         found = run_compiled(program, part, params, data, all_keys, context)

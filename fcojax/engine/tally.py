@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.engine import transform
 from fcojax.engine.aggregator import SUM
-from fcojax.engine.forms import Form, require_same_form
+from fcojax.engine.forms import Form, require_same_form, split
 from fcojax.engine.plan import Plan
+from fcojax.engine.state import Memory
 from fcojax.engine.transform import At, Received, RoundWeights, mean_of
 from fcojax.types import Array, Key, PyTree
 
@@ -32,18 +33,6 @@ class Contribution(NamedTuple):
     kept: dict[str, Array]
     weight: Array | None
     form: Form
-
-
-class Memory(NamedTuple):
-    """What the server keeps between rounds, beside the algorithm's state.
-
-    Attributes:
-      transforms: the server state of each transform.
-      aggregator: the aggregator's memory.
-    """
-
-    transforms: tuple = ()
-    aggregator: PyTree = ()
 
 
 class Tally(NamedTuple):
@@ -213,14 +202,22 @@ def finish_round(
         )
     given = Received(found, public, weights.fraction, weights.count > 0)
     last, transforms = transform.received(plan.uploads, at, given, weights, memory.transforms)
+    # A mean of another shape would broadcast in the server's step, or lose its last parts.
+    before = _shapes_alone(split(one.form.shapes())[:2])
+    after = _shapes_alone((last.mean, last.public))
+    require_same_form("the plan's chain", before, after, "payload")
     return RoundResult(
         tree.cast_means(one.form.join(last.mean, last.public), one.form.shapes()),
         last.fraction,
         last.step,
-        Memory(transforms, kept),
+        memory._replace(transforms=transforms, aggregator=kept),
         tree.cast_means(mean_of(metrics, weights), one.metrics),
         {"participants": tally.participants, "dropped": tally.dropped, "lost": _none(left)} | left,
     )
+
+
+def _shapes_alone(parts: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), float), parts)
 
 
 def _none(left: dict[str, Array]) -> Array:

@@ -34,6 +34,11 @@ class At(NamedTuple):
       by_rule: whether the aggregator compares uploads, and so gets each of them opened; static.
       inclusion: in ``open`` a function that returns the probability with which the upload of this
         client arrives.
+
+    Example:
+      >>> at = At(hparams=None, round=0, key=jax.random.key(0))
+      >>> at.private_key is None  # which clients never see
+      True
     """
 
     hparams: Any
@@ -56,6 +61,10 @@ class Sent(NamedTuple):
       metrics: scalars for the history, averaged like the clients' metrics.
       num_bytes: the bytes of ``wire``; ``None`` for all of its arrays. It may depend on shapes,
         hyperparameters and the round's key, not on the upload.
+
+    Example:
+      >>> Sent([jnp.zeros(2)], num_bytes=1).weight is None  # it arrives
+      True
     """
 
     wire: PyTree
@@ -72,6 +81,10 @@ class Opened(NamedTuple):
       payload: a list of arrays. A transform may add some, whose sum its ``receive`` takes away.
       weight: 0 leaves the client out, and another number multiplies its weight; ``None`` for 1.
       metrics: as in ``Sent``.
+
+    Example:
+      >>> Opened([jnp.ones(2)], weight=0).payload[0].tolist()  # sent, but left out
+      [1.0, 1.0]
     """
 
     payload: list
@@ -89,6 +102,11 @@ class Received(NamedTuple):
       public: the mean of the public parts.
       fraction: the counted clients' share of the population's weight, for ``server_update``.
       step: whether the server updates its state.
+
+    Example:
+      >>> found = Received([jnp.ones(2)], [], jnp.array(0.5), jnp.array(True))
+      >>> found._replace(mean=tree.scale(2, found.mean)).mean[0].tolist()
+      [2.0, 2.0]
     """
 
     mean: list
@@ -131,21 +149,10 @@ class Noise(NamedTuple):
       multiplier: standard deviation of the noise divided by the largest contribution of one client,
         a number or a function of the hyperparameters.
       bands: coefficients of noise that is correlated across rounds.
-      allowance: ``(cohort, runs, num_clients) -> Allowance``, called on the host before the first
-        round; ``runs`` has for each seed a list of the hyperparameters of its points, which share
-        cohorts. ``None`` for any number of rounds.
     """
 
     multiplier: Any
     bands: tuple[float, ...] = (1.0,)
-    allowance: Callable[[Any, list, int], "Allowance"] | None = None
-
-
-class Allowance(NamedTuple):
-    """The number of rounds that each run may have, and the reason, as the end of a sentence."""
-
-    rounds: int
-    detail: str
 
 
 class Facts(NamedTuple):
@@ -164,6 +171,12 @@ class Facts(NamedTuple):
         kept.
       by_round: whether ``arrives`` is a mean over rounds that differ.
       limit: seconds that the server waits for uploads.
+      num_clients: the number of clients that it is made for; ``None`` for any.
+
+    Example:
+      >>> from fcojax import uploads
+      >>> uploads.ef14(uploads.top_k(1)).facts.feeds_back
+      True
     """
 
     leaves_out: str | None = None
@@ -174,6 +187,7 @@ class Facts(NamedTuple):
     arrives: Callable[[Array], Any] | None = None
     by_round: bool = False
     limit: float = float("inf")
+    num_clients: int | None = None
 
 
 def _no_states(payload: list) -> tuple[tuple, tuple]:
@@ -205,7 +219,7 @@ class UploadTransform(NamedTuple):
       receive: ``(at, received, weights, server_state) -> (Received, server_state)``, on the server,
         with the ``RoundWeights``; ``None`` to leave it as it is.
       bound: ``(hparams, norm) -> norm``: the largest norm that ``open`` returns for a payload of
-        this norm; ``None`` if it never grows.
+        this norm; ``None`` if it is not known. Accounting needs it where noise is added.
       facts: what is known before a run.
       parts: the transforms of a ``chain``, whose own functions are not called.
 
@@ -309,6 +323,8 @@ def _require_order(transforms: tuple[UploadTransform, ...]) -> None:
         )
     for index, one in enumerate(transforms):
         later = transforms[index + 1 :]
+        if one.facts.noisy:
+            _require_clip_last(one, transforms[:index])
         if one.decode is None:
             continue
         looking = [each.name for each in transforms if each.open is not None and each is not one]
@@ -337,6 +353,16 @@ def _require_order(transforms: tuple[UploadTransform, ...]) -> None:
     sums = [one.name for one in transforms if one.facts.needs_sum]
     if len(sums) > 1:
         raise ValueError(f"{sums[0]} and {sums[1]} both need the sum; pass one of them.")
+
+
+def _require_clip_last(noisy: UploadTransform, before: tuple[UploadTransform, ...]) -> None:
+    """Raise ``ValueError`` if the server would change uploads after it has clipped them."""
+    changing = [one.name for one in before if one.open is not None and not one.facts.leaves_out]
+    if changing:
+        raise ValueError(
+            f"{changing[0]} is before {noisy.name} in the chain, so the server would apply it to "
+            "clipped uploads, which could then be longer than the norm; pass it after."
+        )
 
 
 def first_states(given: UploadTransform, payload: list) -> tuple[tuple, tuple]:
@@ -392,6 +418,11 @@ def opened(
             kept = _both(kept, one, found.weight)
         else:
             weight = found.weight if weight is None else weight * found.weight
+            if given.noisy:
+                raise ValueError(
+                    f"{one.name} changes the weights of clients, but the noise of the chain is for "
+                    "the weights p_m; pass one of them."
+                )
     return Opened(payload, weight, metrics), kept
 
 
@@ -415,7 +446,7 @@ def received(
 
 def _both(kept: dict[str, Array], one: UploadTransform, weight: Array) -> dict[str, Array]:
     """Return the dictionary with one more condition under the name of a transform."""
-    name, here = one.facts.leaves_out, jnp.asarray(weight, float) > 0
+    name, here = one.facts.leaves_out, jnp.asarray(weight).astype(bool)
     if name is None:
         raise ValueError(f"{one.name} returns a weight; pass Facts(leaves_out=...) with its name.")
     return kept | {name: here & kept[name] if name in kept else here}

@@ -37,7 +37,7 @@ def require_run(
     require_algorithm(algorithm)
     checked_value("data", data, ClientData)
     _require_cohort(algorithm, plan, data)
-    _require_uploads(algorithm, plan)
+    _require_uploads(algorithm, plan, data.num_clients)
     _require_work(plan, data)
     require_type(algorithm, hparams)
     require_hparams(hparams, sweeping)
@@ -107,8 +107,8 @@ def _require_cohort(algorithm: Algorithm, plan: Plan, data: ClientData) -> None:
             )
 
 
-def _require_uploads(algorithm: Algorithm, plan: Plan) -> None:
-    """Raise ``ValueError`` if an algorithm does not allow the transforms of a plan."""
+def _require_uploads(algorithm: Algorithm, plan: Plan, num_clients: int) -> None:
+    """Raise ``ValueError`` if transforms do not fit the algorithm or the number of clients."""
     plain = not plan.uploads.transforms and plan.aggregator == MEAN
     # These algorithms compress by themselves, or are exact only with the plain mean. Losses and
     # weights 1/q leave uploads as they are.
@@ -122,6 +122,11 @@ def _require_uploads(algorithm: Algorithm, plan: Plan) -> None:
             "pass neither, or another algorithm, such as fed_avg."
         )
     for one in plan.uploads.transforms:
+        if one.facts.num_clients not in (None, num_clients):
+            raise ValueError(
+                f"{one.name} is made for {one.facts.num_clients} clients but the problem has "
+                f"{num_clients}; pass numbers for each of them."
+            )
         if one.facts.feeds_back and algorithm.codecs != "any":
             raise ValueError(
                 f"{one.name} adds its error to later uploads, which have another meaning in this "

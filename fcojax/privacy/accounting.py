@@ -345,6 +345,11 @@ def multiplier_of(plan: Plan, hparams: Any) -> float:
             "a transform of the plan does not say how much noise it adds; pass "
             "privacy.gaussian(...), or Facts(noisy=fcojax.extend.Noise(...)) in one of your own."
         )
+    if any(one.facts.noisy and one.bound is None for one in plan.uploads.transforms):
+        raise ValueError(
+            "a transform of the plan adds noise and states no bound of an upload, without which "
+            "nothing is private; pass UploadTransform(bound=...)."
+        )
     # With a schedule, or inside of jit, there is no such number.
     return float(number(hparams, known.multiplier))
 

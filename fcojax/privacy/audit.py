@@ -23,7 +23,7 @@ from fcojax.algorithms import Algorithm
 from fcojax.arguments import validated
 from fcojax.engine.hparams import is_schedule, num_points, take
 from fcojax.engine.randomness import folded_by
-from fcojax.engine.transform import Noise, Sent, UploadTransform, chain
+from fcojax.engine.transform import Sent, UploadTransform, chain
 from fcojax.engine.validation import require_hparams
 from fcojax.privacy.accounting import Releases, law, multiplier_of, together, total_epsilon
 from fcojax.types import Array, Count, CountOrZero, Fraction, Key, Params, PyTree
@@ -85,7 +85,7 @@ def audit(
       params: the start point.
       data: the clients; a small population suffices.
       client: index of the client.
-      plan: a plan whose chain adds noise; a budget does not end these runs.
+      plan: a plan whose chain adds noise.
       num_rounds: number of rounds.
       delta: failure probability of (epsilon, delta)-privacy.
       key: PRNG key of the audit.
@@ -155,7 +155,7 @@ class _Without(Sampler):
 
 
 def _with_planted(plan: Plan, client: int, key: Key, sign: float) -> Plan:
-    """Return the plan in which one client sends a fixed random vector, without a budget."""
+    """Return the plan in which one client sends a fixed random vector."""
 
     def send(at, payload, state):
         leaves, structure = jax.tree.flatten(payload)
@@ -169,14 +169,7 @@ def _with_planted(plan: Plan, client: int, key: Key, sign: float) -> Plan:
         mixed = [jnp.where(chosen, one, leaf) for one, leaf in zip(sent, leaves, strict=True)]
         return Sent(jax.tree.unflatten(structure, mixed), state)
 
-    def unlimited(one: UploadTransform) -> UploadTransform:
-        noise = one.facts.noisy
-        if not isinstance(noise, Noise):
-            return one
-        return one._replace(facts=one.facts._replace(noisy=noise._replace(allowance=None)))
-
-    transforms = map(unlimited, plan.uploads.transforms)
-    return plan._replace(uploads=chain(UploadTransform("planted", send=send), *transforms))
+    return plan._replace(uploads=chain(UploadTransform("planted", send=send), plan.uploads))
 
 
 class _Seen(NamedTuple):

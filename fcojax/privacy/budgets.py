@@ -1,91 +1,12 @@
-"""Budgets: an epsilon that ends a run, converted to a number of rounds before the run."""
+"""How many rounds an epsilon allows, and how many clients it takes."""
 
-from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from fcojax import Plan, Sampler, everyone
+from fcojax import Plan, everyone
 from fcojax.arguments import validated
-from fcojax.engine.hparams import number
-from fcojax.engine.transform import Allowance
-from fcojax.memo import memoised
-from fcojax.privacy.accounting import (
-    Accountant,
-    Releases,
-    noise_for,
-    releases,
-    together,
-    total_epsilon,
-)
+from fcojax.privacy.accounting import Accountant, Releases, noise_for, releases, total_epsilon
 from fcojax.types import Count, Fraction, Positive
-
-
-class Budget(NamedTuple):
-    """An epsilon that runs may not exceed; see ``budget``.
-
-    Example:
-      >>> Budget(2.0, 1e-3, spent=(), by="rdp").epsilon
-      2.0
-    """
-
-    epsilon: float
-    delta: float
-    spent: tuple[Releases, ...]
-    by: Accountant
-
-    def limit(
-        self, noise: Any, bands: tuple, cohort: Sampler, runs: list[list], num_clients: int
-    ) -> Allowance:
-        """Return how many rounds each of these runs may have; see ``fcojax.extend.Noise``.
-
-        Args:
-          noise: the noise multiplier, a number or a function of the hyperparameters.
-          bands: coefficients of noise that is correlated across rounds.
-          cohort: who takes part.
-          runs: the hyperparameters of each run, in one list for each set of runs with the same
-            cohorts.
-          num_clients: size of the population.
-        """
-        noises = [together([float(number(each, noise)) for each in same]) for same in runs]
-        if len(bands) > 1:  # one run does not continue another's rounds
-            noises = [together(noises)]
-        counts = Counter(noises)
-
-        def after(num_rounds: int) -> float:
-            new = (Releases(cohort, each, num_rounds * n, bands) for each, n in counts.items())
-            return total_epsilon([*self.spent, *new], num_clients, self.delta, by=self.by)
-
-        rounds = _most_rounds(lambda num_rounds: after(num_rounds) <= self.epsilon)
-        detail = f"the budget is an epsilon of {self.epsilon:g} at delta {self.delta:g}, of which "
-        detail += f"{after(rounds):.4g} is spent by then"
-        if self.spent:
-            detail += f", {after(0):.4g} of it before"
-        return Allowance(rounds, detail)
-
-
-@memoised
-@validated
-def budget(
-    epsilon: Positive, delta: Fraction, *, spent: Sequence[Releases] = (), by: Accountant = "rdp"
-) -> Budget:
-    """Return a budget for ``gaussian``, which ends runs that would exceed it.
-
-    ``fcojax.run`` and ``sweep`` end with a warning after the last round within it, ``solve`` with
-    ``Status.SPENT``; ``advance`` refuses to go beyond it. All points and seeds of a sweep share it,
-    and so do the algorithms of the launcher. Two calls are accounted separately: pass the releases
-    of the first as ``spent`` to the second.
-
-    Args:
-      epsilon: the largest epsilon.
-      delta: failure probability of (epsilon, delta)-privacy.
-      spent: earlier releases about these clients, such as from tuning.
-      by: as for ``privacy.epsilon``.
-
-    Example:
-      >>> budget(2.0, delta=1e-3)
-      Budget(epsilon=2.0, delta=0.001, spent=(), by='rdp')
-    """
-    return Budget(float(epsilon), float(delta), tuple(spent), by)
 
 
 @validated
@@ -97,11 +18,10 @@ def rounds_within(
     *,
     hparams: Any = None,
     num_runs: Count = 1,
+    spent: Sequence[Releases] = (),
     by: Accountant = "rdp",
 ) -> int:
-    """Return the largest number of rounds whose epsilon is within a budget.
-
-    It is known before the first round; ``gaussian(..., budget=...)`` ends runs there.
+    """Return the largest number of rounds whose epsilon is within a budget; pass it to ``run``.
 
     Args:
       target: the largest epsilon.
@@ -110,6 +30,7 @@ def rounds_within(
       num_clients: size of the population.
       hparams: the hyperparameters, if the noise is a function of them.
       num_runs: as for ``epsilon``.
+      spent: earlier releases about these clients, such as from tuning.
       by: as for ``epsilon``.
 
     Example:
@@ -122,9 +43,9 @@ def rounds_within(
 
     def allowed(num_rounds):
         entry = releases(plan, num_rounds, hparams=hparams, num_runs=num_runs)
-        return total_epsilon([entry], num_clients, delta, by=by) <= target
+        return total_epsilon([*spent, entry], num_clients, delta, by=by) <= target
 
-    return _most_rounds(allowed)
+    return most_rounds(allowed)
 
 
 @validated
@@ -153,11 +74,19 @@ def clients_needed(
         noise = noise_for(target, delta, everyone(), number, num_rounds)
         return noise * dim**0.5 / number <= share
 
-    return _most_rounds(lambda number: not is_enough(number + 1)) + 2
+    return most_rounds(lambda number: not is_enough(number + 1)) + 2
 
 
-def _most_rounds(allowed: Callable[[int], bool]) -> int:
-    """Return the largest allowed number, if all smaller ones are allowed too."""
+def most_rounds(allowed: Callable[[int], bool]) -> int:
+    """Return the largest allowed number, if all smaller ones are allowed too.
+
+    Args:
+      allowed: ``number -> bool``.
+
+    Example:
+      >>> most_rounds(lambda number: number < 12)
+      11
+    """
     if not allowed(1):
         return 0
     least, beyond = 1, 2

@@ -5,7 +5,6 @@ sum is at most its weight times the clipping norm, whatever the algorithm does.
 """
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +24,6 @@ from fcojax.engine.transform import (
     UploadTransform,
 )
 from fcojax.privacy.bands import correlated, first_noise, require_bands
-from fcojax.privacy.budgets import Budget
 from fcojax.robust import clip as clipped_to
 from fcojax.robust import follow_quantile
 from fcojax.types import Array, Key, NonNegative, Positive, Share
@@ -79,7 +77,6 @@ def gaussian(
     *,
     per_leaf: bool = False,
     bands: tuple = (1.0,),
-    budget: Budget | None = None,
 ) -> UploadTransform:
     r"""Return the transform that clips each upload, and adds Gaussian noise to the sum of a round.
 
@@ -106,8 +103,6 @@ def gaussian(
       bands: coefficients of a strategy matrix, such as ``square_root_bands(4)``; with more than one
         the noise of a round cancels a part of the earlier noise, so sums over rounds have less. No
         client may come back within that many rounds, as in ``cyclic(num_groups=4)``.
-      budget: ``privacy.budget(epsilon, delta)``, which runs do not exceed; ``None`` for any number
-        of rounds.
 
     Example:
       >>> import fcojax, numpy as np
@@ -131,7 +126,7 @@ def gaussian(
         raise ValueError("bands need a fixed norm; pass one band, or a number as clip.")
     name = f"gaussian({clip}, {noise})"
     if isinstance(clip, AdaptiveClip):
-        return _adaptive(name, clip, noise, per_leaf, _known(noise, bands, budget))
+        return _adaptive(name, clip, noise, per_leaf, _known(noise, bands))
 
     def open_(at, payload, client_state, past):
         clipped, longer = _clipped(tree.floats(payload), number(at.hparams, clip), per_leaf)
@@ -151,7 +146,7 @@ def gaussian(
         open=open_,
         receive=receive,
         bound=lambda hparams, norm: jnp.minimum(norm, number(hparams, clip)),
-        facts=Facts(noisy=_known(noise, bands, budget), needs_sum=is_noisy(noise)),
+        facts=Facts(noisy=_known(noise, bands), needs_sum=is_noisy(noise)),
     )
 
 
@@ -186,8 +181,14 @@ def _adaptive(
     def init(payload):
         return (), jnp.asarray(adaptive.start, jnp.result_type(float))
 
-    facts = Facts(noisy=known, needs_sum=is_noisy(noise))
-    return UploadTransform(name, init, open=open_, receive=receive, facts=facts)
+    return UploadTransform(
+        name,
+        init,
+        open=open_,
+        receive=receive,
+        bound=lambda hparams, norm: jnp.sqrt(1.25),  # in units of the norm, with the half
+        facts=Facts(noisy=known, needs_sum=is_noisy(noise)),
+    )
 
 
 @factory
@@ -198,7 +199,6 @@ def modular_gaussian(
     bits: int,
     *,
     per_leaf: bool = False,
-    budget: Budget | None = None,
 ) -> UploadTransform:
     """Return the transform for noise on a sum modulo a power of two.
 
@@ -213,7 +213,6 @@ def modular_gaussian(
       step: the step of the grid, as for ``uploads.modular_sum``.
       bits: bits of a transmitted entry.
       per_leaf: as for ``gaussian``.
-      budget: as for ``gaussian``.
 
     Example:
       >>> import fcojax
@@ -263,8 +262,8 @@ def modular_gaussian(
         send=lambda at, payload, state: grid.sent(at, within(at.hparams, payload)),
         decode=lambda at, wire, state: wire,
         receive=receive,
-        bound=lambda hparams, norm: jnp.minimum(norm, number(hparams, clip)),
-        facts=Facts(noisy=_known(noise, (1.0,), budget), needs_sum=True),
+        bound=lambda hparams, norm: number(hparams, clip) / grid.size_of_step(hparams),
+        facts=Facts(noisy=_known(noise), needs_sum=True),
     )
 
 
@@ -283,16 +282,9 @@ def is_noisy(noise: Any) -> bool:
     return callable(noise) or noise > 0
 
 
-def _known(noise: Any, bands: tuple, budget: Budget | None) -> Noise | bool:
+def _known(noise: Any, bands: tuple = (1.0,)) -> Noise | bool:
     """Return the noise for accounting, or ``False`` without noise."""
-    if not is_noisy(noise):
-        if budget is not None:
-            raise ValueError(
-                "noise is 0 and there is a budget, within which no round is allowed; add noise."
-            )
-        return False
-    allowance = None if budget is None else functools.partial(budget.limit, noise, bands)
-    return Noise(noise, bands, allowance)
+    return Noise(noise, bands) if is_noisy(noise) else False
 
 
 def _hidden(found: Received, weights: RoundWeights) -> Received:

@@ -4,6 +4,8 @@ A compressor encodes one array; ``compressed`` makes a transform from it, and ``
 their relatives make one with error feedback, for ``fcojax.Plan(uploads=chain(...))``.
 """
 
+from typing import Any
+
 from fcojax.engine.losses import inverse_probability
 from fcojax.engine.transform import (
     At,
@@ -14,10 +16,18 @@ from fcojax.engine.transform import (
     UploadTransform,
     chain,
 )
-from fcojax.uploads.broadcast import compressed_broadcast
+from fcojax.uploads.broadcast import ef21p
 from fcojax.uploads.coding import Constants, compressed, facts
 from fcojax.uploads.compressor import Compressor, compose, contractive, identity, leafwise
-from fcojax.uploads.feedback import diana, econtrol, ef14, ef21, ef21_sgdm, marina
+from fcojax.uploads.feedback import (
+    diana,
+    econtrol,
+    ef14,
+    ef21,
+    ef21_sgdm,
+    marina,
+    momentum,
+)
 from fcojax.uploads.low_rank import power
 from fcojax.uploads.modular import ModularGrid, modular_sum
 from fcojax.uploads.quantise import half, natural, qsgd, sign, terngrad
@@ -55,17 +65,27 @@ __all__ = [
     "UploadTransform",
     "chain",
     "compressed",
-    "compressed_broadcast",
     "diana",
     "econtrol",
     "ef14",
     "ef21",
+    "ef21p",
     "ef21_sgdm",
     "compressor_from_text",
     "from_text",
     "inverse_probability",
     "marina",
     "modular_sum",
+    "momentum",
     # for private sums
     "ModularGrid",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "compressed_broadcast":
+        raise AttributeError(
+            "uploads.compressed_broadcast(algorithm, compressor) is "
+            "Plan(work, broadcast=uploads.ef21p(compressor)) since 0.4."
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,41 +11,23 @@ Gruntkowska, Tyurin and Richtarik, "EF21-P and friends: improved theoretical com
 complexity for distributed optimization with bidirectional compression", ICML 2023.
 """
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 
-from fcojax.algorithms import Algorithm, Known, ToAll
-from fcojax.types import PyTree
+from fcojax.engine.broadcast import Broadcast
 from fcojax.uploads import coding
 from fcojax.uploads.compressor import Compressor, factory, require_contractive
 
 
-class Broadcasting(NamedTuple):
-    """The server's state with a compressed broadcast.
-
-    Attributes:
-      server: the algorithm's server state.
-      estimate: the estimate of the message, which the clients hold too.
-      sent: the last correction, encoded.
-    """
-
-    server: PyTree
-    estimate: PyTree
-    sent: PyTree
-
-
 @factory
-def compressed_broadcast(algorithm: Algorithm, compressor: Compressor) -> Algorithm:
-    """Return the algorithm with a server that broadcasts compressed corrections of its message.
+def ef21p(compressor: Compressor) -> Broadcast:
+    """Return the broadcast of compressed corrections of the message, for ``Plan(broadcast=...)``.
 
     All clients receive them in every round, absent ones too; ``history["bytes_down"]`` counts that.
     Single numbers, such as the elapsed time of dual averaging, and integers are sent uncompressed.
     Clients know the first message.
 
     Args:
-      algorithm: the algorithm whose messages are compressed.
       compressor: a contractive compressor with a fixed strength, such as ``uploads.top_k(0.1)``.
 
     Example:
@@ -54,10 +36,10 @@ def compressed_broadcast(algorithm: Algorithm, compressor: Compressor) -> Algori
       >>> data = fcojax.from_rows({"a": np.arange(6, dtype="float32")}, sizes=[1, 2, 3])
       >>> fed_avg = fcojax.algorithms.fed_avg(
       ...     lambda w, rows: 0.5 * jnp.sum((w[None] - rows["a"][:, None]) ** 2, axis=1))
-      >>> fed_avg = compressed_broadcast(fed_avg, uploads.top_k(1))
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), broadcast=ef21p(uploads.top_k(1)))
       >>> w, history = fcojax.run(
       ...     fed_avg, fed_avg.hparams_type(client_lr=0.2), jnp.zeros(8, "float32"), data,
-      ...     jax.random.key(0), fcojax.local_steps(1), num_rounds=300)
+      ...     jax.random.key(0), plan, num_rounds=300)
       >>> np.asarray(w, float).round(2).tolist(), float(history["bytes_down"][0])
       ([1.83, 1.83, 1.83, 1.83, 1.83, 1.83, 1.83, 1.83], 15.0)
     """
@@ -82,47 +64,4 @@ def compressed_broadcast(algorithm: Algorithm, compressor: Compressor) -> Algori
         short = [leaf for index, leaf in enumerate(news) if index not in long]
         return jax.tree.unflatten(structure, leaves), (encoded.sent, encoded.whole, short)
 
-    def init(hparams, params):
-        server, client = algorithm.init(hparams, params)
-        message = algorithm.broadcast(hparams, server)
-        if any(map(_is_known, jax.tree.leaves(message, is_leaf=_is_known))):
-            raise ValueError(
-                "the algorithm's message has a part that clients know without receiving it, as "
-                "partial_sharing's; a compressed broadcast would change it. Pass the algorithm "
-                "without a compressed broadcast."
-            )
-        _, sent = corrected(hparams, message, message, jax.random.key(0))
-        return Broadcasting(server, message, sent), client
-
-    def broadcast(hparams, state):
-        return ToAll(state.sent, state.estimate)
-
-    def client_update(hparams, message, client, local, key):
-        return algorithm.client_update(hparams, message.known, client, local, key)
-
-    def server_update(hparams, state, mean, fraction, key):
-        key, own = jax.random.split(key)
-        server = algorithm.server_update(hparams, state.server, mean, fraction, key)
-        message = algorithm.broadcast(hparams, server)
-        return Broadcasting(server, *corrected(hparams, state.estimate, message, own))
-
-    def sent(hparams, before, after):
-        return algorithm.sent(hparams, before.server, after.server)
-
-    def client_model(hparams, message, client):
-        assert algorithm.client_model is not None
-        return algorithm.client_model(hparams, message.known, client)
-
-    return algorithm._replace(
-        init=init,
-        broadcast=broadcast,
-        client_update=client_update,
-        server_update=server_update,
-        model=lambda hparams, state: algorithm.model(hparams, state.server),
-        sent=sent,
-        client_model=None if algorithm.client_model is None else client_model,
-    )
-
-
-def _is_known(part: PyTree) -> bool:
-    return isinstance(part, Known)
+    return Broadcast(f"ef21p({compressor.name})", corrected)

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.engine.hparams import number
-from fcojax.engine.transform import At, Facts, Sent, UploadTransform
+from fcojax.engine.transform import At, Facts, Sent, UploadTransform, chain
 from fcojax.types import Array, NonNegative, Probability, PyTree, Share
 from fcojax.uploads import coding
 from fcojax.uploads.coding import decoded_by, sent_by
@@ -34,13 +34,6 @@ class Sum(NamedTuple):
 
     value: PyTree
     residue: PyTree
-
-
-class Averaged(NamedTuple):
-    """A client's moving average v of its uploads, and its estimate g."""
-
-    average: PyTree
-    estimate: PyTree
 
 
 class Controlled(NamedTuple):
@@ -156,9 +149,9 @@ def ef21(compressor: Compressor) -> UploadTransform:
 
 @factory
 def ef21_sgdm(
-    compressor: Compressor, momentum: Probability | Callable[[Any], Any] = 0.9
+    compressor: Compressor, beta: Probability | Callable[[Any], Any] = 0.9
 ) -> UploadTransform:
-    r"""Return ``ef21`` of moving averages of the uploads, for minibatches.
+    r"""Return ``chain(momentum(beta), ef21(compressor))``, for minibatches.
 
     .. math:: v_i \leftarrow \beta v_i + (1 - \beta) u_i, \quad c_i = C(v_i - g_i), \quad
               g_i \leftarrow g_i + c_i
@@ -168,37 +161,54 @@ def ef21_sgdm(
 
     Args:
       compressor: a contractive compressor.
-      momentum: beta; or ``hparams -> beta``, to sweep it.
+      beta: as for ``momentum``.
 
     Example:
       >>> from fcojax import uploads
-      >>> from fcojax.uploads import At
-      >>> one, payload = ef21_sgdm(uploads.identity(), 0.5), [jnp.array([4.0])]
-      >>> (kept, _), at = one.init(payload), At(hparams=None, round=0, key=jax.random.key(0))
-      >>> for _ in range(2):
-      ...     kept = one.send(at, payload, kept).client_state
-      >>> kept.estimate[0].tolist()
-      [3.0]
+      >>> ef21_sgdm(uploads.top_k(1), 0.5).name
+      'chain(momentum(0.5), ef21(top_k(1)))'
 
     References:
       Fatkhullin, Tyurin and Richtarik, "Momentum provably improves error feedback", NeurIPS 2023.
     """
-    require_contractive(compressor)
+    return chain(momentum(beta), ef21(compressor))
 
-    def corrected(at, payload, kept):
-        beta = number(at.hparams, momentum)
+
+@factory
+def momentum(beta: Probability | Callable[[Any], Any] = 0.9) -> UploadTransform:
+    r"""Return the transform whose clients send a moving average of their uploads.
+
+    .. math:: v_i \leftarrow \beta v_i + (1 - \beta) u_i
+
+    With it robust means resist bad clients that stay within the noise of minibatches.
+
+    Args:
+      beta: in [0, 1); or ``hparams -> beta``, to sweep it.
+
+    Example:
+      >>> from fcojax.uploads import At
+      >>> one, at = momentum(0.5), At(hparams=None, round=0)
+      >>> first = one.send(at, [jnp.array([4.0])], one.init([jnp.zeros(1)])[0])
+      >>> one.send(at, [jnp.array([4.0])], first.client_state).wire[0].tolist()
+      [3.0]
+
+    References:
+      Karimireddy, He and Jaggi, "Learning from history for Byzantine robust optimization", ICML
+      2021.
+    """
+
+    def send(at, payload, average):
+        share = number(at.hparams, beta)
         average = jax.tree.map(
-            lambda v, u: jnp.asarray(beta, v.dtype) * v + jnp.asarray(1 - beta, v.dtype) * u,
-            kept.average,
+            lambda v, u: jnp.asarray(share, v.dtype) * v + jnp.asarray(1 - share, v.dtype) * u,
+            average,
             tree.floats(payload),
         )
-        wanted = tree.sub(average, kept.estimate)
-        encoded, sent = _sent(compressor, at, wanted, payload)
-        return encoded, Averaged(average, tree.add(kept.estimate, sent))
+        return Sent(tree.cast_like(average, payload), average)
 
-    name = f"ef21_sgdm({compressor.name}, {momentum})"
-    return _mirrored(
-        name, compressor, lambda zeros: Averaged(_zeros(zeros), _zeros(zeros)), corrected
+    facts = Facts(feeds_back=True)
+    return UploadTransform(
+        f"momentum({beta})", lambda payload: (_zeros(payload), ()), send, facts=facts
     )
 
 

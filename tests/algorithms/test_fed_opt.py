@@ -392,7 +392,7 @@ def counts_of(state):
 def test_a_client_whose_upload_is_lost_takes_its_optimiser_back():
     """A counted client has counted its own number of steps."""
     work = fcojax.local_steps((1, 2, 3, 1, 2))
-    plan = fcojax.Plan(work, fcojax.dropout(fcojax.everyone(), 0.4))
+    plan = fcojax.Plan(work, uploads=fcojax.dropout(0.4))
     lost = 0
     for before, after, seen in rounds_of(plan, 4):
         moved = counts_of(after) - counts_of(before)

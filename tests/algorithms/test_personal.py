@@ -23,7 +23,7 @@ def in_gate(test):
 CLIENTS = federations.quadratic_clients(sizes=(3, 3, 3, 3))
 DATA = fcojax.from_clients(CLIENTS)
 MATRICES, VECTORS = federations.client_means(CLIENTS)
-PLAN = fcojax.Plan(fcojax.local_steps(3), fcojax.dropout(fcojax.uniform_cohort(cohort_size=2), 0.3))
+PLAN = fcojax.Plan(fcojax.local_steps(3), fcojax.uniform_cohort(cohort_size=2), fcojax.dropout(0.3))
 LASSO, STRENGTH = l1(), 0.05
 START = jnp.zeros(4)
 

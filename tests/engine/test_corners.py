@@ -201,7 +201,7 @@ def test_the_mean_of_finite_uploads_is_finite(size, weights):
         fcojax.coin_flips([0.2] * 7),
         fcojax.cyclic(num_groups=3),
         fcojax.from_trace([[0], [1, 2, 5], [6]], cohort_size=2),
-        fcojax.dropout(fcojax.coin_flips(0.3), 0.5),
+        fcojax.coin_flips(0.3),
     ],
     ids=str,
 )

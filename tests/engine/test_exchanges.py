@@ -23,9 +23,9 @@ MIME = fcojax.algorithms.mime(LOSS)
 HPARAMS = MIME.hparams_type(client_lr=0.1)
 
 
-def models(data, cohort, num_rounds, algorithm=MIME, hparams=HPARAMS, work=None):
+def models(data, cohort, num_rounds, algorithm=MIME, hparams=HPARAMS, work=None, **options):
     """Return the model after each round."""
-    plan = fcojax.Plan(work or fcojax.local_steps(3), cohort)
+    plan = fcojax.Plan(work or fcojax.local_steps(3), cohort, **options)
     _, history = fcojax.run(
         algorithm,
         hparams,
@@ -55,16 +55,16 @@ def test_two_exchanges_with_sampled_cohorts_are_exact_at_a_common_minimiser():
 
 
 @pytest.mark.parametrize(
-    "cohort",
+    ("cohort", "lost"),
     [
-        fcojax.uniform_cohort(cohort_size=2),
-        fcojax.held(fcojax.uniform_cohort(cohort_size=2), rounds=3),
-        fcojax.held(fcojax.dropout(fcojax.everyone(), 0.3), rounds=2),
+        (fcojax.uniform_cohort(cohort_size=2), 0.0),
+        (fcojax.held(fcojax.uniform_cohort(cohort_size=2), rounds=3), 0.0),
+        (fcojax.held(fcojax.everyone(), rounds=2), 0.3),
     ],
 )
-def test_other_cohorts_are_refused_for_two_exchanges(cohort):
+def test_other_cohorts_and_losses_are_refused_for_two_exchanges(cohort, lost):
     with pytest.raises(ValueError, match="or held"):
-        models(clients(CURVATURES, [3.0] * 4), cohort, 2)
+        models(clients(CURVATURES, [3.0] * 4), cohort, 2, uploads=fcojax.dropout(lost))
 
 
 def returning(count):

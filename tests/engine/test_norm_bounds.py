@@ -8,7 +8,8 @@ import pytest
 
 import fcojax
 from fcojax import robust
-from fcojax.engine.aggregator import MEAN
+from fcojax.engine.transform import NOTHING
+from fcojax.uploads import chain
 from tests.support import federations
 
 KEY = jax.random.key(5)
@@ -27,12 +28,10 @@ def scaffold():
     return fcojax.algorithms.scaffold(federations.loss, federations.kernel_l1())
 
 
-def run(aggregator=MEAN, cohort=None, num_rounds=8, population=None, **sizes):
+def run(uploads=NOTHING, cohort=None, num_rounds=8, population=None, **sizes):
     chosen = scaffold()
     hparams = chosen.hparams_type(client_lr=0.05, penalty_scale=0.1)
-    plan = fcojax.Plan(
-        fcojax.local_steps(2, 2), cohort or fcojax.everyone(), aggregator=aggregator, **sizes
-    )
+    plan = fcojax.Plan(fcojax.local_steps(2, 2), cohort or fcojax.everyone(), uploads, **sizes)
     given = population or data()
     state = fcojax.start(chosen, hparams, federations.start(), given, KEY, plan)
     return fcojax.advance(chosen, hparams, state, given, plan, num_rounds=num_rounds)
@@ -69,13 +68,17 @@ def test_a_bound_beyond_all_uploads_changes_nothing():
 @pytest.mark.parametrize("start", [1e-3, 1e3])
 def test_a_quantile_is_found_and_kept(start):
     """The bound follows its recursion exactly, and the dropped share tends to 1 - q."""
-    lossy = fcojax.dropout(fcojax.coin_flips(0.8), 0.1)
+    both, coins = (
+        chain(robust.norm_quantile(0.7, start), fcojax.dropout(0.1)),
+        fcojax.coin_flips(0.8),
+    )
     population = fcojax.from_clients(federations.clients())
-    state, history = run(robust.norm_quantile(0.7, start), lossy, 600, population)
+    state, history = run(both, coins, 600, population)
     arrived = np.asarray(history["participants"] - history["lost"], float)
     beyond = np.asarray(history["left_out"])
     moves = np.where(arrived > 0, beyond / np.maximum(arrived, 1) - 0.3, 0)
-    np.testing.assert_allclose(state.memory, start * np.exp(0.2 * moves.sum()), rtol=1e-10)
+    bound = state.memory.transforms[0]
+    np.testing.assert_allclose(bound, start * np.exp(0.2 * moves.sum()), rtol=1e-10)
     assert np.sum(beyond[200:]) / np.sum(arrived[200:]) == pytest.approx(0.3, abs=0.03)
 
 
@@ -86,15 +89,14 @@ def test_bounds_are_a_points_and_a_seeds_own_and_the_same_on_a_mesh():
     plan = fcojax.Plan(
         fcojax.local_steps(2, 2),
         fcojax.uniform_cohort(cohort_size=3),
-        aggregator=robust.norm_quantile(0.5, 1.0),
+        robust.norm_quantile(0.5, 1.0),
     )
     keys = jax.random.split(KEY, 2)
 
     def bounds(population, grid, keys):
         state = fcojax.start(chosen, grid, federations.start(), population, keys, plan)
-        return np.asarray(
-            fcojax.advance(chosen, grid, state, population, plan, num_rounds=6)[0].memory
-        )
+        state, _ = fcojax.advance(chosen, grid, state, population, plan, num_rounds=6)
+        return np.asarray(state.memory.transforms[0])
 
     found = bounds(data(), grid, keys)
     assert np.unique(found).size == 4

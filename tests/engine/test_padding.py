@@ -126,7 +126,8 @@ def test_results_do_not_depend_on_who_works_side_by_side(work):
             num_rounds=2,
             plan=fcojax.Plan(
                 work,
-                fcojax.dropout(fcojax.uniform_cohort(cohort_size=5), 0.5),
+                fcojax.uniform_cohort(cohort_size=5),
+                uploads=fcojax.dropout(0.5),
                 client_chunk_size=chunk,
             ),
         )

@@ -1,4 +1,4 @@
-"""Every sampler in the engine: which clients work and which uploads count, on any mesh."""
+"""Samplers and losses in the engine: who works and which uploads count, on any mesh."""
 
 import functools
 import inspect
@@ -9,14 +9,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import fcojax
 from fcojax.algorithms import Algorithm, ClientResult
+from fcojax.engine import transform
 from fcojax.engine.participation.samplers import Sampler
 from fcojax.engine.plan import Plan
-from fcojax.engine.randomness import COHORT
+from fcojax.engine.randomness import COHORT, ENCODE, purpose_key
 from fcojax.engine.stepper import start
 from fcojax.types import Count, Probability, Share
+from fcojax.uploads import Facts, Sent, UploadTransform
 from tests.support import federations, oracles
 
 KEY = jax.random.key(3)
@@ -32,9 +35,6 @@ SAMPLERS = {
     "cyclic": fcojax.cyclic(num_groups=2),
     "some of a cycle": fcojax.cyclic(num_groups=2, cohort_size=1),
     "trace": fcojax.from_trace(TRACE),
-    "everyone, lossy": fcojax.dropout(fcojax.everyone(), 0.4),
-    "uniform, lossy": fcojax.dropout(fcojax.uniform_cohort(cohort_size=3), 0.4),
-    "trace, lossy": fcojax.dropout(fcojax.from_trace(TRACE), 0.4),
 }
 
 # Values by annotation: a sampler that takes only numbers needs no row.
@@ -64,6 +64,13 @@ SAMPLERS |= {
     name: sampler
     for name, factory in factories()
     if (sampler := built(factory)) is not None and type(sampler) not in TABLED
+}
+LOSSES = fcojax.dropout(0.4)
+# A sampler and what happens to uploads.
+CASES = {name: (sampler, transform.NOTHING) for name, sampler in SAMPLERS.items()} | {
+    "everyone, lossy": (fcojax.everyone(), LOSSES),
+    "uniform, lossy": (fcojax.uniform_cohort(cohort_size=3), LOSSES),
+    "trace, lossy": (fcojax.from_trace(TRACE), LOSSES),
 }
 
 # Chunk sizes, and numbers of devices.
@@ -104,25 +111,37 @@ def data(num_devices=None):
     return fcojax.devices.shard_clients(single, fcojax.devices.client_mesh(num_devices))
 
 
+def arrivals(losses, num_rounds, num_clients=NUM_CLIENTS, key=KEY):
+    """Return which uploads a transform lets arrive in a run, [rounds, clients]."""
+
+    def arrives(index, client):
+        own = jax.random.fold_in(purpose_key(key, ENCODE, index), client)
+        states, _ = transform.first_states(losses, [])
+        _, kept = transform.send(losses, transform.At(None, index, client, own), [], states)
+        return kept.get("lost", jnp.array(True))
+
+    rounds, clients = jnp.arange(num_rounds), jnp.arange(num_clients)
+    return np.asarray(jax.vmap(jax.vmap(arrives, (None, 0)), (0, None))(rounds, clients))
+
+
 @functools.cache
 def drawn(name):
     """Return whether each client works, and whether its upload counts, [rounds, clients]."""
     key, sizes = jax.random.fold_in(KEY, COHORT), data().sizes
-    draw = jax.jit(lambda index: SAMPLERS[name].draw(key, index, NUM_CLIENTS, sizes))
-    works, counted = np.zeros((2, NUM_ROUNDS, NUM_CLIENTS), bool)
+    sampler, losses = CASES[name]
+    draw = jax.jit(lambda index: sampler.draw(key, index, NUM_CLIENTS, sizes))
+    works = np.zeros((NUM_ROUNDS, NUM_CLIENTS), bool)
     for index in range(NUM_ROUNDS):
         cohort = draw(jnp.int32(index))
         members = np.arange(NUM_CLIENTS) if cohort.members is None else np.asarray(cohort.members)
         present = np.asarray(cohort.present)
         works[index, members[present]] = True
-        arrives = present if cohort.arrives is None else present & np.asarray(cohort.arrives)
-        counted[index, members[arrives]] = True
-    return works, counted
+    return works, works & arrivals(losses, NUM_ROUNDS)
 
 
 def ran(name, chunk, num_devices):
     """Return the state after all rounds and the metrics of each round."""
-    plan = Plan(fcojax.local_steps(1), SAMPLERS[name], client_chunk_size=chunk)
+    plan = Plan(fcojax.local_steps(1), *CASES[name], client_chunk_size=chunk)
     state = start(STAMPING, STAMPS, jnp.zeros(()), data(num_devices), KEY, plan)
     state, metrics = fcojax.advance(
         STAMPING, STAMPS, state, data(num_devices), plan, num_rounds=NUM_ROUNDS
@@ -132,14 +151,13 @@ def ran(name, chunk, num_devices):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("chunk", "num_devices"), PLACES)
-@pytest.mark.parametrize("name", SAMPLERS)
-def test_the_engine_does_what_the_sampler_says(name, chunk, num_devices):
+@pytest.mark.parametrize("name", CASES)
+def test_the_engine_does_what_the_sampler_and_the_losses_say(name, chunk, num_devices):
     """Counted clients change their states, others do not, and the server sums the uploads.
 
-    The sampler is called separately, so neither chunks nor devices may change who takes part.
+    Both are called separately, so neither chunks nor devices may change who takes part.
     """
     works, counted = drawn(name)
-    assert not (counted & ~works).any()
     state, metrics = ran(name, chunk, num_devices)
     assert np.array_equal(state.clients[:NUM_CLIENTS], np.asarray(STAMPS.stamp.values) @ counted)
     expected = np.asarray(STAMPS.stamp.values) @ counted.mean(axis=1)
@@ -166,10 +184,10 @@ def test_every_sampler_is_in_the_table():
 @pytest.mark.slow
 def test_the_samplers_of_this_table_leave_somebody_out():
     """Otherwise the law above would be empty."""
-    for name in set(SAMPLERS) - {"everyone", "everyone, lossy"}:
+    for name in set(CASES) - {"everyone", "everyone, lossy"}:
         works, _ = drawn(name)
         assert works.any(axis=0).sum() > 1 and not works.all(axis=0).any(), name
-    for name in SAMPLERS:
+    for name in CASES:
         works, counted = drawn(name)
         assert (works != counted).any() == ("lossy" in name), name
 
@@ -178,11 +196,16 @@ def test_the_samplers_of_this_table_leave_somebody_out():
 def test_unreliable_clients_against_the_oracle():
     """Uneven work, intermittent clients and lost uploads, against rounds in numpy."""
     name, work = "fed_dual_avg", fcojax.local_epochs(3, 2, fewest=1)
-    cohort, rates = SAMPLERS["trace, lossy"], federations.hparams(name)
+    rates, plan = federations.hparams(name), Plan(work, *CASES["trace, lossy"])
     found = federations.models(
-        federations.algorithm(name), rates, data(), KEY, num_rounds=8, work=work, cohort=cohort
+        federations.algorithm(name), rates, data(), KEY, num_rounds=8, plan=plan
     )
-    rounds = federations.replay(data(), KEY, 8, work, cohort)
+    rounds = [
+        [(member, weight * arrive[member], batches) for member, weight, batches in drawn]
+        for arrive, drawn in zip(
+            arrivals(LOSSES, 8), federations.replay(data(), KEY, 8, work, plan.cohort), strict=True
+        )
+    ]
     expected = oracles.simulate(
         name,
         np.asarray(federations.as_vector(federations.start())),
@@ -193,14 +216,43 @@ def test_unreliable_clients_against_the_oracle():
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
 
 
+def test_losses_are_independent_over_clients_and_rounds():
+    num_rounds, probability = 5_000, 0.3
+    lost = ~arrivals(fcojax.dropout(probability), num_rounds)
+    for client in range(NUM_CLIENTS):
+        count = int(lost[:, client].sum())
+        assert stats.binomtest(count, num_rounds, probability).pvalue > 1e-3
+    keep = 1 - probability
+    expected = [keep * keep, keep * probability, probability * keep, probability**2]
+    pairs = {"two clients": (lost[:, 0], lost[:, 1]), "two rounds": (lost[1:, 0], lost[:-1, 0])}
+    for name, (one, other) in pairs.items():
+        counts = np.bincount(one * 2 + other, minlength=4)
+        assert stats.chisquare(counts, one.size * np.array(expected)).pvalue > 1e-3, name
+
+
 def test_when_every_upload_is_lost_nothing_moves():
-    plan = Plan(fcojax.local_steps(1), fcojax.dropout(fcojax.everyone(), 1 - 1e-9))
+    plan = Plan(fcojax.local_steps(1), uploads=fcojax.dropout(1 - 1e-9))
     hparams = Stamp(jnp.ones(()))
     state = start(STAMPING, hparams, jnp.zeros(()), data(), KEY, plan)
     state, metrics = federations.block(STAMPING, plan, 2, hparams, data(), state)
     assert state.server == 0 and state.clients.tolist() == [0.0] * NUM_CLIENTS
     assert metrics["lost"] == metrics["participants"] == 2 * NUM_CLIENTS
     assert np.isnan(metrics["one"])
+
+
+def test_a_name_of_one_s_own_is_a_count():
+    """Counts are summed; the mean of a metric skips the rounds in which no client counts."""
+
+    def send(at, payload, state):
+        return Sent(payload, state, at.round % 4 != 3)
+
+    tired = UploadTransform("tired", send=send, facts=Facts(leaves_out="tired"))
+    plan = Plan(fcojax.local_steps(1), uploads=tired)
+    hparams = Stamp(jnp.ones(()))
+    state = start(STAMPING, hparams, jnp.zeros(()), data(), KEY, plan)
+    state, metrics = federations.block(STAMPING, plan, 8, hparams, data(), state)
+    assert state.server == 6 and state.clients.tolist() == [6.0] * NUM_CLIENTS
+    assert metrics["tired"] == 2 * NUM_CLIENTS and metrics["one"] == 1
 
 
 def test_an_upload_that_is_not_finite_is_dropped_whether_it_arrives_or_not():
@@ -210,7 +262,7 @@ def test_an_upload_that_is_not_finite_is_dropped_whether_it_arrives_or_not():
         return result._replace(upload=jnp.where(bad, jnp.nan, result.upload))
 
     algorithm = STAMPING._replace(client_update=spoiled)
-    plan = Plan(fcojax.local_steps(1), fcojax.dropout(fcojax.everyone(), 0.5))
+    plan = Plan(fcojax.local_steps(1), uploads=fcojax.dropout(0.5))
     hparams = Stamp(jnp.ones(()))
     state = start(algorithm, hparams, jnp.zeros(()), data(), KEY, plan)
     state, metrics = federations.block(algorithm, plan, 40, hparams, data(), state)

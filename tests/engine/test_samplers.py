@@ -8,7 +8,6 @@ from scipy import stats
 
 from fcojax.engine.participation.samplers import (
     coin_flips,
-    dropout,
     everyone,
     uniform_cohort,
     weighted_cohort,
@@ -73,26 +72,6 @@ def test_weighted_cohorts_are_drawn_one_after_the_other_by_size(power):
     assert stats.chisquare(observed, expected).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("sampler", [everyone(), uniform_cohort(cohort_size=4)])
-def test_dropout_loses_uploads_and_leaves_the_cohort_as_it_is(sampler):
-    num_rounds, probability = 5_000, 0.3
-    plain, lossy = (drawn(s, 6, num_rounds) for s in (sampler, dropout(sampler, probability)))
-    for field in ("members", "present"):
-        assert np.array_equal(getattr(plain, field), getattr(lossy, field))
-    assert plain.arrives is None
-    # For every place, and for the first two together.
-    lost = ~np.asarray(lossy.arrives)
-    for place in range(lost.shape[1]):
-        assert stats.binomtest(int(lost[:, place].sum()), num_rounds, probability).pvalue > 1e-3
-    pairs = np.bincount(lost[:, 0] * 2 + lost[:, 1], minlength=4)
-    keep = 1 - probability
-    expected = [keep * keep, keep * probability, probability * keep, probability**2]
-    assert stats.chisquare(pairs, num_rounds * np.array(expected)).pvalue > 1e-3
-    # For two successive rounds.
-    rounds = np.bincount(lost[1:, 0] * 2 + lost[:-1, 0], minlength=4)
-    assert stats.chisquare(rounds, (num_rounds - 1) * np.array(expected)).pvalue > 1e-3
-
-
 def test_the_cost_of_a_cohort_does_not_grow_with_the_population():
     """Operations and memory of the compiled draw, for a thousand and a billion clients."""
 
@@ -115,6 +94,4 @@ def test_equal_samplers_are_one_static_argument():
     assert uniform_cohort(cohort_size=3) == uniform_cohort(cohort_size=3)
     assert hash(coin_flips(0.5)) == hash(coin_flips(0.5))
     assert uniform_cohort(cohort_size=3) != uniform_cohort(cohort_size=4)
-    assert hash(dropout(weighted_cohort(cohort_size=2), 0.5)) == hash(
-        dropout(weighted_cohort(cohort_size=2, power=1), 0.5)
-    )
+    assert hash(weighted_cohort(cohort_size=2)) == hash(weighted_cohort(cohort_size=2, power=1))

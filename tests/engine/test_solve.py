@@ -8,7 +8,7 @@ import pytest
 import fcojax
 from fcojax import robust
 from fcojax.algorithms import fed_mid_osp
-from fcojax.engine.aggregator import MEAN
+from fcojax.engine.transform import NOTHING
 from fcojax.transforms import euclidean, l1
 
 pytestmark = pytest.mark.gate
@@ -77,10 +77,10 @@ def test_a_certificate_is_an_observer_of_the_start_too(key):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("aggregator", [MEAN, robust.norm_quantile(0.9, 10.0)])
-def test_a_sweep_ends_where_its_points_end_alone(aggregator):
+@pytest.mark.parametrize("uploads", [NOTHING, robust.norm_quantile(0.9, 10.0)])
+def test_a_sweep_ends_where_its_points_end_alone(uploads):
     """Each point may have its own bound on uploads."""
-    plan = fcojax.Plan(PLAN, aggregator=aggregator)
+    plan = fcojax.Plan(PLAN, uploads=uploads)
     points = [(rate, scale) for rate in (0.5, 0.1) for scale in (0.01, 0.5, 5.0)]
     grid = fcojax.grid.product(
         FED_MID.hparams_type, client_lr=[0.5, 0.1], penalty_scale=[0.01, 0.5, 5.0]

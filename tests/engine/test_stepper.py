@@ -19,7 +19,7 @@ pytestmark = pytest.mark.gate
 KEY = jax.random.key(3)
 KEYS = jax.random.split(KEY, 2)
 PLAN = fcojax.Plan(
-    fcojax.local_epochs(1, 3), fcojax.dropout(fcojax.uniform_cohort(cohort_size=3), 0.3)
+    fcojax.local_epochs(1, 3), fcojax.uniform_cohort(cohort_size=3), uploads=fcojax.dropout(0.3)
 )
 
 
@@ -164,7 +164,7 @@ def test_a_sweep_draws_one_cohort_for_each_round_and_seed_whatever_its_grid(num_
             lambda state: state._replace(clients=jax.tree.map(lambda x: x[:3], state.clients)),
             "clients",
         ),
-        (lambda state: state._replace(residuals=jnp.ones(5)), "codec"),
+        (lambda state: state._replace(residuals=jnp.ones(5)), "uploads"),
         (lambda state: state._replace(key=jnp.zeros(2)), "key"),
     ],
 )

@@ -17,11 +17,12 @@ from tests.support import federations
 KEY = jax.random.key(3)
 RAGGED = (5, 2, 7, 3, 6, 4, 4, 9, 2, 5, 6, 8)
 COHORTS = {
-    "uniform": fcojax.dropout(fcojax.uniform_cohort(cohort_size=3), 0.3),
+    "uniform": fcojax.uniform_cohort(cohort_size=3),
     "coins": fcojax.coin_flips(0.2),
     "by size": fcojax.weighted_cohort(cohort_size=2),
     "everyone": fcojax.everyone(),
 }
+LOSSES = fcojax.dropout(0.3)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def both(folder, cohort, work, hparams=None, key=KEY, rounds=(6, 3)):
     """Return state and history of a population in memory, and of the same on disk."""
     (chosen, usual), start = scaffold(), federations.start()
     hparams, data = hparams or usual, fcojax.open_clients(folder)
-    plan = fcojax.Plan(work, cohort, client_chunk_size=2)
+    plan = fcojax.Plan(work, cohort, LOSSES, client_chunk_size=2)
     resident = data.to_device()
     state = fcojax.start(chosen, hparams, start, resident, key, plan)
     expected = fcojax.advance(
@@ -95,7 +96,7 @@ def test_seeds_and_points_stream_together(folder):
 def test_streams_in_turn_and_in_small_parts_give_the_same_numbers(folder):
     """Buffers are reused by blocks of two keys in turn, with one block per call."""
     chosen, hparams = scaffold()
-    plan = fcojax.Plan(fcojax.local_epochs(1, 3), COHORTS["uniform"])
+    plan = fcojax.Plan(fcojax.local_epochs(1, 3), COHORTS["uniform"], LOSSES)
     keys = [jax.random.key(seed) for seed in range(2)]
     stream = fcojax.Stream(fcojax.open_clients(folder), plan, eval_every=2)
     starts = [stream.start(chosen, hparams, federations.start(), key) for key in keys]

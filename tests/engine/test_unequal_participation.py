@@ -8,7 +8,8 @@ import pytest
 import fcojax
 from fcojax.check import limit, subject_of
 from fcojax.engine.randomness import COHORT
-from tests.engine.test_participation import SAMPLERS
+from fcojax.uploads import chain, inverse_probability
+from tests.engine.test_participation import SAMPLERS, arrivals
 
 KEY = jax.random.key(0)
 # Two clients with F_i(w) = h_i (w - a_i)^2 / 2, in rounds of which the second is in one of four.
@@ -41,8 +42,7 @@ def test_inclusion_is_how_often_a_client_is_counted(name):
 
     def counts(index):
         draw = sampler.draw(KEY, index, num_clients, sizes)
-        counted = draw.present if draw.arrives is None else draw.present & draw.arrives
-        return jnp.zeros(num_clients).at[draw.indices].add(counted.astype(float))
+        return jnp.zeros(num_clients).at[draw.indices].add(draw.present.astype(float))
 
     rounds = 4000
     found = jax.jit(jax.vmap(counts))(jnp.arange(rounds, dtype=jnp.int32))
@@ -79,7 +79,7 @@ def test_limits_with_and_without_correction_have_their_closed_forms(num_steps):
     biased = np.array([0.75 + 0.25 * p[0] / p.sum(), 0.25 * p[1] / p.sum()])
     found, expected = expected_limit(fcojax.Plan(work, TRACE), data, num_steps, biased)
     assert found == pytest.approx(expected, abs=1e-12)
-    plan = fcojax.Plan(work, TRACE, correct="known")
+    plan = fcojax.Plan(work, TRACE, inverse_probability("known"))
     found, expected = expected_limit(plan, data, num_steps, p / p.sum())
     assert found == pytest.approx(expected, abs=1e-12)
     if num_steps == 1:
@@ -87,20 +87,22 @@ def test_limits_with_and_without_correction_have_their_closed_forms(num_steps):
         assert found == pytest.approx(np.sum(weights * CENTRES) / weights.sum(), abs=1e-12)
 
 
-@pytest.mark.parametrize("correct", ["estimated", pytest.param("known", marks=pytest.mark.slow)])
-def test_corrected_weights_are_those_of_a_plain_loop(correct):
+@pytest.mark.parametrize("kind", ["estimated", pytest.param("known", marks=pytest.mark.slow)])
+def test_corrected_weights_are_those_of_a_plain_loop(kind):
     curvatures, centres = np.array([1.0, 2.0, 0.5]), np.array([0.0, 3.0, -2.0])
     p, q = np.array([1.0, 3.0, 2.0]), np.array([0.9, 0.3, 0.6])
     data, lr, lost = quadratics(curvatures, centres, weights=p), 0.1, 0.25
-    sampler = fcojax.dropout(fcojax.coin_flips(q), lost)
-    plan = fcojax.Plan(fcojax.local_steps(1), sampler, correct=correct)
+    sampler, losses = fcojax.coin_flips(q), fcojax.dropout(lost)
+    both = chain(inverse_probability(kind), losses)
+    plan = fcojax.Plan(fcojax.local_steps(1), sampler, both)
     hparams = FED_AVG.hparams_type(client_lr=lr)
     w, _ = fcojax.run(FED_AVG, hparams, jnp.array(1.0), data, KEY, plan, num_rounds=20)
-    x, counts = 1.0, np.zeros(3)
+    x, counts, arrive = 1.0, np.zeros(3), arrivals(losses, 20, 3, KEY)
     for index in range(20):
         draw = sampler.draw(jax.random.fold_in(KEY, COHORT), jnp.int32(index), 3)
-        arrived = np.asarray(draw.members)[np.asarray(draw.present & draw.arrives)]
-        share = q * (1 - lost) if correct == "known" else (counts + 1) / (index + 1)
+        members = np.asarray(draw.members)[np.asarray(draw.present)]
+        arrived = members[arrive[index, members]]
+        share = q * (1 - lost) if kind == "known" else (counts + 1) / (index + 1)
         counts[arrived] += 1
         step = p / share * curvatures * (centres - x) / p.sum()
         x += lr * step[arrived].sum()
@@ -118,10 +120,10 @@ def test_equal_probabilities_change_only_the_denominator():
             jnp.array(1.0),
             data,
             KEY,
-            fcojax.Plan(work, cohort, correct=correct),
+            fcojax.Plan(work, cohort, one),
             num_rounds=10,
         )[0]
-        for correct in (None, "known")
+        for one in (chain(), inverse_probability("known"))
     ]
     # The cohort always has half of the weight, which is its expected weight.
     assert float(ends[0]) == pytest.approx(float(ends[1]), abs=1e-14)
@@ -147,7 +149,7 @@ def test_exact_methods_stay_exact_without_correction(name):
 
 def test_a_correction_is_refused_where_the_server_keeps_a_sum_over_clients():
     algorithm = fcojax.algorithms.scaffold(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
-    plan = fcojax.Plan(fcojax.local_steps(1), TRACE, correct="known")
+    plan = fcojax.Plan(fcojax.local_steps(1), TRACE, inverse_probability("known"))
     arguments = algorithm, algorithm.hparams_type(), jnp.array(1.0), quadratics(), KEY, plan
     with pytest.raises(ValueError, match="depends on fraction"):
         fcojax.run(*arguments, num_rounds=1)

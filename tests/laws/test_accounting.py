@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax import privacy
+from fcojax import privacy, uploads
 
 pytestmark = pytest.mark.gate
 
@@ -13,7 +13,7 @@ WORK = fcojax.local_steps(1)
 
 
 def plan(cohort, noise):
-    return fcojax.Plan(WORK, cohort, aggregator=privacy.gaussian(1.0, noise=noise))
+    return fcojax.Plan(WORK, cohort, privacy.gaussian(1.0, noise=noise))
 
 
 def settings(seed, number=50):
@@ -116,12 +116,15 @@ def test_laws_that_have_no_accountant_are_refused_or_named():
 def test_what_is_not_accounted_is_refused():
     with pytest.raises(ValueError, match="cannot be accounted for"):
         privacy.law(fcojax.weighted_cohort(cohort_size=2), 10)
-    unknown = fcojax.Plan(WORK, aggregator=fcojax.Aggregator(noisy=True))
+    mine = uploads.UploadTransform("mine", facts=uploads.Facts(noisy=True))
+    unknown = fcojax.Plan(WORK, uploads=mine)
     with pytest.raises(ValueError, match="how much noise"):
         privacy.epsilon(unknown, 10, 5, 1e-3)
     assert privacy.epsilon(fcojax.Plan(WORK), 10, 5, 1e-3) == np.inf
-    lossy = fcojax.dropout(fcojax.coin_flips(0.2), 0.1)
-    assert privacy.law(lossy, 10).name == privacy.law(fcojax.coin_flips(0.2), 10).name
+    whole = plan(fcojax.coin_flips(0.2), 1.0)
+    lossy = whole._replace(uploads=uploads.chain(whole.uploads, fcojax.dropout(0.1)))
+    costs = [privacy.epsilon(each, 10, 5, 1e-3) for each in (lossy, whole)]
+    assert costs[0] == costs[1]
     assert privacy.epsilon(plan(fcojax.everyone(), 0.0), 10, 5, 1e-3) == np.inf
 
 
@@ -130,7 +133,7 @@ def test_a_delta_that_promises_nothing_is_refused(delta):
     with pytest.raises(ValueError, match="delta is"):
         privacy.epsilon(plan(fcojax.everyone(), 1.0), 10, 5, delta)
     with pytest.raises(ValueError, match="delta is"):
-        privacy.budget(1.0, delta)
+        privacy.rounds_within(1.0, delta, plan(fcojax.everyone(), 1.0), 10)
 
 
 def test_a_delta_of_a_tenth_of_one_over_the_clients_is_warned_of():
@@ -154,5 +157,25 @@ def test_noise_on_uploads_and_counts_together_cost_what_was_asked():
     from fcojax.privacy.mechanism import noise_on_uploads
 
     for noise, count in ((1.0, 2.0), (0.5, 5.0)):
-        uploads = noise_on_uploads(noise, count)
-        np.testing.assert_allclose((uploads**-2 + (2 * count) ** -2) ** -0.5, noise, rtol=1e-14)
+        larger = noise_on_uploads(noise, count)
+        np.testing.assert_allclose((larger**-2 + (2 * count) ** -2) ** -0.5, noise, rtol=1e-14)
+
+
+def test_a_ledger_of_unlike_runs_is_driven_by_hand():
+    coins, everyone = fcojax.coin_flips(0.1), fcojax.everyone()
+    ledger = [privacy.Releases(coins, 1.5, 20), privacy.Releases(everyone, 4.0, 7)]
+    accountant = dp.rdp.RdpAccountant()
+    accountant.compose(dp.PoissonSampledDpEvent(0.1, dp.GaussianDpEvent(1.5)), 20)
+    accountant.compose(dp.GaussianDpEvent(4.0), 7)
+    expected = accountant.get_epsilon(1e-4)
+    np.testing.assert_allclose(privacy.total_epsilon(ledger, 100, 1e-4), expected, rtol=1e-12)
+    fixed = privacy.Releases(fcojax.uniform_cohort(cohort_size=3), 1.0, 1)
+    with pytest.raises(ValueError, match="replacement"):
+        privacy.total_epsilon([*ledger, fixed], 100, 1e-4)
+
+
+def test_what_was_spent_before_allows_fewer_rounds():
+    given = plan(fcojax.everyone(), 10.0)
+    allowed = privacy.rounds_within(2.0, 1e-3, given, 2)
+    before = privacy.releases(given, 10)
+    assert privacy.rounds_within(2.0, 1e-3, given, 2, spent=[before]) == allowed - 10 > 0

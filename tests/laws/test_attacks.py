@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax import attacks, robust, uploads
+from fcojax import attacks, privacy, robust, uploads
 from fcojax.algorithms import fed_avg
 from fcojax.engine.aggregator import MEAN
 from tests.support import federations
@@ -26,13 +26,13 @@ def honest():
     return fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
 
 
-WORK = fcojax.local_steps(1)
+PLAN = fcojax.Plan(fcojax.local_steps(1))
 
 
-def one_round(attack, bad, targets, plan=WORK):
-    chosen = attacks.attacked(honest(), bad, attack)
+def one_round(attack, bad, targets, plan=PLAN):
+    plan = plan._replace(uploads=uploads.chain(attacks.attacked(bad, attack), plan.uploads))
     model, history = fcojax.run(
-        chosen, FULL_STEP, jnp.array(0.0), clients(*targets), KEY, plan, num_rounds=1
+        honest(), FULL_STEP, jnp.array(0.0), clients(*targets), KEY, plan, num_rounds=1
     )
     return float(model), history
 
@@ -41,9 +41,25 @@ def test_no_attackers_or_a_factor_of_one_change_nothing():
     expected = (1.0 + 2.0 + 6.0) / 3
     for attack, bad in ((attacks.scaled(1.0), (1,)), (attacks.scaled(-9.0), ())):
         np.testing.assert_allclose(one_round(attack, bad, (1.0, 2.0, 6.0))[0], expected)
-    seen = attacks.seeing_all(attacks.inner_product(), WORK)
+    seen = PLAN._replace(aggregator=attacks.seeing_all(attacks.inner_product()))
     found, _ = one_round(attacks.inner_product(), (), (1.0, 2.0, 6.0), seen)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_without_attackers_a_norm_is_adapted_as_without_the_attack():
+    """The share within the norm and the flag of an attack are both parts of an opened upload."""
+    adaptive, attack = privacy.gaussian(privacy.adaptive_clip(start=10.0)), attacks.mimic()
+    seen = PLAN._replace(
+        uploads=uploads.chain(attacks.attacked((), attack), adaptive),
+        aggregator=attacks.seeing_all(attack),
+    )
+    norms = []
+    for plan in (PLAN._replace(uploads=adaptive), seen):
+        given, data = (honest(), FULL_STEP), clients(1.0, 2.0, 6.0)
+        state = fcojax.start(*given, jnp.array(0.0), data, KEY, plan)
+        state, _ = fcojax.advance(*given, state, data, plan, num_rounds=2)
+        norms.append(float(state.memory.transforms[-1]))
+    assert norms[0] == norms[1] < 10.0
 
 
 def test_infinity_is_dropped_and_a_sign_is_flipped():
@@ -52,25 +68,29 @@ def test_infinity_is_dropped_and_a_sign_is_flipped():
     assert one_round(attacks.scaled(-1.0), (2,), (1.0, 2.0, 6.0))[0] == -1.0
 
 
+MEDIAN = robust.averaged(robust.median())
 CLIPPED = robust.averaged(robust.centred_clipping(2.0))
 
 
 @pytest.mark.slow
-def test_those_that_see_all_send_what_they_say_behind_any_codec_and_aggregator():
+def test_those_that_see_all_send_what_they_say_before_any_transform_and_aggregator():
     """The honest mean is 2 and the deviation 1; a median and a compressor follow."""
     targets, bad = (1.0, 3.0, 5.0, 5.0), (2, 3)
     attack = attacks.little_is_enough(1.5)
     sent = 2.0 - 1.5
-    for parts, expected in (
-        ({}, np.mean([1.0, 3.0, sent, sent])),
-        ({"aggregator": robust.averaged(robust.median())}, np.median([1.0, 3.0, sent, sent])),
-        ({"aggregator": CLIPPED}, np.mean([1.0, 2.0, sent, sent])),
-        ({"codec": uploads.compressed(uploads.half())}, np.mean([1.0, 3.0, sent, sent])),
+    for rule, after, expected in (
+        (MEAN, (), np.mean([1.0, 3.0, sent, sent])),
+        (MEDIAN, (), np.median([1.0, 3.0, sent, sent])),
+        (CLIPPED, (), np.mean([1.0, 2.0, sent, sent])),
+        (MEAN, (uploads.compressed(uploads.half()),), np.mean([1.0, 3.0, sent, sent])),
+        (MEDIAN, (uploads.ef21(uploads.half()),), np.median([1.0, 3.0, sent, sent])),
     ):
-        seen = attacks.seeing_all(attack, fcojax.Plan(WORK)._replace(**parts))
+        seen = PLAN._replace(
+            uploads=uploads.chain(*after), aggregator=attacks.seeing_all(attack, rule)
+        )
         np.testing.assert_allclose(one_round(attack, bad, targets, seen)[0], expected, rtol=1e-12)
     cohort = fcojax.from_trace(np.array([[True, False, True, False]]))
-    seen = attacks.seeing_all(attack, fcojax.Plan(WORK, cohort))
+    seen = PLAN._replace(cohort=cohort, aggregator=attacks.seeing_all(attack))
     found, history = one_round(attack, bad, targets, seen)
     np.testing.assert_allclose(found, 1.0)  # one honest client has no deviation
     assert history["bytes_up"][0] == 2 * 8
@@ -158,11 +178,8 @@ def test_labels_are_flipped_for_some_clients_only():
 
 
 def test_what_cannot_be_attacked_is_refused():
-    with pytest.raises(ValueError, match="sees all uploads"):
-        attacks.seeing_all(attacks.scaled(2.0), WORK)
-    with pytest.raises(ValueError, match="without error feedback"):
-        both = uploads.ef21(uploads.top_k(0.5))
-        attacks.seeing_all(attacks.mimic(), fcojax.Plan(WORK, fcojax.everyone(), *both))
+    with pytest.raises(ValueError, match="uses no other uploads"):
+        attacks.seeing_all(attacks.scaled(2.0))
     with pytest.raises(ValueError, match="direction"):
         attacks.strongest(attacks.scaled(2.0), lambda x, w: w @ x)
 
@@ -174,11 +191,11 @@ def test_composite_methods_with_public_parts_are_attacked(name):
     found = {}
     data = fcojax.from_clients(federations.clients(federations.EQUAL))
     for bad in ((), (3,)):
-        for label, aggregator in (("mean", MEAN), ("median", robust.averaged(robust.median()))):
-            chosen = attacks.attacked(federations.algorithm(name), bad, attacks.scaled(-1000.0))
-            plan = fcojax.Plan(fcojax.local_steps(2, 2), aggregator=aggregator)
+        for label, aggregator in (("mean", MEAN), ("median", MEDIAN)):
+            attacked = attacks.attacked(bad, attacks.scaled(-1000.0))
+            plan = fcojax.Plan(fcojax.local_steps(2, 2), uploads=attacked, aggregator=aggregator)
             model, _ = fcojax.run(
-                chosen,
+                federations.algorithm(name),
                 federations.hparams(name),
                 federations.start(),
                 data,

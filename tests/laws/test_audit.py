@@ -11,7 +11,7 @@ import scipy.stats
 import fcojax
 from fcojax import privacy, uploads
 from fcojax.algorithms import fed_avg, fed_dual_avg, scaffold
-from fcojax.engine.aggregator import Noise
+from fcojax.engine.transform import Noise
 from fcojax.privacy.audit import _least_probabilities
 from fcojax.transforms import euclidean, l1
 
@@ -37,8 +37,8 @@ TRACKING = scaffold(loss)
 COINS = fcojax.coin_flips(0.5)
 
 
-def audited(chosen, hparams, aggregator, cohort=None, codec=None, num_rounds=2, **options):
-    plan = fcojax.Plan(fcojax.local_steps(1), cohort or fcojax.everyone(), codec, aggregator)
+def audited(chosen, hparams, private, cohort=None, num_rounds=2, **options):
+    plan = fcojax.Plan(fcojax.local_steps(1), cohort or fcojax.everyone(), private)
     return privacy.audit(
         chosen,
         hparams,
@@ -61,7 +61,8 @@ CASES = {
     "fed_avg without replacement": (AVG, RATE, NOISE, fcojax.uniform_cohort(cohort_size=3)),
     "fed_dual_avg": (DUAL, DUAL.hparams_type(client_lr=0.5, penalty_scale=0.2), NOISE, COINS),
     "tracking": (TRACKING, TRACKING.hparams_type(client_lr=0.5), NOISE, COINS),
-    "error feedback": (AVG, RATE, NOISE, COINS, uploads.ef14(uploads.top_k(1))),
+    "error feedback": (AVG, RATE, uploads.chain(uploads.ef14(uploads.top_k(1)), NOISE), COINS),
+    "quantised": (AVG, RATE, uploads.chain(uploads.compressed(uploads.qsgd(3)), NOISE), COINS),
     "adaptive clipping": (
         AVG,
         RATE,
@@ -72,7 +73,6 @@ CASES = {
         RATE,
         privacy.gaussian(1.0, noise=1.0, bands=privacy.square_root_bands(3)),
         fcojax.cyclic(num_groups=3),
-        None,
         6,
     ),
     "two points": (AVG, fcojax.grid.product(fed_avg.Hparams, client_lr=[0.5, 0.1]), NOISE, COINS),
@@ -91,8 +91,8 @@ def test_no_bound_is_above_what_is_promised(name):
 
 def test_no_bound_is_above_what_is_promised_for_modular_sums():
     """No bound is above it either if the attacker sees which sums would have overflowed."""
-    codec, aggregator = privacy.modular_gaussian(1.0, 1.0, step=0.01, bits=11)
-    found = audited(AVG, RATE, aggregator, codec=codec, released=("refused",))
+    private = privacy.modular_gaussian(1.0, 1.0, step=0.01, bits=11)
+    found = audited(AVG, RATE, private, released=("refused",))
     assert found.lower <= found.promised < 10
 
 
@@ -104,8 +104,8 @@ def test_a_bound_is_a_good_part_of_the_promise_where_everyone_takes_part():
 
 @pytest.mark.gate
 def test_half_of_the_noise_is_found():
-    """Return an aggregator that claims twice its noise."""
-    half = NOISE._replace(noisy=Noise(2.0))
+    """The transform claims twice the noise that it adds."""
+    half = NOISE._replace(facts=NOISE.facts._replace(noisy=Noise(2.0)))
     found = audited(AVG, RATE, half, num_runs=2000)
     promised = privacy.Releases(fcojax.everyone(), 2.0, 2)
     assert found.lower > found.promised == privacy.total_epsilon([promised], 6, DELTA)
@@ -126,7 +126,7 @@ def test_bounds_of_probabilities_are_those_of_scipy():
 
 
 def test_a_client_that_is_not_there_is_refused():
-    plan = fcojax.Plan(fcojax.local_steps(1), aggregator=NOISE)
+    plan = fcojax.Plan(fcojax.local_steps(1), uploads=NOISE)
     with pytest.raises(ValueError, match="client is 6 of 6"):
         privacy.audit(
             AVG,

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.gate
 
 WEIGHTS = np.array([1.0, 2.0, 0.5, 1.0, 1.5])
 KEY = jax.random.key(4)
-LOSSY = fcojax.dropout(fcojax.uniform_cohort(cohort_size=3), 0.3)
+LOSSY = (fcojax.uniform_cohort(cohort_size=3), fcojax.dropout(0.3))
 SEEN = fcojax.StateObserver(lambda hparams, state, context: {"state": state._replace(key=())})
 BY = Numbers()
 
@@ -168,11 +168,11 @@ def hparams(method, by=BY):
     return kind(**{field: values[field] for field in kind._fields})
 
 
-def trajectory(method, by=BY, cohort=None, change=None, wrap=None) -> tuple[Any, np.ndarray]:
+def trajectory(method, by=BY, who=(), change=None, wrap=None) -> tuple[Any, np.ndarray]:
     """Return states after every round and models, from the start or from a modified start."""
     algorithm, rates = build(method), hparams(method, by)
     algorithm = wrap(algorithm) if wrap else algorithm
-    plan = Plan(fcojax.local_steps(by.num_steps), cohort or fcojax.everyone())
+    plan = Plan(fcojax.local_steps(by.num_steps), *who)
     state = fcojax.start(algorithm, rates, jnp.asarray(problem().start), data(), KEY, plan)
     state = change(state) if change else state
     _, history = fcojax.advance(
@@ -203,7 +203,7 @@ def test_every_round_is_the_printed_one(method):
 @pytest.mark.parametrize("method", table([m for m in METHODS if METHODS[m].kept]))
 def test_the_server_control_is_the_mean_of_the_client_controls(method):
     """In every round, weighted over all clients, with absent clients and lost uploads."""
-    states, _ = trajectory(method, cohort=LOSSY)
+    states, _ = trajectory(method, who=LOSSY)
     left, right = METHODS[method].kept(states.server, states.clients)
     assert np.ptp(right, axis=0).max() > 1e-2
     np.testing.assert_allclose(left, right, rtol=0, atol=1e-12)
@@ -234,7 +234,7 @@ def test_at_the_solution_with_the_right_memories_the_model_stays(method):
             clients = jnp.asarray(rows)
         return state._replace(server=server, clients=clients)
 
-    _, models = trajectory(method, cohort=LOSSY, change=change)
+    _, models = trajectory(method, who=LOSSY, change=change)
     np.testing.assert_allclose(models, np.tile(w, (len(models), 1)), rtol=0, atol=1e-12)
 
 
@@ -335,7 +335,7 @@ def test_late_clients_see_one_of_the_last_models():
     states, _ = trajectory(
         "fed_dr",
         by,
-        fcojax.uniform_cohort(cohort_size=1),
+        (fcojax.uniform_cohort(cohort_size=1),),
         wrap=lambda algorithm: late(algorithm, 3),
     )
     delays = [

@@ -15,12 +15,12 @@ from tests.support import federations
 
 WORK = fcojax.local_steps(2)
 ROUNDS = 3
-# Cases of uncounted uploads: the clients, and the sampler.
+# Cases of uncounted uploads: the cohort and the losses.
 CASES = {
-    "dropped": fcojax.everyone(),
-    "dropped and absent": fcojax.coin_flips(0.6),
-    "dropped and lost": fcojax.dropout(fcojax.everyone(), 0.4),
-    "all of it": fcojax.dropout(fcojax.coin_flips(0.7), 0.4),
+    "dropped": (),
+    "dropped and absent": (fcojax.coin_flips(0.6),),
+    "dropped and lost": (fcojax.everyone(), fcojax.dropout(0.4)),
+    "all of it": (fcojax.coin_flips(0.7), fcojax.dropout(0.4)),
 }
 KEY = jax.random.key(5)
 MORE = ("fed_avg", "fed_dyn")
@@ -40,7 +40,7 @@ def validation(name, case, data, theta):
     if "penalty_scale" in hparams._fields:
         hparams = hparams._replace(penalty_scale=theta[1])
     first = point(name) + theta[2] * jnp.array([1.0, -0.5, 0.25, 2.0])
-    plan = Plan(WORK, CASES[case])
+    plan = Plan(WORK, *CASES[case])
     model, history = fcojax.run(build(name), hparams, first, data, KEY, plan, num_rounds=ROUNDS)
     return jnp.sum(jnp.sin(model)), history
 

@@ -28,11 +28,11 @@ from tests.support import federations
 pytestmark = pytest.mark.gate
 
 KEY = jax.random.key(5)
-LOSSY = fcojax.dropout(fcojax.uniform_cohort(cohort_size=3), 0.3)
+LOSSY = (fcojax.uniform_cohort(cohort_size=3), fcojax.dropout(0.3))
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
-COHORTS = pytest.mark.parametrize(
-    "cohort",
-    [slow(fcojax.everyone(), id="everyone"), pytest.param(LOSSY, id="absent and lost")],
+WHO = pytest.mark.parametrize(
+    "who",
+    [slow((), id="everyone"), pytest.param(LOSSY, id="absent and lost")],
 )
 plain_l1 = euclidean(l1())
 
@@ -105,8 +105,8 @@ def printed(clients, drawn, eta, eta_s, scale, memory):
 
 SETTINGS = {
     "everyone, full batches": (fcojax.local_steps(3), fcojax.everyone()),
-    "absent and lost, minibatches": (fcojax.local_steps(4, 3), LOSSY),
-    "absent and lost, unequal steps": (fcojax.local_steps([1, 5, 2, 3, 4]), LOSSY),
+    "absent and lost, minibatches": (fcojax.local_steps(4, 3), *LOSSY),
+    "absent and lost, unequal steps": (fcojax.local_steps([1, 5, 2, 3, 4]), *LOSSY),
 }
 
 
@@ -120,23 +120,23 @@ MODEL = fcojax.StateObserver(
 @pytest.mark.parametrize("memory", [0.0, 0.7, 1.0])
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_every_round_is_the_printed_one(setting, memory):
-    work, cohort = SETTINGS[setting]
     data, num_rounds = fcojax.from_clients(unlike_clients()), 50
     hparams = LASSO.hparams_type(0.05, 0.9, penalty_scale=0.2, memory=memory)
-    start, plan = jnp.zeros(12), fcojax.Plan(work, cohort)
+    start, plan = jnp.zeros(12), fcojax.Plan(*SETTINGS[setting])
     _, history = fcojax.run(
         LASSO, hparams, start, data, KEY, plan, num_rounds=num_rounds, observe=MODEL
     )
-    drawn = federations.replay(data, KEY, num_rounds, work, cohort)
+    drawn = federations.replay(data, KEY, num_rounds, *SETTINGS[setting])
     expected = np.array(list(printed(unlike_clients(), drawn, 0.05, 0.9, 0.2, memory)))
     np.testing.assert_allclose(history["w"], expected, atol=1e-12)
-    assert 0 < np.count_nonzero(expected[-1]) < 12
+    late = expected[25:]
+    assert np.any(late == 0) and np.all(np.any(late, axis=1))
 
 
-@COHORTS
-def test_the_server_control_is_the_mean_of_all_controls(cohort):
+@WHO
+def test_the_server_control_is_the_mean_of_all_controls(who):
     hparams, data = LASSO.hparams_type(0.05, 1.0, 0.2), fcojax.from_clients(unlike_clients())
-    plan = fcojax.Plan(fcojax.local_steps(5), cohort)
+    plan = fcojax.Plan(fcojax.local_steps(5), *who)
     state = fcojax.start(LASSO, hparams, jnp.zeros(12), data, KEY, plan)
     state, _ = fcojax.advance(LASSO, hparams, state, data, plan, num_rounds=40)
     assert np.abs(state.clients).max() > 0.1
@@ -173,7 +173,7 @@ def test_the_limit_is_the_minimiser_with_its_zeros(problem, num_steps, num_probl
             jnp.zeros(12),
             data,
             KEY,
-            fcojax.Plan(fcojax.local_steps(num_steps), LOSSY),
+            fcojax.Plan(fcojax.local_steps(num_steps), *LOSSY),
             certificate=fcojax.kkt(loss, penalty),
             tolerance=1e-12,
             eval_every=500,
@@ -313,9 +313,9 @@ def test_one_step_of_everyone_is_dual_averaging():
     np.testing.assert_allclose(plain[0], found[0], rtol=0, atol=4 * 30 * 0.125 * 1.3 * ulps)
 
 
-@COHORTS
-def test_without_memory_it_is_composite_fl(cohort):
-    data, plan = fcojax.from_clients(unlike_clients()), fcojax.Plan(fcojax.local_steps(4), cohort)
+@WHO
+def test_without_memory_it_is_composite_fl(who):
+    data, plan = fcojax.from_clients(unlike_clients()), fcojax.Plan(fcojax.local_steps(4), *who)
     tracking = algorithms.fed_dual_avg_tracking(least_squares, euclidean(GROUPS))
     composite = algorithms.composite_fl(least_squares, GROUPS)
     found = [
@@ -353,9 +353,9 @@ def test_memory_removes_the_false_nonzeros_of_noisy_gradients():
     assert none > 4 * some > 4 * full, (none, some, full)
 
 
-@COHORTS
-def test_without_a_penalty_it_is_scaffold(cohort):
-    data, plan = fcojax.from_clients(unlike_clients()), fcojax.Plan(fcojax.local_steps(4), cohort)
+@WHO
+def test_without_a_penalty_it_is_scaffold(who):
+    data, plan = fcojax.from_clients(unlike_clients()), fcojax.Plan(fcojax.local_steps(4), *who)
     tracking = algorithms.fed_dual_avg_tracking(least_squares, plain_l1)
     scaffold = algorithms.scaffold(least_squares)
     found = [

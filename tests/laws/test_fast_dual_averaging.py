@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax import algorithms
+from fcojax import algorithms, uploads
 from fcojax.transforms import euclidean, l1, l1_ball, quadratic, zero
 from tests.support import federations
 from tests.support.federations import client_means, quadratic_clients
@@ -180,11 +180,11 @@ def test_where_psi_is_a_set_a_stage_starts_at_the_projection_of_its_centre(radiu
 
     Cohorts come from a trace, uploads are lost, and some are beyond a bound; a round has none.
     """
-    cohort = fcojax.dropout(fcojax.from_trace([[0, 2, 3], [1, 4], [0, 1, 2, 3, 4], [2], [0]]), 0.4)
-    setting = (fcojax.local_steps(3, 2), cohort)
+    cohort = fcojax.from_trace([[0, 2, 3], [1, 4], [0, 1, 2, 3, 4], [2], [0]])
+    setting = (fcojax.local_steps(3, 2), cohort, fcojax.dropout(0.4))
     ours = models(
         "mc_fed_dual_avg",
-        (*setting, None, fcojax.norm_bound(0.16)),
+        (*setting[:2], uploads.chain(fcojax.norm_bound(0.16), setting[2])),
         num_rounds=12,
         mirror=euclidean(l1_ball()),
         options=(("penalty_factors", (16.0, 8.0, 4.0)), ("ball", l1_ball())),

@@ -27,8 +27,8 @@ from tests.support import printed_forms
 pytestmark = [pytest.mark.slow, pytest.mark.gate]
 
 K = 10
-HALF_LOST = fcojax.dropout(fcojax.uniform_cohort(cohort_size=4), 0.3)
-ONE = fcojax.uniform_cohort(cohort_size=1)
+HALF_LOST = (fcojax.uniform_cohort(cohort_size=4), fcojax.dropout(0.3))
+ONE = (fcojax.uniform_cohort(cohort_size=1),)
 plain_l1 = l1()
 
 
@@ -59,7 +59,7 @@ class Row(NamedTuple):
       options: the factory's options.
       numbers: its step sizes.
       num_steps: the largest number of local steps in a round.
-      lossy: a cohort for which it is also exact, or ``None``.
+      lossy: a cohort, and losses, with which it is also exact, or ``None``.
       floor: ten times the listed floor in float32 after 20,000 rounds, or ``None``.
     """
 
@@ -67,7 +67,7 @@ class Row(NamedTuple):
     options: dict
     numbers: Callable[..., dict]
     num_steps: int = K
-    lossy: object = HALF_LOST
+    lossy: tuple | None = HALF_LOST
     floor: float | None = None
 
 
@@ -125,8 +125,8 @@ def distance(point, optimum=None):
     return np.linalg.norm(np.asarray(point, float) - optimum) / np.linalg.norm(optimum)
 
 
-def last(algorithm, rates, num_rounds, num_steps=K, cohort=None, data=None, dtype=float):
-    plan = fcojax.Plan(fcojax.local_steps(num_steps), cohort or fcojax.everyone())
+def last(algorithm, rates, num_rounds, num_steps=K, who=(), data=None, dtype=float):
+    plan = fcojax.Plan(fcojax.local_steps(num_steps), *who)
     model, _ = fcojax.run(
         algorithm,
         rates,

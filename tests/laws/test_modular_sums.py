@@ -9,7 +9,8 @@ import pytest
 
 import fcojax
 from fcojax import uploads
-from fcojax.engine.aggregator import RoundWeights, Uploads
+from fcojax.engine.transform import RoundWeights
+from fcojax.uploads import At, Received
 from tests.support import federations
 
 pytestmark = pytest.mark.gate
@@ -18,19 +19,21 @@ KEY, STEP, BITS = jax.random.key(4), 0.125, 8
 GRID = uploads.modular_sum(STEP, BITS)
 
 
+def sent(x, key):
+    """Return the integers that a client sends."""
+    return GRID.send(At(None, 0, key=key), [jnp.asarray(x)], ()).wire[0]
+
+
 def mean_of(vectors):
-    codec, aggregator = GRID
     """Return the server's result for clients of equal weight, and the integers they sent."""
-    codes = [
-        codec.encode(None, [jnp.asarray(x)], (), jax.random.fold_in(KEY, index), KEY)[0][0]
-        for index, x in enumerate(vectors)
-    ]
+    codes = [sent(x, jax.random.fold_in(KEY, index)) for index, x in enumerate(vectors)]
     share = jnp.asarray(1 / len(vectors))
     one, number = jnp.ones(()), len(vectors)
     count = jnp.array(number)
     weights = RoundWeights(one, one, one, count, count, one, one / number)
-    total = [sum(share * codec.decode(code) for code in codes)]
-    found = aggregator.finish(None, total, weights, (), KEY)
+    at = At(None, 0)
+    total = sum(share * GRID.decode(at, [code], ())[0] for code in codes)
+    found, _ = GRID.receive(at, Received([total], [], one, jnp.array(True)), weights, ())
     return np.asarray(found.mean[0]), np.array(codes)
 
 
@@ -61,7 +64,7 @@ def test_rounding_is_unbiased_with_the_error_of_the_grid():
 
     @jax.jit
     def rounded(key):
-        return STEP * GRID.codec.encode(None, [jnp.asarray(x)], (), key, key)[0][0]
+        return STEP * sent(x, key)
 
     found = np.asarray(jax.vmap(rounded)(jax.random.split(KEY, 20_000)))
     deviation = found.std(axis=0) / np.sqrt(len(found))
@@ -77,8 +80,8 @@ def data(weights=None):
     return fcojax.from_clients(federations.clients(), weights=weights)
 
 
-def run(both, data=data, cohort=None, chunk=None, num_rounds=5):
-    plan = fcojax.Plan(fcojax.local_steps(2, 2), cohort or fcojax.everyone(), *both)
+def run(grid, data=data, cohort=None, chunk=None, num_rounds=5):
+    plan = fcojax.Plan(fcojax.local_steps(2, 2), cohort or fcojax.everyone(), grid)
     plan = plan._replace(client_chunk_size=chunk)
     chosen = federations.algorithm("fed_avg")
     model, history = fcojax.run(
@@ -96,21 +99,21 @@ def run(both, data=data, cohort=None, chunk=None, num_rounds=5):
 @pytest.mark.slow
 def test_runs_are_the_same_bit_for_bit_on_any_chunk_and_two_devices():
     """Integers add up exactly in any order, also with absent clients and lost uploads."""
-    lossy = fcojax.dropout(fcojax.uniform_cohort(cohort_size=4), 0.3)
-    grid = uploads.modular_sum(1e-3, 24)
-    expected, history = run(grid, cohort=lossy)
+    some = fcojax.uniform_cohort(cohort_size=4)
+    grid = uploads.chain(uploads.modular_sum(1e-3, 24), fcojax.dropout(0.3))
+    expected, history = run(grid, cohort=some)
     assert int(np.sum(history["lost"])) > 0 and not np.any(history["refused"])
     for chunk in (1, 2):
-        np.testing.assert_array_equal(run(grid, cohort=lossy, chunk=chunk)[0], expected)
+        np.testing.assert_array_equal(run(grid, cohort=some, chunk=chunk)[0], expected)
     mesh = fcojax.devices.client_mesh(2)
     spread = fcojax.devices.shard_clients(data(), mesh)
-    np.testing.assert_array_equal(run(grid, lambda: spread, lossy)[0], expected)
+    np.testing.assert_array_equal(run(grid, lambda: spread, some)[0], expected)
 
 
 @pytest.mark.slow
 def test_a_fine_grid_is_the_mean_and_bytes_are_bits():
     found, history = run(uploads.modular_sum(1e-5, 24))
-    expected, plain = run(Uploads())
+    expected, plain = run(uploads.chain())
     np.testing.assert_allclose(found, expected, atol=1e-3)
     assert np.any(found != expected)
     assert history["bytes_up"][0] == 5 * (4 * 3 + 1 * 3) and plain["bytes_up"][0] == 5 * 5 * 8

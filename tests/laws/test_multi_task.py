@@ -20,7 +20,7 @@ from fcojax.personal import read_models
 from fcojax.transforms import Penalty, group_l2, l1, nuclear, sparse_group
 from tests.support import federations
 
-PLAN = fcojax.Plan(fcojax.local_steps(5), fcojax.dropout(fcojax.uniform_cohort(cohort_size=2), 0.3))
+PLAN = fcojax.Plan(fcojax.local_steps(5), fcojax.uniform_cohort(cohort_size=2), fcojax.dropout(0.3))
 WEIGHTS = np.array([1.0, 2.0, 1.0, 3.0])
 P = WEIGHTS / WEIGHTS.sum()
 EYE = np.eye(4)
@@ -183,7 +183,7 @@ def test_another_order_of_the_clients_permutes_the_models():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["network lasso", "sparse groups"])
-def test_chunks_devices_codecs_and_resumed_sweeps_give_the_same_models(name):
+def test_chunks_devices_compression_and_resumed_sweeps_give_the_same_models(name):
     algorithm, numbers = built(name), {"num_rounds": 6, "start": jnp.ones(4)}
     run = after(algorithm, DATA, **numbers)
     expected = read_models(*run), fcojax.read_model(*run)
@@ -195,7 +195,8 @@ def test_chunks_devices_codecs_and_resumed_sweeps_give_the_same_models(name):
 
     agrees(after(algorithm, DATA, plan=PLAN._replace(client_chunk_size=1), **numbers))
     row_alone = uploads.compressed(uploads.top_k(4))  # all other entries are zero
-    agrees(after(algorithm, DATA, plan=PLAN._replace(codec=row_alone), **numbers))
+    chained = uploads.chain(row_alone, PLAN.uploads)
+    agrees(after(algorithm, DATA, plan=PLAN._replace(uploads=chained), **numbers))
     on_two = fcojax.devices.shard_clients(DATA, fcojax.devices.client_mesh(2))
     agrees(after(algorithm, on_two, **numbers))
 

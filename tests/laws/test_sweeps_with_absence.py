@@ -13,13 +13,13 @@ from tests.laws.test_algorithm_laws import point, rates
 from tests.laws.test_copies import COHORTS, DATA
 from tests.laws.test_rows_without_weight import build
 
-LOSSES = {name: (fcojax.dropout(who, 0.3), size) for name, (who, size) in COHORTS.items()}
+LOSSES = fcojax.dropout(0.3)
 KEYS = jax.random.split(jax.random.key(5), 3)
 PERSONAL = ("ditto", "partial_sharing")
 
 
-def after(name, hparams, who, size, key, num_rounds=4, *, data=DATA, saved_in=None):
-    plan = fcojax.Plan(fcojax.local_steps(2, 2), who, client_chunk_size=size)
+def after(name, hparams, who, size, key, num_rounds=4, *, losses=LOSSES, data=DATA, saved_in=None):
+    plan = fcojax.Plan(fcojax.local_steps(2, 2), who, losses, client_chunk_size=size)
     given = build(name), hparams
     first = fcojax.start(*given, point(name), data, key, plan)
     if saved_in is None:
@@ -40,15 +40,15 @@ def close(found, expected):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cohort", LOSSES)
+@pytest.mark.parametrize("cohort", COHORTS)
 @pytest.mark.parametrize("name", ["fed_dyn", "scaffold"])
 def test_a_sweep_is_its_runs_with_states_losses_and_empty_chunks(name, cohort):
     one = as_arrays(rates(name))
     grid = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf / 2]), one)
-    state, history = after(name, grid, *LOSSES[cohort], KEYS)
+    state, history = after(name, grid, *COHORTS[cohort], KEYS)
     for seed, at in np.ndindex(3, 2):
         hparams = jax.tree.map(lambda leaf, at=at: leaf[at], grid)
-        alone, told = after(name, hparams, *LOSSES[cohort], KEYS[seed])
+        alone, told = after(name, hparams, *COHORTS[cohort], KEYS[seed])
         found = jax.tree.map(
             lambda leaf, seed=seed, at=at: leaf[at, seed], (state.server, state.clients, history)
         )
@@ -61,7 +61,7 @@ def test_a_sweep_is_its_runs_with_states_losses_and_empty_chunks(name, cohort):
 def test_a_sweep_on_two_devices_and_resumed_from_a_file_is_its_runs(name, cohort, tmp_path):
     grid = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf / 2]), as_arrays(rates(name)))
     spread = fcojax.devices.shard_clients(DATA, fcojax.devices.client_mesh(2))
-    given = name, grid, *LOSSES[cohort], KEYS[:2]
+    given = name, grid, *COHORTS[cohort], KEYS[:2]
     whole, told = after(*given, data=spread)
     resumed, told_twice = after(*given, data=spread, saved_in=tmp_path / "state")
     parts = [(state.server, state.clients) for state in (whole, resumed)]
@@ -77,7 +77,7 @@ def test_a_sweep_on_two_devices_and_resumed_from_a_file_is_its_runs(name, cohort
     own = models(grid, whole)  # [points, seeds, clients]
     for seed, at in np.ndindex(2, 2):
         hparams = jax.tree.map(lambda leaf, at=at: leaf[at], grid)
-        alone, expected = after(name, hparams, *LOSSES[cohort], KEYS[seed])
+        alone, expected = after(name, hparams, *COHORTS[cohort], KEYS[seed])
         found = jax.tree.map(
             lambda leaf, seed=seed, at=at: leaf[at, seed], (whole.server, own, told)
         )
@@ -89,10 +89,12 @@ def test_a_point_without_finite_uploads_takes_no_branch_of_its_neighbours():
     """Its server uses steps only, while the others' use gradients and steps in turn."""
     who, size = COHORTS["everyone"]
     grid = fcojax.grid.product(fcojax.algorithms.mime.Hparams, client_lr=[1e308, 0.05])
-    state, history = after("mime", grid, who, size, KEYS)
+    whole = {"losses": fcojax.dropout(0.0)}
+    state, history = after("mime", grid, who, size, KEYS, **whole)
     assert history["dropped"][0].min(axis=0).tolist() == [0, 101, 101, 101]
     assert history["dropped"][1].max() == 0
     assert state.server.stepping.tolist() == [[True] * 3, [False] * 3]
-    alone, _ = after("mime", jax.tree.map(lambda leaf: leaf[1], grid), who, size, KEYS[1])
+    one = jax.tree.map(lambda leaf: leaf[1], grid)
+    alone, _ = after("mime", one, who, size, KEYS[1], **whole)
     found = jax.tree.map(lambda leaf: leaf[1, 1], state.server)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9), found, alone.server)

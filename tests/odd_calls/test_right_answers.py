@@ -17,7 +17,6 @@ from tests.odd_calls.federation import (
     in_float32,
     metric,
     observed,
-    planned,
     ran,
     solved,
     squares,

@@ -11,7 +11,9 @@ from benchmarks.replay import draws
 from fcojax import algorithms
 from fcojax.check.population import quadratic as quadratic
 from fcojax.check.population import quadratic_clients as quadratic_clients
+from fcojax.engine import transform
 from fcojax.engine.plan import Plan
+from fcojax.engine.randomness import ENCODE, purpose_key
 from fcojax.engine.state import State
 from fcojax.transforms import euclidean, l1, named, on_subtree
 
@@ -106,7 +108,7 @@ def as_vector(params):
 
 def planned(options):
     """Return the options, with those of a plan combined into one."""
-    names = {"work", "cohort", "client_chunk_size"} & set(options)
+    names = {"work", "cohort", "uploads", "client_chunk_size"} & set(options)
     rest = {name: value for name, value in options.items() if name not in names}
     return rest | {"plan": Plan(**{name: options[name] for name in names})} if names else rest
 
@@ -138,12 +140,27 @@ def after_one_round(chosen, work, rates, data, server):
     return block(chosen, work, 1, rates, data, state)[0].server
 
 
-def replay(data, key, num_rounds, work, cohort):
-    """Return the cohorts and minibatches of a run, in the form of the oracles' arguments."""
+def arrives(losses, key, index, client):
+    """Return whether these losses let the upload of a client arrive in a round."""
+    own = jax.random.fold_in(purpose_key(key, ENCODE, index), client)
+    states, _ = transform.first_states(losses, [])
+    _, kept = transform.send(losses, transform.At((), index, client, own), [], states)
+    return jnp.all(jnp.asarray([True, *kept.values()]))
+
+
+def replay(data, key, num_rounds, work, cohort, losses=transform.NOTHING):
+    """Return the cohorts and minibatches of a run, in the form of the oracles' arguments.
+
+    A lost upload has weight 0.
+    """
     plan = Plan(work, cohort)
-    drawn = jax.jit(jax.vmap(lambda index: draws(plan, data, key, index)))(
-        jnp.arange(num_rounds, dtype=jnp.int32)
-    )
+
+    def one_round(index):
+        members, weights, *batches = draws(plan, data, key, index)
+        kept = jax.vmap(functools.partial(arrives, losses, key, index))(members)
+        return members, jnp.where(kept, weights, 0), *batches
+
+    drawn = jax.jit(jax.vmap(one_round))(jnp.arange(num_rounds, dtype=jnp.int32))
     members, weights, indices, batch_weights = map(np.asarray, drawn)
     return [
         [

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax import algorithms
+from fcojax import algorithms, uploads
 from fcojax.algorithms.fed_dual_avg import FedDualAvgHparams
 from fcojax.theory import averages, fco
 from fcojax.transforms import euclidean, l1, l2_ball, zero
@@ -273,7 +273,9 @@ def test_gap_of_corrected_cohorts_is_below_the_theorem_with_unequal_weights(psi,
         num_clients=6,
     )
     plan = fcojax.Plan(
-        fcojax.local_steps(1, 1, replace=True), fcojax.coin_flips(PROBABILITIES), correct="known"
+        fcojax.local_steps(1, 1, replace=True),
+        fcojax.coin_flips(PROBABILITIES),
+        uploads.inverse_probability("known"),
     )
     algorithm = algorithms.fed_dual_avg(loss, euclidean(l2_ball() if constrained else l1()))
     rates = [share * fco.largest_client_lr(constants) for share in (1, 0.1, 0.01)]

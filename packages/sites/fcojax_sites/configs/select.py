@@ -1,4 +1,4 @@
-r"""A sparse model from a user's file: path, validation scores, named coefficients and traffic.
+r"""A sparse model from a user's file: path, held-out losses, named coefficients and traffic.
 
     fcojax run select --workdir=runs/select
 
@@ -66,7 +66,7 @@ def get_config():
     config.nonzeros = 0  # number of features to select, in place of by; 0 for by
     config.num_folds = 5  # number of folds if by is sites or examples
     config.num_draws = 1  # random divisions into folds
-    config.one_standard_error = True  # choose the largest strength within one of the lowest score
+    config.one_standard_error = True  # choose the largest strength within one of the lowest loss
 
     config.num_strengths = 40  # number of strengths on the path
     config.least = 0.01  # the last strength as a share of the first

@@ -5,6 +5,7 @@ valid counts as lost: the run continues without it, and the name of the site is 
 """
 
 import collections
+import dataclasses
 import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -27,6 +28,10 @@ _MOST_LETTERS = 300  # of a site's text that are shown in a log or an error
 
 class BadAnswer(ValueError):
     """The reason why an answer is not valid."""
+
+
+class Refusal(BadAnswer):
+    """What a site says that cannot go on."""
 
 
 def plain(text: Any, most: int = _MOST_LETTERS) -> str:
@@ -92,11 +97,37 @@ def filled(like: PyTree, arrays: dict[str, np.ndarray]) -> PyTree:
         raise BadAnswer(plain(error)) from None
 
 
+@dataclasses.dataclass(frozen=True)
+class Checked:
+    """A function for named sums, and what its result has to be.
+
+    Attributes:
+      function: ``(rows, given) -> arrays``, at a site.
+      check: ``(sums, given, num_examples) -> reason`` at the server, for finite sums of a site that
+        introduced itself with so many rows; an empty reason if they are in order.
+
+    Example:
+      >>> count = Checked(
+      ...     lambda rows, given: {"n": np.sum(rows["a"] > given["cut"])},
+      ...     lambda found, given, size: "" if 0 <= found["n"] <= size else "n is wrong.")
+      >>> int(count({"a": np.arange(3)}, {"cut": 1})["n"]), count.check({"n": -1}, {}, 3)
+      (1, 'n is wrong.')
+    """
+
+    function: Callable[[PyTree, PyTree], PyTree]
+    check: Callable[[PyTree, PyTree, int], str]
+
+    def __call__(self, rows: PyTree, given: PyTree) -> PyTree:
+        """Return the sums of a site."""
+        return self.function(rows, given)
+
+
 class Judge:
     """Reads the answers in a run, and counts the missing or invalid ones of each site."""
 
     def __init__(self):
-        self._named: set[str] = set()
+        self._named: dict[str, str] = {}
+        self._refused: set[str] = set()
         self._missed: collections.Counter[tuple[str, str]] = collections.Counter()
 
     def judged(
@@ -117,8 +148,11 @@ class Judge:
             found = reader(replies[site])
         except BadAnswer as error:
             self.name(site, f"its answer does not count: {error}")
+            if isinstance(error, Refusal):
+                self._refused.add(site)
             return None
         del self._missed[site, kind]
+        self._refused.discard(site)
         return found
 
     def name(self, site: str, what: str) -> None:
@@ -129,8 +163,26 @@ class Judge:
           what: a sentence.
         """
         if site not in self._named:
-            self._named.add(site)
+            self._named[site] = plain(what)
             LOG.warning("site %s: %s", plain(site), plain(what))
+
+    def fault(self, sites: list[str]) -> str:
+        """Return the first fault that was logged of one of these sites, to end a sentence with.
+
+        Args:
+          sites: their names.
+        """
+        found = [f" Site {plain(one)}: {self._named[one]}" for one in sites if one in self._named]
+        return "".join(found[:1])
+
+    def require_some(self, sites: list[str]) -> None:
+        """Raise ``ValueError`` if the last answer of each of these sites was a refusal.
+
+        Args:
+          sites: their names.
+        """
+        if self._refused.issuperset(sites):
+            raise ValueError(f"no site can go on.{self.fault(sites)}")
 
     def silent(self, kind: str, most: int) -> list[str]:
         """Return the sites without a valid answer to the last ``most`` messages.

@@ -57,8 +57,8 @@ def client_app(federation: Federation, rows: Callable[[dict[str, Any]], PyTree])
         if "site" not in config:
             raise ValueError("the node config has no site; pass --node-config 'site=\"name\"'.")
         name, sent = str(config["site"]), message.content[_RECORD][_VALUE]
-        store = _store(config, sent, context, flower)
-        reply, kept = answer(federation, name, rows(config), store.read(), sent)
+        store, own = _store(config, sent, context, flower), _read(rows, config, name)
+        reply, kept = answer(federation, name, own, store.read(), sent)
         if kept is not None:
             store.write(kept)
         return flower.app.Message(_record(flower, reply), reply_to=message)
@@ -91,7 +91,8 @@ def server_app(
 
     Args:
       federation: the ``Federation`` that the server and all sites build from the same code.
-      key: PRNG key, the only source of randomness.
+      key: PRNG key, the only source of randomness. Read it from a file that only the server has:
+        the app travels to all sites, and whoever has the key can subtract the noise of the run.
       num_sites: number of sites to wait for.
       num_rounds: the largest number of rounds.
       folder: where the progress of every round and the result are kept.
@@ -103,12 +104,13 @@ def server_app(
       progress: called with the metrics of every round; by default they are printed.
 
     Example:
-      >>> import fcojax, fcojax_sites, jax, jax.numpy as jnp
+      >>> import fcojax, fcojax_sites, jax, jax.numpy as jnp, numpy as np
       >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: (rows["x"] @ w - rows["y"]) ** 2)
       >>> federation = fcojax_sites.flower.Federation(
       ...     fed_avg, fcojax.local_steps(5), fed_avg.hparams_type(), jnp.zeros(20))
+      >>> of_server = np.fromfile("/runs/mine.key", np.uint32)  # doctest: +SKIP
       >>> app = fcojax_sites.flower.server_app(
-      ...     federation, jax.random.key(0), num_sites=3, num_rounds=20,
+      ...     federation, jax.random.wrap_key_data(of_server), num_sites=3, num_rounds=20,
       ...     folder="runs/federation")  # doctest: +SKIP
     """
     flower = _flower()
@@ -269,6 +271,15 @@ class _InFile:
         with private():
             unfinished.write_bytes(kept)
         unfinished.replace(self._path)
+
+
+def _read(rows: Callable[[dict[str, Any]], PyTree], config: dict[str, Any], name: str) -> PyTree:
+    """Return the rows of a site; an error may quote a cell of them, and stays in the site's log."""
+    try:
+        return rows(config)
+    except Exception:
+        LOG.exception("site %s: its rows cannot be read", name)
+    raise ValueError(f"the rows of site {name} cannot be read; the log of its SuperNode says why.")
 
 
 def _store(config: dict[str, Any], message: bytes, context: Any, flower: Any) -> Any:

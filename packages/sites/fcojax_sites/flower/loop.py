@@ -119,12 +119,6 @@ def _coordinated(
         run = saved.run_of(checkpoints, rows | dict(described(given, "", set())), run)
     server = Server(federation, sites, run)
     now = server.start(key)
-    limit = server.limit()
-    if limit is not None and limit.rounds < num_rounds:
-        if not limit.rounds:
-            raise ValueError(f"no round is allowed, as {limit.detail}; add noise, or allow more.")
-        num_rounds = limit.rounds
-        warnings.warn(f"stopped after round {num_rounds}, as {limit.detail}.", stacklevel=5)
     if checkpoints is not None:
         now = saved.restored(checkpoints, now)
     history: list[dict[str, float]] = []

@@ -42,9 +42,11 @@ from fcojax_sites.selection import (
     search_on_host,
     selection_of,
 )
+from fcojax_sites.selection.select import HELD_OUT, PER_EVENT, per_event
 
 _MOST_NUMBERS = 2_000_000  # of the Hessians in one exchange: 16 MB
 _INNER = 20_000  # proximal gradient steps for one quadratic
+_FREE = 1e-8  # the violation without the penalty, in units of the first strength
 _SEPARATED = 1e-4  # the share of its curvature at zero that a separated column has at its estimate
 _SINGULAR = 1e-8  # the share of a column's curvature that the columns before it leave
 
@@ -70,7 +72,7 @@ class Regression(NamedTuple):
     """A selection over real sites, with unpenalised estimates and models without each site.
 
     Attributes:
-      selection: the path, the scores and the choice; ``refit`` has no penalty on its support.
+      selection: the path, the losses and the choice; ``refit`` has no penalty on its support.
       estimate: the model without the penalty on ``estimated``.
       error: its standard errors: sandwich ones, from the Hessian alone in Cox regression.
       low: the lower ends of the 95 per cent intervals.
@@ -161,7 +163,8 @@ def regress(
     else:
         grid, relative = grid_of(moments.penalty, strengths, least)
         grid = grid * (first if relative else 1)
-        selection = moments.selected(by, grid, null, key, one_standard_error)
+        events = found.events if "time" in found.outcome else None
+        selection = moments.selected(by, grid, null, key, one_standard_error, events)
     start, strength = moments.flat(selection.model), selection.strength
     without = 1 - np.eye(len(sites.sites))
     left_out = moments.solved(
@@ -178,9 +181,10 @@ def regress(
     masks[0] = start != 0
     masks[0, :shift] = True
     masks[1, [index for index, _ in collinear]] = False
-    free = moments.solved(
-        masks * start, moments.shares(None, 2), np.zeros(2), "without the penalty", masks=masks
-    )
+    # At a larger violation a separated column looks like one of a very large error.
+    limit = min(tolerance, _FREE if moments.dtype == np.float64 else np.inf) * first
+    part = "without the penalty"
+    free = moments.solved(masks * start, moments.shares(None, 2), np.zeros(2), part, limit, masks)
     which = 1 if free.solved[1] else 0
     error = moments.errors(free, which, masks[which])
     # Beside a separated column the others have their estimates in the limit.
@@ -319,7 +323,13 @@ class _Moments:
         return _Solved(models, losses, gradient, hessian, objective, violation, none, none)
 
     def selected(
-        self, by: Any, grid: np.ndarray, null: _Solved, key: Key, one_standard_error: bool
+        self,
+        by: Any,
+        grid: np.ndarray,
+        null: _Solved,
+        key: Key,
+        one_standard_error: bool,
+        events: np.ndarray | None,
     ) -> Selection:
         """Solve all strengths on all data and without each fold, and choose one."""
         kept, held = np.ones((1, len(self.sizes))), np.zeros((0, len(self.sizes)))
@@ -356,13 +366,11 @@ class _Moments:
             losses = whole.losses @ self.shares(None)[0]
             scores = by.scores(losses, nonzero, float(self.sizes.sum()), self.size)[None]
             return selection_of(path, by.name, scores, one_standard_error)
-        scores = np.einsum("fs,fgs->fg", self.shares(held), folds_only.losses)
+        scores, name = np.einsum("fs,fgs->fg", self.shares(held), folds_only.losses), HELD_OUT
+        if events is not None:
+            scores, name = per_event(scores, self.shares(held) @ events), PER_EVENT
         return selection_of(
-            path,
-            "loss on held-out data",
-            scores,
-            one_standard_error,
-            fold_outcome=self.outcome(folds_only),
+            path, name, scores, one_standard_error, fold_outcome=self.outcome(folds_only)
         )
 
     def outcome(self, of: _Solved, which: Any = ...) -> Outcome:
@@ -377,7 +385,6 @@ class _Moments:
             diverged=jnp.asarray(~np.isfinite(of.objective[which])),
             bytes_down=jnp.asarray(sent),
             bytes_up=jnp.asarray(sent),
-            spent=jnp.zeros(solved.shape, bool),
         )
 
     def solver(self) -> Solver:

@@ -13,10 +13,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import ClientData, Draw, Plan, from_rows, tree
-from fcojax.extend import VIOLATION, allowance_of, draw_cohort, remote, violation_at
+from fcojax.extend import VIOLATION, draw_cohort, remote, violation_at
 from fcojax.types import Array, Key, PyTree
 from fcojax_sites import safetensors
-from fcojax_sites.flower.answers import BadAnswer, Judge, Value, filled, plain, read
+from fcojax_sites.flower.answers import (
+    BadAnswer,
+    Checked,
+    Judge,
+    Refusal,
+    Value,
+    filled,
+    plain,
+    read,
+)
 from fcojax_sites.flower.federation import Federation
 from fcojax_sites.flower.joining import MOST_ROWS, Site
 from fcojax_sites.flower.site import forms
@@ -147,11 +156,6 @@ class Server:
         server, memory = remote.begin(self.federation.algorithm, self._plan, *given)
         return ServerProgress(server, memory, key, 0, np.full(len(self.sites), -1))
 
-    def limit(self) -> Any:
-        """Return how many rounds a privacy budget allows, ``None`` without one."""
-        allowance, runs = allowance_of(self._plan), [[self.federation.hparams]]
-        return None if allowance is None else allowance(self._plan.cohort, runs, len(self.sites))
-
     def _require_private(self) -> None:
         """Raise ``ValueError`` if noise would not hide which sites took part, or what they have."""
         federation, work = self.federation, self._plan.work
@@ -212,7 +216,8 @@ class Server:
     ) -> tuple[ServerProgress, dict[str, float]]:
         """Return the progress after a round, and its metrics and counts.
 
-        An answer that is missing, not valid or of an earlier round is a lost upload.
+        An answer that is missing, not valid or of an earlier round is a lost upload. Raise
+        ``ValueError`` if all sites say that they cannot go on.
 
         Args:
           progress: the progress before the round.
@@ -229,6 +234,7 @@ class Server:
             self._read(progress, client, replies) if is_asked else None
             for client, is_asked in zip(members, asked, strict=True)
         ]
+        self.judge.require_some([site.name for site in self._weighing()])
         arrives = np.array([one is not None for one in found])
         finite = np.array([one is None or one != () for one in found])
         given = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(one or zeros for one in found))
@@ -367,6 +373,8 @@ class Server:
     ) -> PyTree | None:
         """Return the sums with a leading axis of sites, ``None`` if an answer is missing.
 
+        Sums that are not finite, or not those of the rows that a site introduced, do not count.
+
         Args:
           name: the name among ``federation.sums``.
           given: arrays for the function.
@@ -375,8 +383,18 @@ class Server:
         """
         function, columns = self.federation.sums[name], self.sites[0].columns
         like = jax.eval_shape(function, columns, given)
+
+        def reader(site: Site, arrays: dict[str, np.ndarray], facts: dict[str, str]) -> PyTree:
+            sums = filled(like, arrays)
+            if not tree.all_finite(sums):
+                raise BadAnswer("its sums are not finite.")
+            check = function.check if isinstance(function, Checked) else lambda *given: ""
+            if reason := check(sums, given, site.num_examples):
+                raise BadAnswer(reason)
+            return sums
+
         found = [
-            self._answer(site.name, "sums", index, like, replies, lambda a, _: filled(like, a))
+            self._answer(site.name, "sums", index, like, replies, functools.partial(reader, site))
             for site in self.sites
         ]
         if any(one is None for one in found):
@@ -411,10 +429,7 @@ class Server:
         replies: dict[str, bytes],
         reader: Callable[[dict[str, np.ndarray], dict[str, str]], Value],
     ) -> Value | None:
-        """Return the content of a site's answer; ``None`` if the answer is missing or not valid.
-
-        Raise ``ValueError`` if the site itself says that it cannot go on.
-        """
+        """Return the content of a site's answer; ``None`` if the answer is missing or not valid."""
         place = {"site": name, "run": self._run, "kind": kind, "round": index}
 
         def read_one(reply: Any) -> Value:
@@ -422,7 +437,7 @@ class Server:
             if any(facts.get(fact) != value for fact, value in place.items()):
                 raise BadAnswer("it answers another message, such as that of an earlier round.")
             if "refused" in facts:
-                raise ValueError(f"site {name} {plain(facts['refused'])}")
+                raise Refusal(f"it {plain(facts['refused'])}")
             return reader(arrays, facts)
 
         return self.judge.judged(name, kind, replies, read_one)

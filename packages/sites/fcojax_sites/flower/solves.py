@@ -74,7 +74,7 @@ class Solves:
             if found is not None:
                 return found
         missing = self.judge.silent("certificate", 1)
-        raise ValueError(_silent(missing, f"sent its gradient in {_TRIES} exchanges"))
+        raise ValueError(_silent(self.judge, missing, f"sent its gradient in {_TRIES} exchanges"))
 
     def losses(self, models: Sequence[Params]) -> np.ndarray:
         """Return the mean loss of each model."""
@@ -118,7 +118,8 @@ class Solves:
                 now, measures = server.step(now, self._sent(server.ask(now)))
                 missing = self.judge.silent("round", _ROUNDS)
                 if missing:
-                    raise ValueError(_silent(missing, f"sent an upload in {_ROUNDS} rounds"))
+                    what = f"sent an upload in {_ROUNDS} rounds"
+                    raise ValueError(_silent(self.judge, missing, what))
             found, objective, violation = self._judged(server, now, strength)
             failed = bool(has_failed(measures, violation, first)) or not np.isfinite(violation)
             checks += 1
@@ -132,7 +133,6 @@ class Solves:
             diverged=jnp.asarray(failed),
             bytes_down=jnp.asarray(down),
             bytes_up=jnp.asarray(up),
-            spent=jnp.zeros((), bool),
         )
         if self.report is not None:
             ended = {"rounds": float(now.round), "violation": violation}
@@ -168,9 +168,9 @@ class Solves:
         return np.zeros((2, len(self.sites))) if entry is None else np.array(entry[1:3])
 
 
-def _silent(sites: list[str], what: str) -> str:
+def _silent(judge: Judge, sites: list[str], what: str) -> str:
     which = f"site {sites[0]} has" if len(sites) == 1 else f"sites {', '.join(sites)} have"
-    return f"{which} not {what}; start it again, or wait longer for answers."
+    return f"{which} not {what}; start it again, or wait longer for answers.{judge.fault(sites)}"
 
 
 def folds_of_sites(by: Split, data: ClientData, key: Key) -> Folds:

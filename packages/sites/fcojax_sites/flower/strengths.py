@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
-from fcojax.extend import require_unlimited, validated
+from fcojax.extend import validated
 from fcojax.types import Count, Fraction, Key, NonNegative, Params
 from fcojax_sites.flower.federation import Federation
 from fcojax_sites.flower.loop import Report, Transport, drawn_name, met
@@ -135,7 +135,7 @@ def select(
       progress: called after each solve with its strength, rounds and violation.
 
     Returns:
-      The path on all sites, the scores and the choice.
+      The path on all sites, the losses, which are means over rows, and the choice.
 
     Example:
       >>> import fcojax, fcojax_sites, jax, jax.numpy as jnp, numpy as np
@@ -152,7 +152,7 @@ def select(
       ...     federation, flower.in_process(federation, rows), jax.random.key(0), strengths=3,
       ...     least=0.25, eval_every=1)
       >>> found.scores.shape, found.strength  # each site judges the path of the other
-      ((2, 3), 0.75)
+      ((2, 3), 1.5)
     """
     by = by_client() if by is None else by
     run = run or drawn_name()
@@ -209,7 +209,6 @@ def _searched(solves: Solves, key: Key, nonzeros: int | Nonzeros, least, toleran
 
 def _judgeable(federation: Federation) -> Federation:
     """Raise ``ValueError`` unless the federation has what a path needs."""
-    require_unlimited(federation.plan, "a path over sites")
     if federation.loss is None or not hasattr(federation.hparams, "penalty_scale"):
         raise ValueError(
             "a path needs the violation and a strength; pass Federation(..., loss=loss, "

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from fcojax import from_rows, local_steps, problems
+from fcojax import from_rows, local_steps, problems, tree
 from fcojax.algorithms import fed_mid_osp
 from fcojax.extend import validated
 from fcojax.problems import WholeBatchLoss
@@ -24,11 +24,11 @@ from fcojax.problems.losses import Loss
 from fcojax.transforms import Penalty, euclidean
 from fcojax.types import Array, Count, Params, PyTree
 from fcojax_sites.cox import cox
+from fcojax_sites.flower.answers import Checked
 from fcojax_sites.flower.federation import Federation
 from fcojax_sites.flower.sums import Sums
 
-LEAST_COUNT = 5  # sites report smaller counts of a histogram as 0
-_NUM_CELLS = 10
+_LEAST_COUNT = 5  # of the rows in a cell of predicted risk; smaller ones are not drawn
 _SLOPE_STEPS = 25
 
 
@@ -75,7 +75,7 @@ def tabular(loss: Kind, penalty: Penalty, num_features: Count, weights: Any = No
       >>> from fcojax.transforms import l1, named, on_subtree
       >>> federation = flower.tabular("logistic", on_subtree(l1(), named("kernel")), 3)
       >>> sorted(federation.sums)[:3]
-      ['histogram', 'judged', 'moments']
+      ['judged', 'moments', 'spread']
     """
     dtype = jnp.result_type(float)
     params: Params = {"kernel": jnp.zeros(num_features, dtype)}
@@ -83,13 +83,14 @@ def tabular(loss: Kind, penalty: Penalty, num_features: Count, weights: Any = No
         params["bias"] = jnp.zeros((), dtype)
     method = fed_mid_osp(loss_of(loss), euclidean(penalty))
     sums = {
-        "totals": functools.partial(_totals, _outcomes(loss)),
-        "squares": functools.partial(_squares, _outcomes(loss)),
-        "histogram": _histogram,
-        "survival": _survival,
-        "moments": functools.partial(_moments, loss),
-        "spread": functools.partial(_spread, loss),
-        "judged": functools.partial(_judged, loss),
+        "totals": Checked(functools.partial(_totals, loss), functools.partial(_wrong_totals, loss)),
+        "squares": Checked(functools.partial(_squares, _outcomes(loss)), _wrong_squares),
+        "survival": Checked(_survival, _wrong_survival),
+        "moments": Checked(
+            functools.partial(_moments, loss), functools.partial(_wrong_moments, loss)
+        ),
+        "spread": Checked(functools.partial(_spread, loss), _wrong_spread),
+        "judged": Checked(functools.partial(_judged, loss), _wrong_judged),
     }
     del sums["spread" if loss == "cox" else "survival"]
     return Federation(
@@ -119,8 +120,8 @@ class Statistics(NamedTuple):
       deviation: [columns], the standard deviation with denominator n; 0 for a constant column.
       outcome: the mean of each outcome, ``y`` or ``time`` and ``event``, and its deviation.
       events: [sites], the sum of the last outcome: cases of class 1, events, or counts.
-      edges: [columns, edges], inner edges of the histograms.
-      counts: [sites, columns, cells], rows in each cell; less than 5 are reported as 0.
+      groups: [columns, 2, 2], for a column of 0 and 1 the rows with each, and their events; NaN for
+        other columns, and all of them in linear regression.
 
     Example:
       >>> Statistics._fields[:3]
@@ -134,8 +135,7 @@ class Statistics(NamedTuple):
     deviation: np.ndarray
     outcome: dict[str, tuple[float, float]]
     events: np.ndarray
-    edges: np.ndarray
-    counts: np.ndarray
+    groups: np.ndarray
 
     @property
     def scaling(self) -> dict[str, np.ndarray]:
@@ -148,7 +148,7 @@ _CONSTANT = 1e-12  # a deviation below this share of the mean is rounding
 
 @validated
 def statistics(sites: Sums) -> Statistics:
-    """Return counts, means, variances, missing values and histograms, from three exchanges of sums.
+    """Return counts, means, variances and missing values, from two exchanges of sums.
 
     The variance is summed around the common mean, which the first exchange gives, so that columns
     far from zero lose no digits.
@@ -176,10 +176,8 @@ def statistics(sites: Sums) -> Statistics:
     rounding = max(_CONSTANT, 100 * np.finfo(mean.dtype).eps) * np.abs(mean)
     deviation = np.where(deviation <= rounding, 0, deviation)
     spread = np.sqrt(second["outcome"].sum(axis=0) / total["rows"])
-    steps = np.linspace(-2, 2, _NUM_CELLS - 1)
-    edges = mean[:, None] + np.where(deviation > 0, deviation, 1)[:, None] * steps
-    counts = sites.ask("histogram", {"edges": edges}, "statistics")["counts"]
     names = ("y",) if len(outcome) == 1 else ("time", "event")
+    groups = total.get("groups", np.full((len(mean), 2, 2), np.nan))
     return Statistics(
         rows=first["rows"],
         left_out=first["left_out"],
@@ -188,9 +186,15 @@ def statistics(sites: Sums) -> Statistics:
         deviation=deviation,
         outcome={n: (float(a), float(b)) for n, a, b in zip(names, outcome, spread, strict=True)},
         events=first["outcome"][:, -1],
-        edges=edges,
-        counts=counts,
+        groups=np.where(_is_binary(mean, deviation, groups), groups, np.nan),
     )
+
+
+def _is_binary(mean: np.ndarray, deviation: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Return which columns have no values but 0 and 1, [columns, 1, 1]."""
+    share = groups[:, 1, 0] / np.maximum(np.sum(groups[:, :, 0], axis=1), 1)
+    close = np.isclose(mean, share) & np.isclose(deviation**2, share * (1 - share), atol=1e-6)
+    return close[:, None, None]
 
 
 @validated
@@ -236,10 +240,12 @@ def judged(sites: Sums, found: Statistics, models: Sequence[Params]) -> dict[str
 
     Returns:
       Arrays with a leading axis of sites: ``concordance``, the share of pairs in the right order
-      (the C-index; the area under the curve for classes), the number of ``pairs``, and the
-      ``slope`` of the outcome on the prediction; NaN where a site has none. For classes also the
-      ``rows``, ``cases`` and mean ``predicted`` chance in cells between ``CUTS``; cells of fewer
-      than 5 rows are reported as 0.
+      (the C-index; the area under the curve for classes), the number of ``pairs`` and of those
+      ``tied`` in the prediction, and the ``slope`` of the outcome on the prediction; NaN where a
+      site has none. For classes also the
+      ``rows``, ``cases`` and sum of ``predicted`` chances in cells between ``CUTS``; cells of fewer
+      than 5 rows are reported as 0, so that nobody prints them, but the server can find them from
+      other models.
 
     Example:
       >>> from fcojax_sites import flower
@@ -253,29 +259,36 @@ def judged(sites: Sums, found: Statistics, models: Sequence[Params]) -> dict[str
       0.6666666666666666
     """
     flat = np.stack([ravel_pytree(model)[0] for model in models])
-    given = found.scaling | {"models": flat, "cuts": np.array(CUTS, flat.dtype)}
+    given = found.scaling | {"models": flat}
     of = {
         name: each[range(len(flat)), range(len(flat))]
         for name, each in sites.ask("judged", given).items()
     }
-    right, pairs = of.pop("concordant") + of.pop("tied") / 2, of.pop("comparable")
-    share = np.where(pairs > 0, right / np.maximum(pairs, 1), np.nan)
-    return of | {"concordance": share, "pairs": pairs}
+    tied, pairs = of.pop("tied"), of.pop("comparable")
+    share = (of.pop("concordant") + tied / 2) / np.maximum(pairs, 1)
+    of["slope"] = np.where(of.pop("has_slope") > 0, of["slope"], np.nan)
+    return of | {"concordance": np.where(pairs > 0, share, np.nan), "pairs": pairs, "tied": tied}
 
 
 def _as_float(x: Array) -> Array:
     return x.astype(jnp.result_type(x, 0.0))  # outcomes take its dtype, and may be no integers
 
 
-def _totals(outcomes: tuple[str, ...], rows, given) -> PyTree:
+def _totals(loss: str, rows, given) -> PyTree:
     x = _as_float(rows["x"])
     present = rows["present"].astype(x.dtype)
-    return {
+    outcome = [rows[name].astype(present.dtype) for name in _outcomes(loss)]
+    groups = {}
+    if loss != "linear":
+        zero = jnp.where(x == 0, present, 0)
+        of = [[jnp.sum(one, axis=0), outcome[-1] @ one] for one in (zero, present - zero)]
+        groups["groups"] = jnp.moveaxis(jnp.asarray(of), 2, 0)
+    return groups | {
         "rows": jnp.asarray(present.shape[0], present.dtype),
         "left_out": jnp.sum(rows["left_out"]) if "left_out" in rows else jnp.zeros(()),
         "present": jnp.sum(present, axis=0),
         "sum": jnp.sum(present * x, axis=0),
-        "outcome": jnp.stack([jnp.sum(rows[name].astype(present.dtype)) for name in outcomes]),
+        "outcome": jnp.stack([jnp.sum(one) for one in outcome]),
     }
 
 
@@ -287,13 +300,6 @@ def _squares(outcomes: tuple[str, ...], rows, given) -> PyTree:
         "squares": jnp.sum(squares, axis=0),
         "outcome": jnp.stack([jnp.sum(one**2) for one in off]),
     }
-
-
-def _histogram(rows, given) -> PyTree:
-    cell = jnp.sum(rows["x"][:, :, None] > given["edges"][None], axis=2)
-    inside = cell[:, :, None] == jnp.arange(given["edges"].shape[1] + 1)[None, None]
-    counts = jnp.sum(inside & (rows["present"] > 0)[:, :, None], axis=0, dtype=jnp.int32)
-    return {"counts": jnp.where(counts < LEAST_COUNT, 0, counts)}
 
 
 def _survival(rows, given) -> PyTree:
@@ -345,14 +351,21 @@ def _derivatives(loss: str, z: Array, y: Array) -> tuple[Array, Array]:
 
 
 def _moments(loss: str, rows, given) -> PyTree:
-    """Return the sums of losses, gradients and Hessians at each model."""
+    """Return the sums of losses, gradients and Hessians at each model.
+
+    Where they overflow, far from a solution, the loss is the largest finite number.
+    """
     rows = _scaled(rows, given)
     unravel, design = _unravel(loss, rows["x"]), _design(loss, rows)
 
     def one(model):
         value = jnp.sum(_losses(loss, unravel(model), rows))
         gradient, hessian = _total_derivatives(loss, design, design @ model, rows)
-        return {"loss": value, "gradient": gradient, "hessian": hessian}
+        found = {"loss": value, "gradient": gradient, "hessian": hessian}
+        over = ~tree.all_finite(found)
+        zeros = {name: jnp.zeros_like(one) for name, one in found.items()}
+        zeros["loss"] = jnp.full_like(value, jnp.finfo(value.dtype).max)
+        return jax.tree.map(functools.partial(jnp.where, over), zeros, found)
 
     return jax.lax.map(one, given["models"])
 
@@ -423,15 +436,15 @@ def _judged(loss: str, rows, given) -> PyTree:
 
         right, tied, number = jnp.sum(jax.lax.map(pairs, jnp.arange(risk.size)), axis=0)
         found = {"concordant": right, "tied": tied, "comparable": number}
-        return found | {"slope": _slope(loss, rows, risk)} | _cells(loss, rows, risk, given)
+        return found | _slope(loss, rows, risk) | _cells(loss, rows, risk)
 
     return jax.lax.map(one, given["models"])
 
 
-def _slope(loss: str, rows, risk: Array) -> Array:
+def _slope(loss: str, rows, risk: Array) -> dict[str, Array]:
     """Return the slope of the outcome on the predictor: 1 if calibrated, less if it overfits.
 
-    It is NaN where there is none: one class, a predictor that separates, or the same for all rows.
+    There is none with one class, a predictor that separates, or one that is the same for all rows.
     """
     rows = {**rows, "x": risk[:, None]}
     design = _design(loss, rows)
@@ -447,20 +460,98 @@ def _slope(loss: str, rows, risk: Array) -> Array:
         start = start.at[0].set(jnp.log(jnp.mean(rows["y"].astype(risk.dtype))))
     w, change = jax.lax.fori_loop(0, _SLOPE_STEPS, step, (start, start))
     ends = jnp.all(jnp.abs(change) <= 1e-3 * (1 + jnp.abs(w))) & (jnp.ptp(risk) > 0)
-    return jnp.where(ends, w[-1], jnp.nan)
+    return {"slope": jnp.where(ends, w[-1], 0), "has_slope": ends.astype(risk.dtype)}
 
 
-def _cells(loss: str, rows, risk: Array, given) -> PyTree:
+def _cells(loss: str, rows, risk: Array) -> PyTree:
     """Return the number of rows, of cases and the mean prediction in cells of predicted risk."""
     if loss != "logistic":
         return {}
     chance = jax.nn.sigmoid(risk)
-    cell = jnp.sum(chance[:, None] > given["cuts"][None], axis=1)
-    inside = (cell[:, None] == jnp.arange(given["cuts"].size + 1)[None]).astype(risk.dtype)
+    cell = jnp.sum(chance[:, None] > jnp.asarray(CUTS, risk.dtype)[None], axis=1)
+    inside = (cell[:, None] == jnp.arange(len(CUTS) + 1)[None]).astype(risk.dtype)
     count = jnp.sum(inside, axis=0)
-    shown = jnp.where(count < LEAST_COUNT, 0, 1)
+    shown = jnp.where(count < _LEAST_COUNT, 0, 1)
     return {
         "rows": shown * count,
         "cases": shown * (rows["y"].astype(risk.dtype) @ inside),
         "predicted": shown * (chance @ inside),
     }
+
+
+def _outside(found: PyTree, limits: dict[str, tuple[Any, Any]]) -> str:
+    """Return a sentence about the first sum outside its limits, up to rounding; empty if none is.
+
+    Args:
+      found: the sums of a site.
+      limits: the least and the largest value, by the name of the sum.
+    """
+    for name, (low, high) in limits.items():
+        sums = np.asarray(found[name])
+        slack = 1e-6 * np.maximum(1, np.abs(sums))
+        is_outside = (sums < low - slack) | (sums > high + slack)
+        if np.any(is_outside):
+            least, most = (np.broadcast_to(end, sums.shape)[is_outside][0] for end in (low, high))
+            return f"a sum, {name}, is {sums[is_outside][0]:g} and not {least:g} to {most:g}."
+    return ""
+
+
+def _wrong_totals(loss: str, found: PyTree, given: PyTree, size: int) -> str:
+    found = found | dict(zip(("events", "time"), found["outcome"][::-1], strict=False))
+    low = -np.inf if loss == "linear" else 0
+    limits = {
+        "rows": (size, size),
+        "left_out": (0, np.inf),
+        "present": (0, size),
+        "events": (low, size if loss in ("logistic", "cox") else np.inf),
+    }
+    if loss == "cox":
+        limits["time"] = 0, np.inf
+    if loss != "linear":
+        found["rows with 0 and others"] = found["groups"][:, :, 0]
+        limits["rows with 0 and others"] = 0, found["present"][:, None]
+        limits["groups"] = 0, np.inf
+    return _outside(found, limits)
+
+
+def _wrong_squares(found: PyTree, given: PyTree, size: int) -> str:
+    return _outside(found, dict.fromkeys(found, (0, np.inf)))
+
+
+def _wrong_survival(found: PyTree, given: PyTree, size: int) -> str:
+    before = np.append(size, found["at_risk"][:-1])
+    return _outside(found, {"at_risk": (0, before), "events": (0, found["at_risk"])})
+
+
+def _wrong_moments(loss: str, found: PyTree, given: PyTree, size: int) -> str:
+    low = -np.inf if loss == "poisson" else 0
+    return _outside(found, {"loss": (low, np.inf)}) or _indefinite(found["hessian"], size)
+
+
+def _wrong_spread(found: PyTree, given: PyTree, size: int) -> str:
+    return _indefinite(found["outer"][None], size)
+
+
+def _indefinite(matrices: np.ndarray, size: int) -> str:
+    """Return a sentence if sums over rows of semidefinite matrices cannot be such sums."""
+    diagonal = np.diagonal(matrices, axis1=1, axis2=2)
+    largest = np.maximum(1, np.max(np.abs(matrices), axis=(1, 2)))[:, None, None]
+    slack = float(np.finfo(matrices.dtype).eps) ** 0.5 * size * largest
+    root = np.sqrt(np.maximum(diagonal, 0))
+    bound = root[:, :, None] * root[:, None, :]
+    is_bad = (diagonal < -slack[:, 0]) | np.any(np.abs(matrices) > bound + slack, axis=2)
+    is_bad |= np.any(np.abs(matrices - np.swapaxes(matrices, 1, 2)) > slack, axis=2)
+    return "its second derivatives are not those of a convex loss." if np.any(is_bad) else ""
+
+
+def _wrong_judged(found: PyTree, given: PyTree, size: int) -> str:
+    pairs = found["comparable"]
+    limits = {
+        "comparable": (0, size * (size - 1) / 2),
+        "concordant": (0, pairs),
+        "tied": (0, pairs - found["concordant"]),
+        "has_slope": (0, 1),
+    }
+    if "rows" in found:
+        limits |= {"rows": (0, size)} | dict.fromkeys(("cases", "predicted"), (0, found["rows"]))
+    return _outside(found, limits)

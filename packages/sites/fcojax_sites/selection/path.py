@@ -18,7 +18,6 @@ from fcojax.extend import (
     in_full_precision,
     jit_per,
     require_run,
-    require_unlimited,
     shown,
     validated,
 )
@@ -241,7 +240,7 @@ def search_on_host(
       ...     model, zero, one = l1().prox(target, 1.0, strength), jnp.array(0.0), jnp.array(1)
       ...     outcome = Outcome(
       ...         zero, rounds=one, checks=one, solved=zero == 0, diverged=zero > 0,
-      ...         bytes_down=zero, bytes_up=zero, spent=zero > 0)
+      ...         bytes_down=zero, bytes_up=zero)
       ...     return start.after(model, strength, True), Fits(model, zero, outcome)
       >>> solver = Solver(
       ...     l1(), 1, lambda w: (jnp.sum((w - target) ** 2) / 2, w - target),
@@ -294,7 +293,6 @@ def prepared(
                 "that has it, and hparams= if only the rate has another name."
             )
     require_run(algorithm, plan, hparams, problem.train, key)
-    require_unlimited(plan, "a path")
     params = _zeros_like(jax.tree.map(jnp.asarray, problem.init(key)), problem.train)
     max_rounds = -(-max_rounds // eval_every) * eval_every
     program = Program(algorithm, plan, kkt(problem.loss, penalty), 1, eval_every)

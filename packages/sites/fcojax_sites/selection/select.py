@@ -11,13 +11,14 @@ import numpy as np
 from fcojax import ClientData, Plan, tree
 from fcojax.algorithms import Work
 from fcojax.extend import Outcome, as_plan, in_full_precision, jit_per, validated
-from fcojax.problems import Problem, population_loss
+from fcojax.problems import Problem, WholeBatchLoss, population_loss
 from fcojax.transforms import Penalty
 from fcojax.types import Arrays, Count, Key, NonNegative, Params, PyTree
 from fcojax_sites.selection.criteria import Criterion, UpToOne
 from fcojax_sites.selection.folds import (
     Folds,
     Fraction,
+    Part,
     Split,
     by_client,
     part_of_data,
@@ -41,18 +42,21 @@ from fcojax_sites.selection.show import draw_path, draw_scores
 from fcojax_sites.selection.solver import TRACED, SolvedPath, key_of_fold, solve_path
 from fcojax_sites.selection.solves import Setup, solver_of
 
+HELD_OUT, PER_EVENT = "loss on held-out data", "loss per event on held-out data"
+
 
 class Selection(NamedTuple):
-    """A chosen strength, the scores it was chosen by, and the model at that strength.
+    """A chosen strength, the losses it was chosen by, and the model at that strength.
 
     Attributes:
       path: the models of all strengths on all data.
-      by: the name of the score.
-      scores: [draws and folds, strengths], the mean held-out loss; one row for a criterion.
+      by: what the scores are: a loss or a criterion.
+      scores: [draws and folds, strengths], the mean held-out loss, or in Cox regression the loss
+        per event, NaN in a fold without events; one row for a criterion.
       mean: [strengths], the mean of the scores over draws and folds.
-      standard_error: [strengths], the standard error of ``mean`` over the folds of one draw,
-        because another draw evaluates the same clients again. If each draw has one fold, it is over
-        the draws; with one fold in all it is NaN.
+      standard_error: [strengths], the standard error of ``mean - mean[best]`` over the folds of one
+        draw, because another draw evaluates the same clients again. If each draw has one fold, it
+        is over the draws; with one fold in all it is NaN.
       best: index of the strength with the lowest mean score; of equal ones, the strongest.
       chosen: index of the chosen strength.
       model: the model of the path at the chosen strength.
@@ -70,9 +74,9 @@ class Selection(NamedTuple):
       >>> path = Path(strengths, models, objective=None, outcome=None, ledger=None)
       >>> found = Selection(
       ...     path, by="five folds", scores=None, mean=np.array([8.0, 3.1, 3.0]),
-      ...     standard_error=np.array([0.5, 0.2, 0.2]), best=2, chosen=1, model=models[1],
+      ...     standard_error=np.array([0.5, 0.2, 0.0]), best=2, chosen=1, model=models[1],
       ...     refit=None, refit_outcome=None, ledger=None)
-      >>> found.strength, found.model.tolist()  # the sparsest model within one standard error
+      >>> found.strength, found.model.tolist()  # 3.1 is within 0.2 of the lowest
       (1.0, [1.5, 0.0])
     """
 
@@ -105,7 +109,8 @@ class Selection(NamedTuple):
 
     def __str__(self) -> str:
         nonzero = np.asarray(self.path.num_nonzero)
-        lines = [f"  {'strength':>10} {'nonzero':>8} {'score':>11} {'error':>9}"]
+        word = "loss" if self.by.startswith("loss") else self.by[:11]
+        lines = [f"  {'strength':>10} {'nonzero':>8} {word:>11} {'error':>9}"]
         for index, strength in enumerate(np.asarray(self.path.strengths)):
             mark = ">" if index == self.chosen else "*" if index == self.best else " "
             lines.append(
@@ -119,6 +124,15 @@ class Selection(NamedTuple):
             f"chosen by {self.by}: strength {self.strength:.4g} with {nonzero[self.chosen]} "
             f"nonzero parameters; {traffic}"
         )
+        fewest = nonzero[np.argmax(np.asarray(self.path.strengths))]
+        if self.path.search is None and nonzero[self.chosen] == fewest < nonzero.max():
+            lines.append(
+                f"no other strength has a lower {word}; by=nonzeros(3) keeps three"
+                if nonzero[self.best] == fewest
+                else f"one_standard_error=False chooses the lowest {word}, with "
+                f"{nonzero[self.best]} nonzero parameters"
+            )
+            lines[-1] = f"the choice keeps no more than the largest strength does; {lines[-1]}"
         solves = {
             "strengths": self.path.outcome.solved,
             "solves of folds": () if self.fold_outcome is None else self.fold_outcome.solved,
@@ -132,7 +146,7 @@ class Selection(NamedTuple):
         return "\n".join(lines)
 
     def plot(self, axes: Any = None) -> Any:
-        """Draw the scores over the strength with matplotlib; return the axes.
+        """Draw the mean loss over the strength with matplotlib; return the axes.
 
         Args:
           axes: axes to draw in; ``None`` for a new figure.
@@ -168,10 +182,20 @@ def select(
     eval_every: Count = 10,
     max_rounds: Count = 10_000,
 ) -> Selection:
-    """Choose the strength of a penalty, and count the traffic of the choice.
+    r"""Choose the strength of a penalty, and count the traffic of the choice.
 
     The paths on all data and on all folds run as one program, in which weights select the clients
-    and examples of a fold. The models of a fold are scored by their mean held-out loss.
+    and examples of a fold. The models of a fold are judged by their mean held-out loss, and of Cox
+    regression by their loss per event.
+
+    The mean loss at a strength s is within one standard error of the lowest, at b, if
+
+    .. math:: \bar d_s \le \Big( \tfrac{1}{K (K - 1)}
+              \sum_{k=1}^K (d_{ks} - \bar d_s)^2 \Big)^{1/2},
+              \qquad d_{ks} = \ell_{ks} - \ell_{kb},
+
+    where l is the loss on each of K folds. A strength whose loss is above l at b in every fold is
+    not.
 
     Args:
       problem: the loss, the clients and the start point, of which only the shapes are used.
@@ -179,9 +203,9 @@ def select(
       by: folds or a criterion: ``selection.by_client()`` leaves one client out and is the default,
         ``by_client(k)`` leaves out groups of clients, ``by_example(k)`` groups of each client's
         rows, ``hold_out(share)`` has one fold; ``selection.bic()``, ``aic()`` and ``ebic()`` are
-        criteria; ``selection.nonzeros(5)`` chooses a model with that sparsity, whatever its score.
-      one_standard_error: whether to choose the strongest penalty whose mean score is within one
-        standard error of the lowest; otherwise the penalty with the lowest score. Ties go to the
+        criteria; ``selection.nonzeros(5)`` chooses a model with that sparsity, whatever its loss.
+      one_standard_error: whether to choose the strongest penalty whose mean loss is within one
+        standard error of the lowest; otherwise the penalty with the lowest loss. Ties go to the
         strongest penalty.
       num_draws: how often the folds are drawn, if they are random.
       refit: whether to fit the chosen support again without the penalty, which makes sense for
@@ -198,7 +222,7 @@ def select(
       max_rounds: rounds for each strength, rounded up to a multiple of ``eval_every``.
 
     Returns:
-      The path, the scores, the choice, the refitted model and the traffic.
+      The path, the losses, the choice, the refitted model and the traffic.
 
     Example:
       >>> import fcojax, fcojax_sites, numpy as np
@@ -261,7 +285,11 @@ def select(
     if isinstance(by, Criterion):
         scores, score_name = _criterion_scores(by, problem, path), by.name
     else:
-        scores, score_name = np.asarray(fold_results.scores), "loss on held-out data"
+        assert folds is not None and fold_results is not None
+        scores, score_name = np.asarray(fold_results.scores), HELD_OUT
+        is_cox = isinstance(problem.loss, WholeBatchLoss) and isinstance(data.examples, dict)
+        if is_cox and "event" in data.examples:
+            scores, score_name = per_event(scores, _events(folds.held, data)), PER_EVENT
         fold_outcome = fold_results.outcome
     found = selection_of(path, score_name, scores, one_standard_error, num_draws, fold_outcome)
     entries = _tuning_entries(setup, path, found.model, folds, fold_results)
@@ -310,8 +338,20 @@ def selection_of(
       >>> found.chosen, found.model.tolist(), found.mean.tolist()
       (1, [0.0, 1.0], [4.0, 1.5])
     """
-    mean, error = scores.mean(axis=0), standard_error(scores, num_draws)
-    best, chosen = choice(mean, error, np.asarray(path.strengths), one_standard_error)
+    silent = np.isnan(scores).all(axis=1)
+    mean = scores[~silent | silent.all()].mean(axis=0)
+    if not np.isfinite(mean).any():
+        raise ValueError("no strength has a finite score; pass a smaller rate or fewer strengths.")
+
+    def strongest(which):
+        return int(np.argmax(np.where(which, np.asarray(path.strengths), -np.inf)))
+
+    lowest = mean == np.nanmin(mean)
+    best = strongest(lowest)
+    error = standard_error(scores - scores[:, [best]], num_draws)
+    # With one fold there is no standard error, and the lowest decides.
+    is_within = lowest | (mean - mean[best] <= error)
+    chosen = strongest(is_within) if one_standard_error else best
     return Selection(
         path=path,
         by=name,
@@ -458,30 +498,36 @@ def _criterion_scores(criterion: Criterion, problem: Problem, path: Path) -> np.
     return criterion.scores(np.asarray(losses(path.models)), nonzero, num_examples, size)[None]
 
 
+def per_event(scores: np.ndarray, events: np.ndarray) -> np.ndarray:
+    """Return mean losses [folds, strengths] per event, NaN in a fold without events.
+
+    Args:
+      scores: mean losses per row.
+      events: [folds], events per row.
+    """
+    return scores / np.where(events > 0, events, np.nan)[:, None]
+
+
+def _events(held: Part, data: ClientData) -> np.ndarray:
+    """Return the events per row that the held-out part of each fold has."""
+    event, sizes = np.asarray(data.examples["event"], float), np.asarray(data.sizes)
+    rows = event if held.rows is None else event * np.asarray(held.rows)
+    of_clients = np.add.reduceat(rows, np.cumsum(sizes) - sizes, axis=-1) / sizes
+    weights = np.asarray(held.clients, float)
+    return np.sum(weights * of_clients, axis=1) / np.sum(weights, axis=1)
+
+
 def standard_error(scores: np.ndarray, num_draws: int) -> np.ndarray:
     """Return the standard error of the mean score, over folds, or over draws of one fold each."""
     # Draws hold out the same clients again, so scores of different draws are not independent.
     by_draw = scores.reshape(num_draws if scores.shape[0] > num_draws else 1, -1, scores.shape[1])
-    if by_draw.shape[1] == 1:
-        return np.full(scores.shape[1], np.nan)
-    variances = by_draw.var(axis=1, ddof=1) / by_draw.shape[1]
-    return np.sqrt(variances.mean(axis=0))
-
-
-def choice(
-    mean: np.ndarray, error: np.ndarray, strengths: np.ndarray, one_standard_error: bool
-) -> tuple[int, int]:
-    """Return the index of the lowest score, and of the strongest one within a standard error."""
-    if not np.isfinite(mean).any():
-        raise ValueError("no strength has a finite score; pass a smaller rate or fewer strengths.")
-
-    def strongest(which):
-        return int(np.argmax(np.where(which, strengths, -np.inf)))
-
-    best = strongest(mean == np.nanmin(mean))
-    # With one fold there is no standard error, and the lowest score decides.
-    margin = error[best] if one_standard_error and np.isfinite(error[best]) else 0.0
-    return best, strongest(mean <= mean[best] + margin)
+    judges = ~np.isnan(by_draw).all(axis=2, keepdims=True)
+    count = judges.sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.where(judges, by_draw, 0).sum(axis=1, keepdims=True) / count[:, None]
+        squares = np.where(judges, by_draw - mean, 0) ** 2
+        # The mean of errors: a score above 0 in every fold is then above its standard error.
+        return np.sqrt(squares.sum(axis=1) / (count - 1) / count).mean(axis=0)
 
 
 def _tuning_entries(

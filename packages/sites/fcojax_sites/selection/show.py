@@ -57,12 +57,12 @@ def draw_path(
 
 
 def draw_scores(selection: Any, axes: Any = None) -> Any:
-    """Draw the mean score over the strength with its standard error, and the choice."""
+    """Draw the mean loss over the strength, its error as one from the lowest, and the choice."""
     axes = _axes(axes)
     strengths = np.asarray(selection.path.strengths)
     mean, error = np.asarray(selection.mean), np.asarray(selection.standard_error)
     axes.errorbar(strengths, mean, error, fmt="o-", markersize=3, capsize=2, color="C0")
-    axes.axvline(strengths[selection.best], color="0.6", linestyle=":", label="least score")
+    axes.axvline(strengths[selection.best], color="0.6", linestyle=":", label="lowest")
     _strength_axis(axes, strengths, selection.chosen)
     axes.set_ylabel(selection.by)
     axes.legend(frameon=False)

@@ -312,5 +312,4 @@ def _no_solve(zero: Array, num_clients: int) -> Outcome:
         diverged=no,
         bytes_down=sent,
         bytes_up=sent,
-        spent=no,
     )

@@ -1,3 +1,1 @@
 """Studies of sites."""
-
-import fcojax.experiments  # noqa: F401  puts the launcher on the path

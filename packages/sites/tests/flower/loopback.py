@@ -170,7 +170,10 @@ class Processes:
         self.told = told | {"folder": os.fspath(folder)}
         self.environment = os.environ | {
             "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"],
-            "PYTHONPATH": os.fspath(pathlib.Path(__file__).parent.parent.parent),
+            "PYTHONPATH": os.pathsep.join(  # the tests of this package before the library's own
+                os.fspath(pathlib.Path(one).parent.parent)
+                for one in (fcojax_sites.__file__, fcojax.__file__)
+            ),
             "FLWR_HOME": os.fspath(folder / "home"),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -195,11 +198,11 @@ class Processes:
         for process, _ in reversed(self._started):
             kill(process)
 
-    def start_site(self, name: str, **told) -> subprocess.Popen:
+    def start_site(self, name: str, *, command=("flower-supernode",), **told) -> subprocess.Popen:
         """Start a SuperNode and wait until it has registered with the SuperLink."""
         node = {"site": name, "file": f"{self.folder / name}.npz", "folder": f"{self.folder}/kept"}
         process = self._start(
-            "flower-supernode",
+            *command,
             "--insecure",
             "--superlink",
             f"127.0.0.1:{self._link}",
@@ -222,7 +225,7 @@ class Processes:
         return log.read_text("utf-8", "replace")
 
     def _start(self, *command: str, **told) -> subprocess.Popen:
-        log = self.folder / f"{len(self._started)} {command[0]}.log"
+        log = self.folder / f"{len(self._started)} {pathlib.Path(command[0]).name}.log"
         environment = self.environment | {"FCOJAX_SITES": json.dumps(self.told | told)}
         with open(log, "wb") as file:
             process = subprocess.Popen(

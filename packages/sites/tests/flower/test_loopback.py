@@ -1,6 +1,11 @@
 """Real processes of Flower on this machine end with the simulation's model."""
 
+import hashlib
 import json
+import pathlib
+import re
+import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -93,3 +98,36 @@ def test_bad_peers_on_loopback_are_lost_uploads_or_named(tmp_path):
         shown = "site Bern is refused: the number of its rows is '-5'"
         wait_for(lambda: shown in processes.log_of(run) or run.poll() is not None, "the refusal")
         assert shown in processes.log_of(run), processes.log_of(run)
+
+
+def test_a_site_runs_the_app_that_it_has_pinned_and_no_other(tmp_path, monkeypatch):
+    page = pathlib.Path(__file__).parents[2] / "docs" / "flower.md"
+    (script,) = re.findall("```text\n(# supernode.py.*?)```", page.read_text("utf-8"), re.DOTALL)
+    (tmp_path / "supernode.py").write_text(script, "utf-8")
+    monkeypatch.chdir(tmp_path)  # where a refused app is left
+    told = {"algorithm": "fed_dual_avg", "rounds": 1, "timeout": 60.0, "sites": 1, "bad": ""}
+    refused = tmp_path / "refused.fab"
+    with Processes(tmp_path, **told) as processes:
+
+        def run_with(pin, end):
+            command = (sys.executable, "supernode.py", pin)
+            site = processes.start_site("Bern", command=command)
+            run = processes.start_run()
+            wait_for(lambda: run.poll() is not None, end)
+            assert end in processes.log_of(run), processes.log_of(run) + processes.log_of(site)
+            site.terminate()
+            site.wait()
+            return processes.log_of(site)
+
+        log = run_with("none", "its app has failed: The FAB could not be verified")
+        assert "Start `flwr-clientapp` process" not in log
+        with zipfile.ZipFile(refused) as app:
+            names = set(app.namelist())
+            assert names == {
+                "pyproject.toml",
+                ".info/CONTENT",
+                *(f"sites/{side}.py" for side in ("__init__", "client", "server")),
+            }
+        found = hashlib.sha256(refused.read_bytes()).hexdigest()
+        assert "Start `flwr-clientapp` process" in run_with(found, "ServerApp finished running")
+    assert safetensors.load(tmp_path / "model.safetensors")["params"].any()

@@ -191,14 +191,30 @@ def test_a_run_goes_on_from_its_folder_with_a_bad_site(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["round", "certificate"])
-def test_what_a_site_says_when_it_cannot_go_on_is_printed_without_its_escape_codes(kind):
+def test_a_site_that_says_that_it_cannot_go_on_ends_no_run(kind, caplog):
     def spoil(facts, reply):
         return with_facts(refused=ESCAPES * 100)(reply) if facts["kind"] == kind else reply
 
     sites = Spoiled(federation(), spoil)
-    with pytest.raises(ValueError) as error:
-        flower.coordinate(federation(), sites.transport, KEY, num_rounds=2)
-    assert_named(error)
+    model, history = flower.coordinate(federation(), sites.transport, KEY, num_rounds=2)
+    lost = {(index, NAMES.index(BAD)) for index in range(2)} if kind == "round" else set()
+    expected, _ = simulated(federation(), KEY, lost, num_rounds=2)
+    np.testing.assert_allclose(model, expected, rtol=0, atol=1e-12)
+    assert ("violation" in history[-1]) == (kind == "round")
+    assert_named_once(caplog)
+
+
+def test_a_run_that_no_site_can_continue_ends_with_what_one_of_them_said():
+    def refused(messages):
+        replies = sites.exchange(messages)
+        return {name: with_facts(refused=ESCAPES * 100)(one) for name, one in replies.items()}
+
+    sites = flower.in_process(federation(), rows_of())
+    with pytest.raises(ValueError, match="no site can go on. Site Antwerp: ") as error:
+        flower.coordinate(
+            federation(), flower.Transport(sites.join, refused), KEY, num_rounds=2, eval_every=5
+        )
+    assert_named(error, "Antwerp")
 
 
 def test_a_run_in_which_no_upload_counts_warns():
@@ -268,8 +284,11 @@ PATHS = {
     "bad gradients": (always("certificate", DEEP), "site Bern has not sent its gradient in 3 exch"),
     "no gradient later": (after(3, "certificate", SILENT), "site Bern has not sent its gradient"),
     "gradients of NaN": (always("certificate", NAN), "site Bern is not finite at the start of the"),
-    "a refused round": (after(3, "round", REFUSAL), r"site Bern \\x1b"),
-    "a refused gradient": (after(3, "certificate", REFUSAL), r"site Bern \\x1b"),
+    "a refused round": (after(3, "round", REFUSAL), r"in 10 rounds; .* Site Bern: .*: it \\x1b"),
+    "a refused gradient": (
+        after(3, "certificate", REFUSAL),
+        r"in 3 exchanges; .* Site Bern: .*: it \\x1b",
+    ),
     "bad gradients at first": (first(2, "certificate", DEEP), None),
     "bad uploads at first": (first(3, "round", DEEP), None),
     "gradients of NaN later": (after(4, "certificate", NAN), None),

@@ -130,7 +130,8 @@ def test_a_server_with_an_older_folder_goes_on_if_sites_have_no_state(tmp_path):
         flower.coordinate(federation, sites, num_rounds=5, **given)
         given["checkpoints"] = tmp_path / "older" / name
         if name == "scaffold":
-            with pytest.raises(ValueError, match="has not kept its state after round 2; restore"):
+            said = "no site can go on. Site Antwerp: .* has not kept its state after round 2; resto"
+            with pytest.raises(ValueError, match=said):
                 flower.coordinate(federation, sites, num_rounds=5, **given)
         else:
             model, history = flower.coordinate(federation, sites, num_rounds=5, **given)
@@ -179,18 +180,29 @@ def test_two_servers_do_not_write_to_one_folder(tmp_path):
     flower.coordinate(federation, sites, KEY, progress=again, **given)
 
 
-def test_a_site_whose_rows_have_changed_says_so():
+def assert_lost_and_named_once(history, model, federation, lost, caplog, said):
+    expected, wanted = simulated(federation, KEY, lost, num_rounds=len(history))
+    np.testing.assert_allclose(model, expected, rtol=0, atol=1e-12)
+    assert [row["lost"] for row in history] == wanted["lost"].tolist()
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"site Bern: its answer does not count: it {said}")
+
+
+def test_a_site_whose_rows_have_changed_is_lost_and_named_once(caplog):
     federation = federation_of("fed_dyn")
     sites = Sites(federation)
 
     def grow(row):
         sites.rows["Bern"] = {name: np.concatenate([x, x]) for name, x in rows_of()["Bern"].items()}
 
-    with pytest.raises(ValueError, match="site Bern has 8 rows and had 4 when the run began"):
-        flower.coordinate(federation, sites.transport, KEY, num_rounds=3, progress=grow)
+    model, history = flower.coordinate(
+        federation, sites.transport, KEY, num_rounds=3, progress=grow
+    )
+    said = "has 8 rows and had 4 when the run began; restore them, or begin a new run."
+    assert_lost_and_named_once(history, model, federation, {(1, 1), (2, 1)}, caplog, said)
 
 
-def test_a_site_that_has_lost_its_state_says_so():
+def test_a_site_that_has_lost_its_state_is_lost_and_named_once(caplog):
     federation = federation_of("scaffold")
     sites = Sites(federation)
 
@@ -198,8 +210,11 @@ def test_a_site_that_has_lost_its_state_says_so():
         if row["round"] == 4:
             sites.kept["Bern"] = None
 
-    with pytest.raises(ValueError, match="site Bern has not kept its state after round 4; restore"):
-        flower.coordinate(federation, sites.transport, KEY, num_rounds=NUM_ROUNDS, progress=forget)
+    model, history = flower.coordinate(
+        federation, sites.transport, KEY, num_rounds=6, progress=forget
+    )
+    said = "has not kept its state after round 4; restore it, or begin a new run."
+    assert_lost_and_named_once(history, model, federation, {(4, 1), (5, 1)}, caplog, said)
 
 
 @pytest.mark.slow
@@ -264,18 +279,16 @@ def test_a_wrong_peer_is_refused_in_a_sentence(algorithm, sentence):
 @pytest.mark.parametrize("name", ["fed_avg", "fed_dual_avg"])
 @pytest.mark.filterwarnings("ignore:delta is")
 def test_a_private_run_over_sites_is_the_simulation_with_its_noise_and_epsilon(name, cohort):
-    """Also with lost uploads and, with coin flips, in rounds without any site; up to its budget."""
+    """Also with lost uploads and, with coin flips, in rounds without any site."""
     federation = federation_of(name, weights={"Antwerp": 2.0, "Bern": 1.0, "Cork": 3.0})
     plan = fcojax.Plan(federation.plan.work, cohort, uploads=privacy.gaussian(0.5, noise=3.0))
     epsilon = 1.001 * privacy.epsilon(plan, 3, 6, 1e-2)
-    budget = privacy.budget(epsilon, delta=1e-2)
-    limited = plan._replace(uploads=privacy.gaussian(0.5, noise=3.0, budget=budget))
-    federation = dataclasses.replace(federation, plan=limited)
+    num_rounds = privacy.rounds_within(epsilon, 1e-2, plan, 3)
+    federation = dataclasses.replace(federation, plan=plan)
     lost = frozenset({(1, 0), (2, 2)})
     sites = Sites(federation, dropped=lost)
-    with pytest.warns(UserWarning, match="stopped after round 6, as the budget"):
-        model, history = flower.coordinate(federation, sites.transport, KEY, num_rounds=20)
-    assert len(history) == 6 == privacy.rounds_within(epsilon, 1e-2, plan, 3)  # as simulated
+    model, history = flower.coordinate(federation, sites.transport, KEY, num_rounds=num_rounds)
+    assert len(history) == 6
     unlimited = dataclasses.replace(federation, plan=plan, weights=[2.0, 1.0, 3.0])
     expected, _ = simulated(unlimited, KEY, lost, num_rounds=6)
     np.testing.assert_allclose(model, expected, rtol=0, atol=1e-12)
@@ -439,13 +452,14 @@ def test_a_peer_of_another_version_is_refused_in_a_sentence(monkeypatch, package
         assert old.description[name] == "0.1"
     with pytest.raises(ValueError, match=rf"site Antwerp .*: {name} is '0.1' there and '0.4"):
         flower.coordinate(federation, flower.in_process(old, rows_of()), KEY, num_rounds=1)
-    # A site that was replaced during the run refuses to work.
+    # Sites that were replaced during the run refuse to work.
     sites = Sites(federation)
 
     def exchange(row):
         sites.federation = old
 
-    with pytest.raises(ValueError, match="site Antwerp runs another federation than the server"):
+    said = "no site can go on. Site Antwerp: .*: it runs another federation than the server"
+    with pytest.raises(ValueError, match=said):
         flower.coordinate(federation, sites.transport, KEY, num_rounds=3, progress=exchange)
 
 

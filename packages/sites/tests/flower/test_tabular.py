@@ -15,10 +15,12 @@ import fcojax
 import fcojax_sites
 from fcojax import problems
 from fcojax.transforms import group_l2, l1, named, on_subtree
-from fcojax_sites import flower
+from fcojax_sites import flower, safetensors
 from fcojax_sites.cox import cox
-from fcojax_sites.flower.tabular import _losses, _moments, _unravel
+from fcojax_sites.flower.sums import LeftOut
+from fcojax_sites.flower.tabular import CUTS, _losses, _moments, _unravel
 from fcojax_sites.selection import by_client, ebic, nonzeros
+from tests.flower.bad_peers import with_facts
 
 NAMES = ("Antwerp", "Bern", "Cork")
 SIZES = (50, 40, 60)
@@ -102,11 +104,6 @@ def test_statistics_are_those_of_the_pooled_table():
         own = x[site == name]
         assert found.missing[place].tolist() == np.isnan(own).sum(axis=0).tolist()
         assert found.events[place] == every["y"][site == name].sum()
-        for column in range(3):
-            edges = [-np.inf, *found.edges[column], np.inf]
-            counts = np.histogram(own[~np.isnan(own[:, column]), column], edges)[0]
-            wanted = np.where(counts < 5, 0, counts)  # small counts stay at the site
-            assert found.counts[place, column].tolist() == wanted.tolist()
 
 
 @pytest.mark.slow
@@ -221,8 +218,7 @@ def test_a_held_out_site_is_judged_as_by_hand():
     sites, found, _ = sites_of("logistic")
     models = regression("logistic").left_out
     flat = np.stack([np.r_[model["bias"], model["kernel"]] for model in models])
-    given = {**found.scaling, "models": flat, "cuts": np.array([0.2, 0.4, 0.6, 0.8])}
-    judged = sites.ask("judged", given)
+    judged = sites.ask("judged", {**found.scaling, "models": flat})
     every, site, _ = pooled("logistic")
     for place, name in enumerate(NAMES):
         own = site == name
@@ -232,12 +228,12 @@ def test_a_held_out_site_is_judged_as_by_hand():
         assert area == pytest.approx(roc_auc_score(y, z))
         slope = linear_model.LogisticRegression(C=np.inf, tol=1e-10).fit(z[:, None], y)
         assert judged["slope"][place, place] == pytest.approx(slope.coef_[0, 0], abs=1e-5)
-        cell = np.digitize(1 / (1 + np.exp(-z)), [0.2, 0.4, 0.6, 0.8])
-        sizes = np.bincount(cell, minlength=5)
+        cell = np.digitize(1 / (1 + np.exp(-z)), CUTS)
+        sizes = np.bincount(cell, minlength=len(CUTS) + 1)
         assert judged["rows"][place, place].tolist() == np.where(sizes < 5, 0, sizes).tolist()
     sites, found, _ = sites_of("cox")
     kernel = regression("cox").estimate["kernel"]
-    judged = sites.ask("judged", {**found.scaling, "models": kernel[None], "cuts": np.zeros(0)})
+    judged = sites.ask("judged", {**found.scaling, "models": kernel[None]})
     every, site, _ = pooled("cox")
     for place, name in enumerate(NAMES):
         own = site == name
@@ -389,4 +385,145 @@ def test_folds_of_rows_and_silent_sites_are_sentences():
     silent = flower.Transport(inner.join, lambda messages: {})
     with pytest.raises(ValueError, match="no answer from Antwerp, Bern, Cork in 3 exchanges"):
         flower.statistics(flower.Sums(federation, silent))
+
+    def one_refuses(messages):
+        replies = inner.exchange(messages)
+        return replies | {"Bern": with_facts(refused="has 8 rows and had 4.")(replies["Bern"])}
+
+    transport = flower.Transport(inner.join, one_refuses)
+    with pytest.raises(ValueError, match="no answer from Bern in 3 .* it has 8 rows and had 4"):
+        flower.statistics(flower.Sums(federation, transport))
     assert jax.config.jax_enable_x64
+
+
+def spoiled(loss, name, change):
+    """Return the sites, of which Bern changes its sums of this name."""
+    federation = flower.tabular(loss, PENALTY, 3)
+    inner = flower.in_process(federation, tables(loss))
+
+    def exchange(messages):
+        found = inner.exchange(messages)
+        if "Bern" in found and safetensors.loads(messages["Bern"])[1]["sums"] == name:
+            sums, facts = safetensors.loads(found["Bern"])
+            found["Bern"] = safetensors.dumps(change(sums), facts)
+        return found
+
+    return flower.Sums(federation, flower.Transport(inner.join, exchange))
+
+
+def every(change):
+    return lambda sums: {name: np.asarray(change(one), one.dtype) for name, one in sums.items()}
+
+
+def only(name, change):
+    return lambda sums: sums | {name: np.asarray(change(sums[name]), sums[name].dtype)}
+
+
+def asked(sites, found, name):
+    """Ask for one exchange of sums at arguments of an honest study."""
+    zeros = np.zeros(3 if "time" in sites.sites[0].columns else 4)
+    given = {"mean": found.mean, "size": np.maximum(found.deviation, 1)}
+    given |= {
+        "totals": {},
+        "squares": {"outcome": np.zeros(len(found.outcome))},
+        "survival": {"grid": np.arange(1.0, 7.0)},
+        "moments": {"models": zeros[None]},
+        "spread": {"model": zeros},
+        "judged": {"models": zeros[None]},
+    }[name]
+    return sites.ask(name, given)
+
+
+FAULTS = {
+    "negated totals": ("cox", "totals", every(np.negative), "a sum, rows, is -40 and not 40 to 40"),
+    "more rows": ("cox", "totals", only("rows", lambda a: a + 9), "rows, is 49 and not 40 to 40"),
+    "more values": ("cox", "totals", only("present", lambda a: a + 99), "present, is "),
+    "more events": ("cox", "totals", only("outcome", lambda a: a + 99), "events, is "),
+    "negative times": ("cox", "totals", only("outcome", lambda a: a * [-1, 1]), "time, is -"),
+    "negated squares": ("cox", "squares", every(np.negative), "not 0 to inf"),
+    "negated times": ("cox", "survival", every(np.negative), "at_risk, is -40 and not 0 to 40"),
+    "rising risk": ("cox", "survival", only("at_risk", lambda a: a[::-1]), "at_risk, is "),
+    "more ends": ("cox", "survival", only("events", lambda a: a + 99), "events, is "),
+    "negated moments": ("cox", "moments", every(np.negative), "a sum, loss, is -"),
+    "concave": ("cox", "moments", only("hessian", np.negative), "not those of a convex loss"),
+    "lopsided": ("logistic", "moments", only("hessian", np.triu), "not those of a convex loss"),
+    "negated spread": ("logistic", "spread", every(np.negative), "not those of a convex loss"),
+    "more cases": ("logistic", "judged", only("cases", lambda a: a + 50), "cases, is "),
+    "more pairs": ("logistic", "judged", only("comparable", lambda a: a + 1e4), "comparable, is "),
+    "more right": ("cox", "judged", only("concordant", lambda a: a + 1e4), "concordant, is "),
+    **{
+        f"{name} {value}": (loss, name, every(lambda a, v=value: a + v), "its sums are not finite")
+        for loss, name in (("cox", "totals"), ("cox", "moments"), ("poisson", "moments"))
+        for value in (np.nan, np.inf)
+    },
+}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_sums_that_cannot_be_of_the_rows_name_their_site_and_leave_it_out(kind, caplog):
+    loss, name, change, reason = FAULTS[kind]
+    sites, (_, honest, _) = spoiled(loss, name, change), sites_of(loss)
+    with pytest.raises(
+        LeftOut, match="without Bern now; ask the others anew. Site Bern: its answer"
+    ):
+        asked(sites, honest, name)
+    told = [record.message for record in caplog.records if "Bern" in record.message]
+    assert len(told) == 1 and reason in told[0], told
+    assert [site.name for site in sites.sites] == ["Antwerp", "Cork"]
+    assert len(jax.tree.leaves(asked(sites, honest, name))[0]) == 2
+    assert sites.ledger().ids == NAMES
+
+
+@pytest.mark.parametrize("loss", ["linear", "logistic", "poisson", "cox"])
+def test_sums_of_honest_sites_are_in_order_far_from_the_solution_too(loss, caplog):
+    sites, found, _ = sites_of(loss)
+    size = 3 if loss == "cox" else 4
+    models = np.random.default_rng(0).normal(size=(20, size)) * np.logspace(-3, 4, 20)[:, None]
+    moments = sites.ask("moments", {"models": models, **found.scaling})
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(moments))
+    if loss != "cox":
+        sites.ask("spread", {"model": models[5], **found.scaling})
+    sites.ask("judged", {"models": models, **found.scaling})
+    assert not caplog.records
+
+
+def test_a_study_goes_on_without_a_site_whose_sums_are_negated():
+    sites = spoiled("logistic", "totals", every(np.negative))
+    with pytest.raises(LeftOut):
+        flower.statistics(sites)
+    found = flower.statistics(sites)
+    assert found.rows.tolist() == [50, 60]
+    rows = {name: one for name, one in tables("logistic").items() if name != "Bern"}
+    wanted = flower.statistics(
+        flower.Sums(sites.server.federation, flower.in_process(sites.server.federation, rows))
+    )
+    np.testing.assert_array_equal(found.mean, wanted.mean)
+
+
+def test_a_server_that_asks_for_other_models_finds_a_patient_as_the_page_says():
+    """No sum takes edges; but a steep model is an edge, and exact sums on both sides a row."""
+    rng = np.random.default_rng(0)
+    x = np.c_[rng.normal(60, 10, size=60), rng.normal(size=60)]
+    y = (rng.logistic(size=60) < x[:, 1]).astype(float)
+    federation = flower.tabular("logistic", PENALTY, 2)
+    rows = {"Bern": {"x": x, "present": np.ones_like(x), "y": y}}
+    sites = flower.Sums(federation, flower.in_process(federation, rows))
+    assert "histogram" not in federation.sums
+
+    def beyond(ages):
+        """Return the sums of 1, age and the other column over the older, less those of cases."""
+        models = np.array([[-1e6 * age, 1e6, 0.0] for age in ages])
+        given = {"models": models, "mean": np.zeros(2), "size": np.ones(2)}
+        return sites.ask("moments", given)["gradient"][0]
+
+    low, high = 0.0, 120.0
+    cases = -beyond([high])[0]
+    for _ in range(3):
+        ages = np.linspace(low, high, 1002)
+        older = np.round(beyond(ages[1:-1])[:, 0] + cases[0])
+        at = int(np.argmin(np.append(older, 0) > 0))
+        low, high = ages[at], ages[at + 1]
+    oldest = np.argmax(x[:, 0])
+    assert (low + high) / 2 == pytest.approx(x[oldest, 0], abs=1e-6)
+    one, age, other = beyond([low - 1e-3])[0] + cases
+    np.testing.assert_allclose([one, age, other], [1, *x[oldest]], rtol=1e-9)

@@ -1,5 +1,8 @@
 """Selection: folds as weights, the chosen strength, criteria, the refit and the ledger."""
 
+import dataclasses
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,9 +14,9 @@ from fcojax import problems
 from fcojax.problems.logistic import logistic_loss
 from fcojax.transforms import euclidean, l1
 from fcojax_sites import selection
-from fcojax_sites.cox import cox_loss
+from fcojax_sites.cox import cox, cox_loss
 from fcojax_sites.selection.folds import part_of_data, weighted_loss
-from fcojax_sites.selection.select import choice, standard_error
+from fcojax_sites.selection.select import standard_error
 from tests.selection.test_path import PENALTY, population
 from tests.studies.survival import survival
 
@@ -123,19 +126,82 @@ def test_splits_hold_out_each_client_or_row_once():
     assert np.sum(np.asarray(unseen.held.clients) > 0) == 1
 
 
+def chosen_of(strengths, scores, one_standard_error=True, num_draws=1):
+    """Return the choice by these scores; the model at a strength is the strength."""
+    path = selection.Path(strengths, strengths, None, None, None)  # pyright: ignore
+    return selection.selection_of(path, "loss", scores, one_standard_error, num_draws)
+
+
 @pytest.mark.parametrize("order", [slice(None), slice(None, None, -1), [3, 0, 4, 2, 1]])
 def test_the_choice_is_the_strongest_of_ties_and_within_one_error_in_any_order(order):
     strengths = np.array([5.0, 4.0, 3.0, 2.0, 1.0])[order]
-    mean = np.array([3.0, 1.3, 1.0, 1.0, 1.2])[order]
-    error = np.array([9.0, 0.1, 0.4, 0.1, 0.1])[order]
+    # Folds differ by 40; the differences to the lowest are 2 +- 1, 0.5 +- 0.6, 0, 0 and 1 +- 1.
+    above = np.array([[1.0, -0.1, 0.0, 0.0, 0.0], [3.0, 1.1, 0.0, 0.0, 2.0]])
+    scores = (above + np.array([[10.0], [50.0]]))[:, order]
+    found = chosen_of(strengths, scores)
+    np.testing.assert_allclose(found.standard_error, np.array([1, 0.6, 0, 0, 1])[order])
 
-    def chosen(mean, error, one_standard_error):
-        return [strengths[i] for i in choice(mean, error, strengths, one_standard_error)]
+    def chosen(scores, one_standard_error=True):
+        found = chosen_of(strengths, scores, one_standard_error)
+        return [strengths[found.best], strengths[found.chosen]]
 
-    assert chosen(mean, error, False) == [3, 3]
-    assert chosen(mean, error, True) == [3, 4]
-    assert chosen(mean, np.full(5, np.nan), True) == [3, 3]
-    assert chosen(np.where(strengths == 3, np.nan, mean), error, True) == [2, 2]
+    assert chosen(scores) == [3, 4]
+    assert chosen(scores, False) == [3, 3]
+    assert chosen(scores[1:]) == [3, 3]  # one fold has no error
+    assert chosen(np.where(strengths == 3, np.nan, scores)) == [2, 4]
+    silent = np.full((1, 5), np.nan)
+    assert chosen(np.concatenate([scores, silent])) == [3, 4]
+    with pytest.raises(ValueError, match="no strength has a finite score"):
+        chosen(silent)
+
+
+@pytest.mark.parametrize("num_draws", [1, 3])
+@pytest.mark.parametrize("folds", [2, 3, 8])
+def test_what_is_worse_in_every_fold_is_never_chosen(folds, num_draws):
+    rng = np.random.default_rng(folds)
+    for _ in range(100):
+        above = np.exp(3 * rng.standard_normal((num_draws * folds, 1)))  # by very unequal amounts
+        level = rng.standard_normal(above.shape)
+        scores = np.concatenate([level + above, level], axis=1)
+        assert chosen_of(np.array([2.0, 1.0]), scores, num_draws=num_draws).chosen == 1
+
+
+@pytest.mark.parametrize("by", [selection.by_client(), selection.by_example(2)])
+def test_losses_of_cox_are_per_event(by):
+    data, site = survival(), np.repeat([0, 1], [7, 4])
+    event = np.where(site == 0, data.examples["event"], 0)  # the second site has none
+    time = np.asarray(data.examples["time"])
+    data = dataclasses.replace(data, examples=data.examples | {"event": jnp.asarray(event)})
+    found = fcojax_sites.select(cox(data), l1(), by=by, strengths=[9.0], refit=False, key=KEY)
+    held = by(data, jax.random.fold_in(KEY, 0)).held
+    rows = np.ones((2, 11)) if held.rows is None else np.asarray(held.rows)
+    share = (np.asarray(held.clients) / [7, 4])[:, site]
+    for weights, score in zip(rows * share, found.scores, strict=True):
+        at_risk = (weights > 0) & (site[:, None] == site) & (time[:, None] <= time)
+        with np.errstate(invalid="ignore"):  # at zero, an event costs the log of its risk set
+            expected = np.log(at_risk.sum(axis=1).clip(1)) @ (weights * event) / (weights @ event)
+        np.testing.assert_allclose(score[0], expected, rtol=1e-6)
+    assert found.by == "loss per event on held-out data"
+    assert np.isnan(found.scores[:, 0]).tolist() == [False, held.rows is None]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "best", "said"),
+    [
+        (0, 2, "one_standard_error=False chooses the lowest loss, with 2 nonzero parameters"),
+        (0, 0, "no other strength has a lower loss; by=nonzeros(3) keeps three"),
+        (1, 2, ""),
+    ],
+)
+def test_an_empty_choice_says_what_to_pass(chosen, best, said):
+    strengths = np.array([4.0, 1.0, 0.25])
+    solved = types.SimpleNamespace(solved=np.ones(3, bool))
+    models = np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 1.0]])
+    path = selection.Path(strengths, models, None, solved, selection.Ledger((), ()))  # pyright: ignore
+    scores = np.array([[0.0, 0.0, 0.0], [3.0, 3.0, 3.0]])
+    found = selection.selection_of(path, "loss on held-out data", scores, one_standard_error=False)
+    printed = str(found._replace(chosen=chosen, best=best))
+    assert said in printed and ("keeps no more" in printed) == bool(said)
 
 
 def test_lines_of_a_path_are_named():
@@ -166,6 +232,8 @@ def test_repeated_draws_of_equal_folds_do_not_reduce_the_standard_error():
     once = scores.std(axis=0, ddof=1) / 2
     np.testing.assert_allclose(standard_error(scores, 1), once)
     np.testing.assert_allclose(standard_error(np.tile(scores, (5, 1)), 5), once)
+    silent = np.full((1, 3), np.nan)  # a fold without events does not count
+    np.testing.assert_allclose(standard_error(np.concatenate([scores, silent]), 1), once)
     np.testing.assert_allclose(standard_error(scores, 4), once)  # one fold a draw
     assert np.isnan(standard_error(scores[:1], 1)).all()
     problem = problems.linear(population())

@@ -1,6 +1,8 @@
 """A selection from a file: targets, sites and scaling; and a quick run with its figures."""
 
 import re
+import subprocess
+import sys
 import tomllib
 import types
 
@@ -17,6 +19,7 @@ from experiments.report.rows import plain
 from experiments.study import check
 from fcojax import problems
 from fcojax.__main__ import configs
+from fcojax_sites import safetensors
 from fcojax_sites.selection import aic
 from fcojax_sites.studies.select import EXPERIMENT
 from fcojax_sites.studies.select.problem import (
@@ -28,15 +31,25 @@ from fcojax_sites.studies.select.problem import (
     task,
 )
 from fcojax_sites.studies.select.rows import (
+    Exchanges,
     _coefficients,
     _describe_data,
     _intervals,
+    _no_slope,
     _scaling,
     _scaling_of_choice,
     study,
     summarise,
 )
-from fcojax_sites.studies.select.sites import _last_error, link_to
+from fcojax_sites.studies.select.rows import by_sums as study_by_sums
+from fcojax_sites.studies.select.sites import (
+    _last_error,
+    _tell,
+    _written,
+    in_process,
+    link_to,
+    site_file,
+)
 from tests.studies.quick_studies import quick_study
 from tests.studies.select_files import compressed, config_of
 
@@ -236,13 +249,48 @@ def test_a_quick_study_has_a_model_a_ledger_and_figures(tmp_path):
     assert all(what in printed for what in (*summary["chosen"], *names)), printed
     assert summary["data"] == "drawn: 345 examples of 5 sites, logistic loss."
     judged = [row["loss when left out"] for row in summary["sites"]]
-    assert np.mean(judged) == pytest.approx(summary["chosen"]["score"])
+    assert np.mean(judged) == pytest.approx(summary["chosen"]["loss"])
+    kept = summary["chosen"]["coefficients that are not zero"]
+    assert summary["verdict"].startswith(
+        f"The choice has {kept} of 30 features, and a loss on held"
+    )
     assert summary["solved"]["intervals"].startswith("debiased")
-    assert all(row["from"] < row["to"] for row in summary["coefficients of the scaled features"])
+    effects = [row for row in summary["coefficients of the scaled features"] if "from" in row]
+    assert len(effects) == len(names - {"bias"})
+    assert all(0 < row["from"] < row["odds ratio, debiased"] < row["to"] for row in effects)
     total = summary["ledger"][-1]
     assert total["bytes up"] == sum(row["bytes up"] for row in summary["sites"])
     drawn = study.figures(config, rows, summary, tmp_path)
     assert {path.stem for path in drawn} == {"path", "coefficients", "sites"}
+
+
+@pytest.mark.parametrize(
+    ("best", "said"),
+    [
+        (1, " For the lowest, with 2, pass --config.one_standard_error=False."),
+        (
+            0,
+            " No other strength has a lower loss; to have the first three anyway, pass "
+            "--config.nonzeros=3.",
+        ),
+    ],
+)
+def test_an_empty_choice_says_what_to_type(best, said):
+    choice = {"by": "loss on held-out data", "verdict": "solved", "violation": 0.0, "rounds": 1}
+    rows = [
+        {"part": "path", "index": place, "strength": strength, "nonzero": 2 * place}
+        | {"best": place == best, "chosen": place == 0, "score": 3.0 - place, "error": 1.0}
+        | choice
+        for place, strength in enumerate((4.0, 1.0))
+    ]
+    rows += [{"part": "data", "features": 5, "filled": 0, "unlabelled": 0}]
+    rows += [{"part": "site", "site": "Ghent", "examples": 9}, {"part": "intervals", "verdict": ""}]
+    rows += [{"part": "refit", "verdict": "solved"}]
+    rows += [{"part": "ledger", "work": "path", "site": "Ghent", "down": 1.0, "up": 1.0}]
+    config = types.SimpleNamespace(data_dir="", loss="linear", client="site", nonzeros=0)
+    verdict = summarise(config, rows)["verdict"]
+    assert verdict.startswith("The choice has 0 of 5 features, and a loss on held-out data of 3")
+    assert verdict.endswith(said)
 
 
 def partial_likelihood(x, time, event, site):
@@ -327,9 +375,31 @@ def test_a_superlink_is_reached_with_the_certificate_of_its_authority(tmp_path):
 def test_the_end_of_a_run_is_told_in_words_of_flower_without_its_frame(tmp_path):
     (tmp_path / "0 flower-superlink.log").write_text("INFO start\nERROR a port\n")
     assert _last_error(tmp_path) == "ERROR a port"
+    (tmp_path / "2 flwr.log").write_text(
+        "WARNING:fcojax_sites.flower:site Bern: it is late\nnode 7: it failed\nBadAnswer: no\n"
+        "ValueError: 2 of 3 sites\n\x1b[91mERROR\x1b[0m: Exit Code: 201\n"
+    )
+    assert (
+        _last_error(tmp_path) == "ValueError: 2 of 3 sites site Bern: it is late node 7: it failed"
+    )
+    (tmp_path / "1 flower-supernode.log").write_text("TypeError: a cell\nValueError: rows\n")
+    assert _last_error(tmp_path).endswith("it failed TypeError: a cell")
+    for log in tmp_path.glob("*.log"):
+        log.unlink()
     frame = "Using study\n╭─ Error ───╮\n│ Connection to it   │\n│ is unavailable. │\n╰───────╯\n"
     (tmp_path / "1 flwr.log").write_text(frame, "utf-8")
     assert _last_error(tmp_path) == "Connection to it is unavailable."
+
+
+def test_processes_of_flower_find_both_packages_of_a_checkout(tmp_path, monkeypatch):
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    environment = _written(tmp_path, {})
+    code = (
+        "import importlib.util as of; print(of.find_spec('fcojax'), of.find_spec('fcojax_sites'))"
+    )
+    command = [sys.executable, "-S", "-c", code]  # without the packages that are installed
+    found = subprocess.run(command, env=environment, capture_output=True, text=True).stdout
+    assert "name='fcojax'" in found and "name='fcojax_sites'" in found
 
 
 def by_sums(tmp_path, **more):
@@ -364,8 +434,8 @@ def test_a_study_from_sums_has_the_models_of_the_simulation_and_says_on_whom(tmp
     _, age, *_ = summary["coefficients of the scaled features"]  # after the bias
     deviation = [row for row in rows if row["part"] == "column"][0]["deviation"]
     coefficient = [row for row in rows if row.get("name") == "age" and "refit" in row][0]
-    assert age["per"] == 10 and age["from"] < age["odds ratio"] < age["to"]
-    assert np.log(age["odds ratio"]) * deviation / 10 == pytest.approx(
+    assert age["per"] == 10 and age["from"] < age["odds ratio, no penalty"] < age["to"]
+    assert np.log(age["odds ratio, no penalty"]) * deviation / 10 == pytest.approx(
         (coefficient["low"] + coefficient["high"]) / 2
     )
     dose, icu, medicine = summary["missing values, which become the mean"]
@@ -379,6 +449,63 @@ def test_a_study_from_sums_has_the_models_of_the_simulation_and_says_on_whom(tmp
     assert len({row["sha256"] for row in summary["sites"]}) == 3
     drawn = EXPERIMENT.figures(config, rows, summary, tmp_path)
     assert [path.stem for path in drawn] == ["choice", "effects"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dead", ["surgery", "icu"])
+@pytest.mark.parametrize("tolerance", [1e-5, 1e-9])
+def test_a_ward_without_a_death_has_the_reason_in_place_of_a_ratio(dead, tolerance, tmp_path):
+    """Before, ratios of 425 to 702 with ends of 1e-73 and 1e78 stood for a reference like it."""
+    rng, alive = np.random.default_rng(3), 0
+    for name in ("Antwerp", "Bern", "Cork"):
+        ward = rng.choice(["surgery", "medicine", "icu"], 60, p=[0.2, 0.6, 0.2])
+        age, days = rng.normal(60, 10, 60), rng.exponential(300, 60)
+        died, alive = (rng.random(60) < 0.5) & (ward != dead), alive + np.sum(ward == dead)
+        cells = zip(age, ward, days, died, strict=True)
+        lines = ["age,ward,days,died", *(f"{a:.1f},{w},{t:.0f},{d:d}" for a, w, t, d in cells)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines))
+    config = config_file.load(str(configs()["select"])).get_config()
+    config.update({"data_dir": str(tmp_path), "client": "", "method": "sums", "loss": "cox"})
+    config.update({"time": "days", "event": "died", "categories": "ward=surgery|medicine|icu"})
+    config.update({"num_strengths": 3, "least": 0.3, "tolerance": tolerance})
+    rows = [plain(row) for row in study(config)]
+    table = summarise(config, rows)["coefficients of the scaled features"]
+    found = {
+        row["name"]: (row.get("hazard ratio, no penalty"), row["why it has none"]) for row in table
+    }
+    assert found["age"][0] == pytest.approx(1, abs=0.1)
+    words = f"none of the {alive} rows of the reference has an event"
+    if dead == "icu":
+        words = f"none of its {alive} rows has an event"
+        assert found["ward: medicine"][0] == pytest.approx(1, abs=1)
+    assert found["ward: icu"] == (None, words)
+
+
+@pytest.mark.slow
+def test_a_study_goes_on_without_a_site_whose_sums_cannot_be_and_says_so(tmp_path):
+    config, _, _ = by_sums(tmp_path)
+    federation, transport, names = in_process(config)
+
+    def negated(messages):
+        found = transport.exchange(messages)
+        if "Bern" in found:
+            sums, facts = safetensors.loads(found["Bern"])
+            found["Bern"] = safetensors.dumps({name: -one for name, one in sums.items()}, facts)
+        return found
+
+    def study_of(transport):
+        return [plain(row) for row in study_by_sums(config, federation, transport, names)]
+
+    found = study_of(transport._replace(exchange=negated))
+    (tmp_path / "sites" / "Bern.csv").unlink()
+    wanted = [plain(row) for row in study(config)]
+    strengths = ([row["strength"] for row in of if row["part"] == "path"] for of in (found, wanted))
+    assert next(strengths) == pytest.approx(next(strengths))
+    assert [row["site"] for row in found if row["part"] == "site"] == ["Antwerp", "Cork"]
+    assert (
+        "Site Bern: its answer does not count: a sum, rows, is -40"
+        in summarise(config, found)["verdict"]
+    )
 
 
 @pytest.mark.slow
@@ -400,6 +527,17 @@ def test_a_study_from_sums_is_that_of_rounds(tmp_path):
     assert [row["chosen"] for row in path].index(True) == found.chosen
 
 
+def test_a_site_answers_for_no_fewer_patients_than_its_node_config_says(tmp_path):
+    file = tmp_path / "Bern.csv"
+    file.write_text("age,died\n" + "50,1\n61,0\n" * 9 + "70,\n" * 5)
+    config = config_of(data_dir=file, target="died", client="", positive_above=np.inf)
+    with pytest.raises(
+        ValueError, match="18 patients have an outcome, and this site answers for 2"
+    ):
+        site_file({"file": str(file)}, config)
+    assert len(site_file({"file": str(file), "least_patients": 18}, config)["y"]) == 18
+
+
 def test_what_sites_cannot_answer_is_refused_in_a_sentence(tmp_path):
     for more, sentence in (
         ({"loss": "huber"}, "loss is huber, which sites do not sum; pass linear, logistic"),
@@ -413,10 +551,14 @@ def test_what_sites_cannot_answer_is_refused_in_a_sentence(tmp_path):
 
 
 @pytest.mark.slow
-def test_supernodes_on_this_machine_give_the_model_and_the_bytes_of_one_process(tmp_path):
+def test_supernodes_on_this_machine_give_the_model_and_the_bytes_of_one_process(tmp_path, capsys):
     pytest.importorskip("flwr", reason="SuperNodes are Flower's")
     _, here, _ = by_sums(tmp_path, num_strengths=2)
+    capsys.readouterr()
     _, there, _ = by_sums(tmp_path, num_strengths=2, superlink="here")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in lines] == [str(1 + at) for at in range(len(lines))]
+    assert "exchange 1 of about 27: statistics; about " in lines[0] and "last" in lines[-1]
     for part, columns in (
         ("path", ("kernel", "score", "strength")),
         ("estimate", ("value", "low", "high")),
@@ -431,3 +573,34 @@ def test_supernodes_on_this_machine_give_the_model_and_the_bytes_of_one_process(
                 if not isinstance(want, str):
                     want = pytest.approx(want, rel=1e-6, abs=1e-6)
                 assert other[name] == want, (part, name)
+
+
+def test_a_dash_of_a_site_has_its_reason():
+    some = {"slope": None, "pairs": 0.0, "tied": 0.0}
+    assert _no_slope(some) == "no two rows whose outcomes have an order"
+    assert "has no feature" in _no_slope(some | {"pairs": 9.0, "tied": 9.0})
+    assert "separates" in _no_slope(some | {"pairs": 9.0})
+    assert not _no_slope(some | {"pairs": 9.0, "slope": 1.0})
+
+
+def test_every_exchange_has_a_line_with_the_minutes_that_are_left():
+    told, now = [], iter(np.arange(0, 1e4, 30))
+    tell = Exchanges(types.SimpleNamespace(loss="cox", nonzeros=0), told.append, lambda: next(now))
+    for part in ("statistics", "statistics", "survival", "start", *["path"] * 12, "judged"):
+        tell(part)
+    assert told[0] == "exchange 1 of about 27: statistics; about 13 min left"
+    assert told[4] == "exchange 5 of about 27: path; about 11 min left"
+    assert told[15] == "exchange 16 of about 30: path; about 7 min left"  # it took three more
+    assert told[16] == "exchange 17 of about 17: judged; it is the last"
+    tell = Exchanges(types.SimpleNamespace(loss="linear", nonzeros=5), told.append)
+    tell("search")
+    assert told[-1] == "exchange 1: search"
+
+
+def test_lines_that_a_server_writes_are_printed_once(tmp_path, capsys):
+    assert _tell(tmp_path / "a", 0) == 0
+    (tmp_path / "a").write_text("one\ntwo\nth")
+    assert _tell(tmp_path / "a", 0) == 2
+    (tmp_path / "a").write_text("one\ntwo\nthree\n")
+    assert _tell(tmp_path / "a", 2) == 3
+    assert capsys.readouterr().out == "one\ntwo\nthree\n"

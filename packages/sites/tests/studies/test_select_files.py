@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import subprocess
 import sys
 
 import numpy as np
@@ -293,3 +294,11 @@ def test_a_file_for_each_site_is_one_table_whatever_the_order_of_columns(tmp_pat
     (tmp_path / "sites" / "A.csv").write_text("sex,age,died\n0,50,1\n")
     with pytest.raises(ValueError, match="B.csv has no column 'sex', which another file has"):
         read(config_of(data_dir=tmp_path / "sites", target="died", client=""))
+
+
+def test_a_site_imports_neither_the_launcher_nor_its_figures():
+    code = "import sys\nimport fcojax_sites.studies.select.apps\nprint(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    roots = {name.partition(".")[0] for name in found.stdout.split()}
+    assert "fcojax_sites" in roots
+    assert not roots & {"experiments", "matplotlib", "scipy", "pandas", "flwr", "orbax"}

@@ -1,17 +1,24 @@
 """The two apps of Flower for a study over sites, from the config beside them."""
 
+import functools
 import json
+import logging
 import os
 import pathlib
 from typing import Any
 
 import jax
 
-from fcojax.experiments import plain
 from fcojax_sites import flower
+from fcojax_sites.flower.answers import LOG
 from fcojax_sites.studies.select.files import names_in
-from fcojax_sites.studies.select.rows import by_sums
-from fcojax_sites.studies.select.sites import DONE, federation_of, site_file, study_of
+from fcojax_sites.studies.select.sites import (
+    DONE,
+    PROGRESS,
+    federation_of,
+    site_file,
+    study_of,
+)
 
 
 def _set_up() -> None:
@@ -24,17 +31,20 @@ def _set_up() -> None:
 
 
 def client_app(file: str) -> Any:
-    """Return the ClientApp of a site, whose node config has its ``site`` and its ``file``."""
+    """Return the ClientApp of a site, whose node config has its ``site``, ``file`` and limits."""
     _set_up()
     config, names = study_of(file)
     return flower.client_app(
-        federation_of(config, names), lambda node: site_file(str(node["file"]), config)
+        federation_of(config, names), functools.partial(site_file, config=config)
     )
 
 
 def server_app(file: str) -> Any:
     """Return the ServerApp, which writes the rows of the study for the launcher."""
     from flwr.serverapp import ServerApp  # pyright: ignore[reportMissingImports]
+
+    from fcojax.experiments import plain  # with matplotlib, which no site needs
+    from fcojax_sites.studies.select.rows import by_sums
 
     _set_up()
     config, names = study_of(file)
@@ -44,10 +54,13 @@ def server_app(file: str) -> Any:
     def main(grid: Any, context: Any) -> None:
         federation = federation_of(config, names)
         sites = names_in(config.sites)
+        folder = pathlib.Path(context.run_config["folder"])
+        LOG.addHandler(logging.FileHandler(folder / PROGRESS, encoding="utf-8"))
+        LOG.setLevel(logging.INFO)  # with the faults of sites, which are warnings
         transport = flower.over_grid(grid, len(sites), float(config.timeout))
-        rows = [plain(row) for row in by_sums(config, federation, transport, names)]
-        beside = pathlib.Path(config.folder) / "unfinished"
+        rows = [plain(row) for row in by_sums(config, federation, transport, names, LOG.info)]
+        beside = folder / "unfinished"
         beside.write_text("".join(f"{json.dumps(row)}\n" for row in rows), "utf-8")
-        beside.replace(pathlib.Path(config.folder) / DONE)
+        beside.replace(folder / DONE)
 
     return app

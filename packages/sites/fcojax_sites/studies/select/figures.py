@@ -1,4 +1,4 @@
-"""Figures of the path with its scores, of the folds, and of the named coefficients."""
+"""Figures of the path with its losses, of the folds, and of the named coefficients."""
 
 from pathlib import Path
 
@@ -44,18 +44,13 @@ def _draw_path(rows: list[Row], path: Path, height: float = 3.0) -> Path:
         color="#0072B2",
     )
     if chosen["index"] != best["index"]:
-        right.axhline(
-            best["score"] + best["error"],
-            color="#D55E00",
-            linewidth=1,
-            label="least score plus its standard error",
-        )
+        right.axhline(best["score"], color="#D55E00", linewidth=1)
     for axis in (left, right):
         _mark(axis, best, chosen)
         axis.invert_xaxis()
     axes.describe(left, _STRENGTH, "coefficient", log="x")
     axes.describe(right, _STRENGTH, best["by"], log="x")
-    return axes.finish(figure, path, "Coefficients and scores along the path")
+    return axes.finish(figure, path, "Coefficients and loss along the path")
 
 
 def _draw_coefficients(
@@ -105,7 +100,7 @@ def _spread_out(heights: np.ndarray, gap: float) -> np.ndarray:
 
 
 def _mark(axis: Axes, best: Row, chosen: Row) -> None:
-    axis.axvline(best["strength"], color="0.6", linestyle=":", label="least score")
+    axis.axvline(best["strength"], color="0.6", linestyle=":", label="lowest")
     axis.axvline(chosen["strength"], color="0.2", linestyle="--", label="chosen")
 
 

@@ -12,15 +12,18 @@ import re
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import scipy.sparse
 
 from fcojax import datasets
 from fcojax.datasets.reading import Foreign, reading
-from fcojax.experiments import Config
 from fcojax.problems import SparseRows, sparse_rows
+
+if TYPE_CHECKING:
+    from fcojax.experiments import Config
+else:
+    Config = Any  # the launcher needs matplotlib, and a site does not
 
 _MOST_ENTRIES = 1 << 25  # dense; four copies in double precision are a gigabyte
 # What other programs write for a missing value, in upper or lower case; other texts that are not
@@ -360,6 +363,8 @@ def _check_array(
 
 def _compressed(path: pathlib.Path, name: str, parts: dict) -> np.ndarray | SparseRows:
     """Return features stored as a sparse matrix in compressed rows."""
+    import scipy.sparse  # for this format alone
+
     with reading(path, f"a file with a matrix in compressed rows, {name}"):
         content = parts["data"].astype(np.float32), parts["indices"], parts["indptr"]
         rows = scipy.sparse.csr_array(content, shape=tuple(parts["shape"].tolist()))

@@ -13,7 +13,6 @@ import numpy as np
 
 from fcojax import datasets, problems
 from fcojax.datasets import Pooled
-from fcojax.experiments import Config
 from fcojax.problems import ClientData, Problem, SparseRows, WholeBatchLoss, partition
 from fcojax.transforms import (
     Penalty,
@@ -30,7 +29,14 @@ from fcojax.transforms import (
 )
 from fcojax_sites import selection
 from fcojax_sites.cox import cox
-from fcojax_sites.studies.select.files import Description, Table, names_in, numbered, read
+from fcojax_sites.studies.select.files import (
+    Config,
+    Description,
+    Table,
+    names_in,
+    numbered,
+    read,
+)
 
 
 class Loss(NamedTuple):

@@ -1,7 +1,12 @@
-"""Rows and tables of one selection: the path, the scores, the coefficients and the ledger."""
+"""Rows and tables of one selection: the path, the losses, the coefficients and the ledger."""
 
+import collections
+import contextlib
+import functools
 import pathlib
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -11,7 +16,9 @@ import fcojax_sites
 from fcojax import privacy, uploads
 from fcojax.experiments import Config, Row, Summary, column, naming, select
 from fcojax.problems import Problem
+from fcojax.types import Params
 from fcojax_sites import flower
+from fcojax_sites.flower.sums import LeftOut
 from fcojax_sites.selection import Intervals, Selection, intervals
 from fcojax_sites.selection.ledger import Entry
 from fcojax_sites.studies.select import sites as over_sites
@@ -31,7 +38,7 @@ _WORKS = {
     "validation": "their loss on left-out data",
     "refit": "the chosen features without the penalty",
     "moments": "intervals, from two gradients and four matrices a site",
-    "statistics": "counts, sums, squares, histograms",
+    "statistics": "counts, sums and squares",
     "survival": "at risk and events at 24 times",
     "left out": "models without each site, at the choice",
     "search": "the models of all strengths that were tried",
@@ -45,6 +52,20 @@ _RATIOS = {
     "poisson": "rate ratio",
     "cox": "hazard ratio",
 }
+_SCALED = "scaled, penalised"  # the heading of the model that the penalty shrinks
+# Exchanges of a part of the work, as in the studies of docs/hospital.md.
+_USUAL = {
+    "statistics": 2,
+    "survival": 1,
+    "start": 1,
+    "path": 9,
+    "left out": 5,
+    "without the penalty": 8,
+    "spread": 1,
+    "judged": 1,
+}
+_print = functools.partial(print, flush=True)
+_EVENTS = {"logistic": "a case", "poisson": "a count above 0", "cox": "an event"}
 _CITATION = f"fcojax {fcojax.__version__}: federated composite optimisation in JAX, 2026"
 _OF_SITE = {"events": "events", "left_out": "no outcome", "missing": "missing"}
 _MOST_EFFECTS = 12  # on the page; rows.jsonl has all
@@ -63,7 +84,11 @@ def study(config: Config) -> Iterator[Row]:
 
 
 def by_sums(
-    config: Config, federation: flower.Federation, transport: flower.Transport, names: list[str]
+    config: Config,
+    federation: flower.Federation,
+    transport: flower.Transport,
+    names: list[str],
+    tell: Callable[[str], Any] = _print,
 ) -> Iterator[Row]:
     """Yield the rows of a selection over sites that answer by sums.
 
@@ -72,11 +97,60 @@ def by_sums(
       federation: the federation.
       transport: how messages travel to the sites.
       names: the names of the features.
+      tell: called with a line after every exchange.
     """
-    sites = flower.Sums(federation, transport)
+    progress = Exchanges(config, tell)
+    sites = flower.Sums(federation, transport, progress=progress)
     ids = [site.name for site in sites.sites]
     if (wanted := sorted(names_in(config.sites))) and wanted != ids:
         raise ValueError(f"the sites {', '.join(ids)} answer, not {', '.join(wanted)}.")
+    found: list[Row] = []
+    while not found:
+        with contextlib.suppress(LeftOut):  # begin anew: a faulty site has a part in every sum
+            progress.begin()
+            found = list(_by_sums(config, sites, names))
+    for name, why in sites.left_out.items():
+        yield {"part": "without", "site": name, "why": why}
+    yield from found
+
+
+class Exchanges:
+    """Tells after every exchange its number, and about how long the others take."""
+
+    def __init__(
+        self,
+        config: Config,
+        tell: Callable[[str], Any],
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._usual = dict(_USUAL)
+        del self._usual["spread" if config.loss == "cox" else "survival"]
+        self._known = not config.nonzeros  # a search takes any number
+        self._tell, self._clock = tell, clock
+        self._number, self._began = 0, clock()
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin the study, perhaps anew."""
+        self._of_part: collections.Counter[str] = collections.Counter()
+
+    def __call__(self, part: str) -> None:
+        """Tell of an exchange for a part of the work."""
+        self._number += 1
+        self._of_part[part] += 1
+        line = f"exchange {self._number}"
+        if self._known:
+            parts = list(self._usual)
+            left = max(0, self._usual[part] - self._of_part[part])
+            left += sum(self._usual[later] for later in parts[parts.index(part) + 1 :])
+            minutes = left * (self._clock() - self._began) / self._number / 60
+            line += f" of about {self._number + left}"
+            part += f"; about {max(1, round(minutes))} min left" if left else "; it is the last"
+        self._tell(f"{line}: {part}")
+
+
+def _by_sums(config: Config, sites: flower.Sums, names: list[str]) -> Iterator[Row]:
+    ids = [site.name for site in sites.sites]
     of = flower.statistics(sites)
     if empty := [name for name, n in zip(names, of.missing.T, strict=True) if (n == of.rows).all()]:
         raise ValueError(f"{empty[0]} has no value at any site; leave it out of the features.")
@@ -109,8 +183,6 @@ def by_sums(
             "mean": of.mean[place],
             "deviation": of.deviation[place],
             "missing": dict(zip(ids, of.missing[:, place].astype(int).tolist(), strict=True)),
-            "edges": of.edges[place],
-            "counts": of.counts[:, place],
         }
     if config.loss == "cox":
         mean, deviation = of.outcome["time"]
@@ -134,9 +206,13 @@ def by_sums(
     shown = np.flatnonzero(np.any(np.asarray(chosen.path.models["kernel"]) != 0, axis=0))
     yield from _path(chosen, shown)
     yield from _scores(chosen, ids if config.by == "site" and not config.nonzeros else None)
-    yield {"part": "intervals", "verdict": _verdict(found, names)}
+    yield {"part": "intervals", "verdict": _verdict(found)}
     yield from _coefficients(chosen, found, names, shown)
-    yield from _estimates(config, found, names, of.scaling["size"])
+    ends = found.estimate, found.low, found.high
+    which, sizes = np.flatnonzero(found.estimated), of.scaling["size"]
+    yield from _estimates(config, "no penalty", ends, which, chosen.model, names, sizes)
+    for index, why in _reasons(config, found, of.groups, names).items():
+        yield {"part": "no estimate", "name": names[index], "why": why}
     scaling = Scaling(of.mean, of.scaling["size"], "deviation")
     yield from _scaling(scaling, names, shown)
     judged = flower.judged(sites, of, found.left_out)
@@ -147,46 +223,90 @@ def by_sums(
     yield from _privacy(len(ids), len(names))
 
 
-def _verdict(found: flower.Regression, names: list[str]) -> str:
-    """Return what the estimates without the penalty are, and which columns have none."""
-    text = "all features without the penalty, at 0.95"
+def _verdict(found: flower.Regression) -> str:
+    """Return what the estimates without the penalty are."""
     left_out = len(found.collinear) + len(found.separated)
-    if left_out != np.sum(~found.estimated):
-        text = (
-            "the chosen features alone, as if they had been known before, at 0.95: with all of "
-            "them the model without the penalty has no finite solution"
-        )
-    if found.separated:
-        text += f"; no finite estimate of {', '.join(names[one] for one in found.separated)}"
+    if left_out == np.sum(~found.estimated):
+        return "all features without the penalty, at 0.95"
+    return (
+        "the chosen features alone, as if they had been known before, at 0.95: with all of "
+        "them the model without the penalty has no finite solution"
+    )
+
+
+def _reasons(
+    config: Config, found: flower.Regression, groups: np.ndarray, names: list[str]
+) -> dict[int, str]:
+    """Return why columns have no estimate, by their places.
+
+    Args:
+      config: the config.
+      found: the regression.
+      groups: [columns, 2, 2], rows with 0 and with 1, and their events; NaN for other columns.
+      names: the names of the features.
+    """
+    reasons = {}
     for index, others in found.collinear:
-        text += f"; {names[index]} is left out, " + (
-            f"because {', '.join(names[one] for one in others)} determine it"
-            if others
-            else "because it is constant"
-        )
-    return text
+        determined = f"determined by {', '.join(names[one] for one in others)}"
+        reasons[index] = determined if others else "it is constant"
+    of_columns = {
+        name: [names.index(f"{name}: {level}") for level in levels[1:]]
+        for name, levels in Description.of(config).levels().items()
+    }
+    for index in found.separated:
+        (others, of_others), (own, of_own) = groups[index]
+        every, word = of_others + of_own, _EVENTS[config.loss]
+        levels = of_columns.get(names[index].rpartition(": ")[0], [])
+        if of_own == 0:
+            reasons[index] = f"none of its {own:.0f} rows has {word}"
+        elif of_others == 0:
+            reasons[index] = f"none of the other {others:.0f} rows has {word}"
+        elif levels and np.sum(groups[levels, 1, 1]) == every:
+            rows = others + own - np.sum(groups[levels, 1, 0])
+            reasons[index] = f"none of the {rows:.0f} rows of the reference has {word}"
+        elif config.loss == "logistic" and of_own == own:
+            reasons[index] = f"all of its {own:.0f} rows have {word}"
+        elif config.loss == "logistic" and of_others == others:
+            reasons[index] = f"all of the other {others:.0f} rows have {word}"
+        else:
+            reasons[index] = f"it and other columns separate the rows that have {word}"
+    return reasons
 
 
 def _estimates(
-    config: Config, found: flower.Regression, names: list[str], sizes: np.ndarray
+    config: Config,
+    of: str,
+    models: Sequence[Params],
+    which: np.ndarray,
+    chosen: Params,
+    names: list[str],
+    sizes: np.ndarray,
 ) -> Iterator[Row]:
-    """Yield the effect of each column in its own unit, with its interval."""
+    """Yield the effects of columns in their own units, with intervals.
+
+    Args:
+      config: the config.
+      of: what the models are, in words.
+      models: the estimate and, if there are intervals, their lower and upper ends.
+      which: the places of the columns.
+      chosen: the model of the choice.
+      names: the names of the features.
+      sizes: the sizes by which the features were divided.
+    """
     units = Description.of(config).per(names)
-    for index in np.flatnonzero(found.estimated):
+    for index in which:
         scale = units[index] / sizes[index]
-        ends = (found.estimate, found.low, found.high)
-        values = [scale * float(model["kernel"][index]) for model in ends]
+        values = [scale * float(model["kernel"][index]) for model in models]
         if config.loss != "linear":
             values = np.exp(np.clip(values, -700, 700)).tolist()
         yield {
             "part": "estimate",
             "name": names[index],
             "what": _RATIOS[config.loss],
+            "of": of,
             "per": units[index],
-            "value": values[0],
-            "low": values[1],
-            "high": values[2],
-            "chosen": bool(found.selection.model["kernel"][index] != 0),
+            **dict(zip(("value", "low", "high"), values, strict=False)),
+            "chosen": bool(chosen["kernel"][index] != 0),
         }
 
 
@@ -244,6 +364,10 @@ def _by_rounds(config: Config) -> Iterator[Row]:
     of, verdict = _intervals(config, problem, found)
     yield {"part": "intervals", "verdict": verdict}
     yield from _coefficients(found, of, names, shown)
+    if config.loss in _RATIOS:
+        models = (found.refit,) if of is None else (of.estimate, of.low, of.high)
+        words = "no penalty" if of is None else "debiased"
+        yield from _estimates(config, words, models, shown, found.model, names, scaling.size)
     yield from _scaling(scaling, names, shown)
     yield from _ledger(found.ledger.entries + (of.ledger.entries if of else ()), found.ledger.ids)
 
@@ -272,6 +396,8 @@ def _path(found: Selection, shown: np.ndarray) -> Iterator[Row]:
 
 def _scores(found: Selection, sites: list[str] | None) -> Iterator[Row]:
     for fold, scores in enumerate(found.scores):
+        if np.isnan(scores).all():  # no event, so no loss
+            continue
         name = f"fold {fold + 1}" if sites is None else sites[fold % len(sites)]
         for strength, score in zip(np.asarray(found.path.strengths), scores, strict=True):
             yield {"part": "fold", "fold": name, "strength": float(strength), "score": float(score)}
@@ -342,9 +468,14 @@ def _ledger(entries: tuple[Entry, ...], ids: tuple) -> Iterator[Row]:
 def summarise(config: Config, rows: list[Row]) -> Summary:
     """Return the choice and its rule, the nonzero coefficients, and the bytes sent."""
     path, best, chosen = best_and_chosen(rows)
-    rule = "the least score"
+    word = "distance" if config.nonzeros else chosen["by"]
+    word = "loss" if word.startswith("loss") else word
+    rule = f"the lowest {word}"
     if chosen["index"] != best["index"]:
-        rule = "the largest strength within one standard error of the least score"
+        rule = (
+            "the largest strength whose loss is within one standard error of the lowest, by their "
+            "differences in the folds"
+        )
     if best["index"] == len(path) - 1:
         rule += ", which is at the last strength: a smaller config.least may find a lower one"
     ledger, [facts] = select(rows, part="ledger"), select(rows, part="data")
@@ -361,17 +492,22 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
         }
         for row in select(rows, part="site")
     ]
-    verdict = (
-        f"The choice has {chosen['nonzero']} of {facts['features']} features, and a "
-        f"{chosen['by']} of {chosen['score']:.4g}, where the least is {best['score']:.4g}."
-    )
+    verdict = f"The choice has {chosen['nonzero']} of {facts['features']} features"
+    if not config.nonzeros:
+        verdict += f", and a {chosen['by']} of {chosen['score']:.4g}"
+        verdict += f", where the lowest is {best['score']:.4g}"
+    verdict += "."
+    if chosen["nonzero"] == 0:
+        verdict += (
+            f" For the lowest, with {best['nonzero']}, pass --config.one_standard_error=False."
+            if best["nonzero"]
+            else f" No other strength has a lower {word}; to have the first three anyway, pass "
+            "--config.nonzeros=3."
+        )
+    effects = {row["name"]: row for row in select(rows, part="estimate")}
     coefficients = [
-        {
-            "name": row["name"],
-            "value": row["value"],
-            "without the penalty": row["refit"],
-            **({"from": row["low"], "to": row["high"]} if "low" in row else {}),
-        }
+        {"name": row["name"], _SCALED: row["value"], "scaled, no penalty": row["refit"]}
+        | _effect(effects.get(row["name"]))
         for row in sorted(select(rows, part="coefficient"), key=lambda row: -abs(row["value"]))
         if row["value"] != 0
     ]
@@ -381,9 +517,9 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
         "coefficients that are not zero": chosen["nonzero"],
         "features": facts["features"],
         "left out": _left_out(rows, facts["features"] - chosen["nonzero"]),
-        "score": chosen["score"],
-        "least score": best["score"],
-        "standard error of the least score": best["error"],
+        word: chosen["score"],
+        f"lowest {word}": best["score"],
+        "standard error of the difference": chosen["error"],
         "judged by": chosen["by"],
         "rule": rule,
     }
@@ -396,7 +532,7 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
         coefficients = _effects(rows)
         for known in ("share of the first strength", "coefficients that are not zero", "features"):
             del choice[known]
-        for known in ("judged by", "score", "least score", "standard error of the least score"):
+        for known in ("judged by", word, f"lowest {word}", "standard error of the difference"):
             del choice[known]  # in the first sentence and the first figure
         names = choice["left out"].split(", ")
         more = f" and {len(names) - 12:,} more" if len(names) > 12 else ""
@@ -416,7 +552,7 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
             "scaling": scaling,
         }
     return {
-        "verdict": verdict + _discrimination(rows),
+        "verdict": verdict + _discrimination(rows) + _without(rows),
         **({"citation": _CITATION} if found else {}),
         "data": _describe_data(config, rows),
         **found,
@@ -434,15 +570,14 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
 def _planned(rows: list[Row]) -> Summary:
     """Return what leaves a site, and what a private run would take."""
     [plan] = select(rows, part="privacy")
-    planned = "pip install 'fcojax[privacy]' computes it"
+    needed = "more sites than these; pip install 'fcojax[privacy]' computes how many"
     if plan["needed"] is not None:
-        planned = (
-            f"{plan['needed']:,} sites, and there are {plan['sites']}; as many patients, if sites "
-            "added noise for each, which is not offered"
-        )
+        needed = f"{plan['needed']:,} sites; there are {plan['sites']}"
     return {
         "what leaves a site": "the sums in the ledger below, without noise, and no row",
-        f"epsilon {plan['epsilon']:g} in {plan['rounds']} rounds": planned,
+        "sites that noise would need": (
+            f"for an epsilon of {plan['epsilon']:g} over {plan['rounds']} rounds: {needed}"
+        ),
     }
 
 
@@ -450,22 +585,26 @@ def _effects(rows: list[Row]) -> list[Row]:
     """Return each feature's penalised coefficient, and its effect without the penalty."""
     penalised = {row["name"]: row["value"] for row in select(rows, part="coefficient")}
     columns = {row["name"]: row for row in select(rows, part="column")}
-    found = [{"name": "bias", "coefficient": penalised["bias"]}] if penalised["bias"] else []
+    found = [{"name": "bias", _SCALED: penalised["bias"]}] if penalised["bias"] else []
     effects = {row["name"]: row for row in shown(select(rows, part="estimate"))}
+    reasons = {row["name"]: row["why"] for row in select(rows, part="no estimate")}
     chosen = {name for name, value in penalised.items() if value and name in columns}
-    for name in (name for name in columns if name in effects.keys() | chosen):
+    for name in (name for name in columns if name in {*effects, *reasons} | chosen):
         found.append(
-            {"name": name, "coefficient": penalised.get(name, 0.0)}
+            {"name": name, _SCALED: penalised.get(name, 0.0)}
             | {key: columns[name][key] for key in ("mean", "deviation")}
+            | _effect(effects.get(name))
+            | ({"why it has none": reasons.get(name, "")} if reasons else {})
         )
-        if row := effects.get(name):
-            found[-1] |= {
-                "per": row["per"],
-                row["what"]: row["value"],
-                "from": row["low"],
-                "to": row["high"],
-            }
     return found
+
+
+def _effect(row: Row | None) -> Row:
+    """Return the effect of a feature and its interval, under the words of its model."""
+    if row is None:
+        return {}
+    named = {"value": f"{row['what']}, {row['of']}", "low": "from", "high": "to"}
+    return {"per": row["per"]} | {word: row[key] for key, word in named.items() if key in row}
 
 
 def shown(estimates: list[Row]) -> list[Row]:
@@ -493,6 +632,11 @@ def _discrimination(rows: list[Row]) -> str:
     )
 
 
+def _without(rows: list[Row]) -> str:
+    """Return a sentence for each site that was left out."""
+    return "".join(f" {row['why']} It is left out." for row in select(rows, part="without"))
+
+
 def _of_sites(rows: list[Row]) -> Summary:
     """Return the table of missing values of a study over sites."""
     if not select(rows, part="judged"):
@@ -508,7 +652,7 @@ def _of_sites(rows: list[Row]) -> Summary:
 
 
 def best_and_chosen(rows: list[Row]) -> tuple[list[Row], Row, Row]:
-    """Return the rows of the path, and the rows of the lowest score and of the choice."""
+    """Return the rows of the path, and the rows of the lowest loss and of the choice."""
     path = select(rows, part="path")
     best, chosen = (next(row for row in path if row[name]) for name in ("best", "chosen"))
     return path, best, chosen
@@ -555,7 +699,19 @@ def _judged(rows: list[Row], site: str, strength: float) -> dict[str, float]:
     found = {"loss when left out": sum(losses) / len(losses)} if losses else {}
     for row in select(rows, part="judged", site=site):  # in place of the loss, for two sheets
         found = {"in order": row["concordance"], "slope": row["slope"]}
+        if any(one["slope"] is None for one in select(rows, part="judged")):
+            found["why a dash"] = _no_slope(row)
     return found
+
+
+def _no_slope(row: Row) -> str:
+    """Return why a site has no slope, and perhaps no pairs; empty if it has both."""
+    if row["slope"] is not None:
+        return ""
+    if not row["pairs"]:
+        return "no two rows whose outcomes have an order"
+    same = "its rows have one prediction, as the model without it has no feature"
+    return same if row["tied"] == row["pairs"] else "no slope, as where a prediction separates"
 
 
 def _sent(rows: list[Row], also: str = "down") -> dict[str, int]:

@@ -8,22 +8,24 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 import fcojax
-from fcojax.experiments import Config
+import fcojax_sites
 from fcojax.problems import SparseRows
 from fcojax_sites import flower
 from fcojax_sites.studies.select.files import (
+    Config,
     Description,
     Table,
     header_of,
@@ -34,7 +36,8 @@ from fcojax_sites.studies.select.files import (
 from fcojax_sites.studies.select.problem import LOSSES, labelled, loaded, outcome, penalty
 
 KINDS = ("linear", "logistic", "poisson", "cox")  # the losses whose sites answer by sums
-STUDY, DONE = "study.json", "rows.jsonl"
+_LEAST_PATIENTS = 20  # of a site, unless its node config has another number
+STUDY, DONE, PROGRESS = "study.json", "rows.jsonl", "progress.txt"
 _APP = """[project]
 name = "study"
 version = "1.0.0"
@@ -47,11 +50,10 @@ fab-include = ["study/*.py", "study/*.json"]
 [tool.flwr.app.components]
 serverapp = "study.server:app"
 clientapp = "study.client:app"
+[tool.flwr.app.config]
+folder = ""
 """
-_SIDE = """import sys
-from fcojax.__main__ import LAUNCHER
-sys.path.insert(0, str(LAUNCHER))
-from fcojax_sites.studies.select.apps import {side}_app
+_SIDE = """from fcojax_sites.studies.select.apps import {side}_app
 app = {side}_app(__file__)
 """
 _LINK = '[superlink]\ndefault = "study"\n[superlink.study]\naddress = "{}"\ninsecure = {}\n'
@@ -124,10 +126,23 @@ def in_process(config: Config) -> tuple[flower.Federation, flower.Transport, lis
     return federation, flower.in_process(federation, of_sites), table.names
 
 
-def site_file(path: str, config: Config) -> dict[str, np.ndarray]:
-    """Return the rows in the file of one site; a column of sites in it is ignored."""
-    table = read_file(pathlib.Path(path), config)
-    return rows_of(table, config)
+def site_file(node: Mapping[str, Any], config: Config) -> dict[str, np.ndarray]:
+    """Return the rows in the ``file`` of a site; a column of sites in it is ignored.
+
+    Raise ``ValueError`` if fewer than its ``least_patients`` have an outcome, by default 20.
+
+    Args:
+      node: the node config of the site.
+      config: the config.
+    """
+    found = rows_of(read_file(pathlib.Path(str(node["file"])), config), config)
+    size, least = len(found["x"]), int(node.get("least_patients", _LEAST_PATIENTS))
+    if size < least:
+        raise ValueError(
+            f"{size} patients have an outcome, and this site answers for {least} or more, the "
+            "least_patients of its node config."
+        )
+    return found
 
 
 def study_of(file: str) -> tuple[Config, list[str]]:
@@ -169,21 +184,33 @@ def over_flower(config: Config) -> Iterator[dict]:
     values["client"] = ""  # a site is its own
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        values["folder"] = os.fspath(folder)
         environment = _written(folder, values)
         address = config.superlink
         if here:
             address = stack.enter_context(_local(folder, environment, files))
         (folder / "home" / "config.toml").write_text(link_to(address, config), "utf-8")
+        # Not in the app, which is the same in each run of a study, so that sites can pin it.
+        own = ("--stream", "--run-config", f"folder={json.dumps(os.fspath(folder))}")
         run = stack.enter_context(
-            _process(folder, environment, "flwr", "run", folder / "app", "study", "--stream")
+            _process(folder, environment, "flwr", "run", folder / "app", "study", *own)
         )
+        told = 0
         while not (folder / DONE).exists():
+            told = _tell(folder / PROGRESS, told)
             if run.poll() is not None and not (folder / DONE).exists():
                 raise ValueError(f"the run has ended: {_last_error(folder)}")
             time.sleep(0.2)
+        _tell(folder / PROGRESS, told)
         for line in (folder / DONE).read_text("utf-8").splitlines():
             yield json.loads(line)
+
+
+def _tell(file: pathlib.Path, told: int) -> int:
+    """Print the lines of a file after the first ``told``, and return how many there are."""
+    lines = file.read_text("utf-8").split("\n")[:-1] if file.exists() else []
+    for line in lines[told:]:
+        print(line, flush=True)
+    return len(lines)
 
 
 def link_to(address: str, config: Config) -> str:
@@ -209,11 +236,12 @@ def _written(folder: pathlib.Path, values: dict[str, Any]) -> dict[str, str]:
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, "utf-8")
-    root = os.fspath(pathlib.Path(fcojax.__file__).parent.parent)
+    modules = (fcojax.__file__, fcojax_sites.__file__)
+    packages = [os.fspath(pathlib.Path(one).parent.parent) for one in modules]
     known = os.environ.get("PYTHONPATH")
     return os.environ | {
         "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")]),
-        "PYTHONPATH": os.pathsep.join(filter(None, [root, known])),
+        "PYTHONPATH": os.pathsep.join(filter(None, [*packages, known])),
         "FLWR_HOME": os.fspath(folder / "home"),
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -265,8 +293,19 @@ def _local(folder: pathlib.Path, environment: dict[str, str], files: list[pathli
 
 
 def _last_error(folder: pathlib.Path) -> str:
-    """Return the last line of Flower's logs that names an error, or what a frame around it says."""
-    texts = [log.read_text("utf-8", "replace") for log in sorted(folder.glob("*.log"))]
+    """Return what the logs say: the last error of a run, its sites, and the first error of a site.
+
+    Without one it is what a frame of Flower says, or the last line.
+    """
+    logs = {log.name: log.read_text("utf-8", "replace") for log in sorted(folder.glob("*.log"))}
+    raised = {name: re.findall(r"^\w+(?:Error|Exception): .*", logs[name], re.M) for name in logs}
+    of_run = [found[-1] for name, found in raised.items() if found and "supernode" not in name]
+    of_site = [found[0] for name, found in raised.items() if found and "supernode" in name]
+    lines = "\n".join(logs.values())
+    named = re.findall(r"^(?:WARNING:fcojax_sites.flower:)?((?:node \d+|site .+): .*)", lines, re.M)
+    if of_run or of_site:
+        return " ".join([*of_run[-1:], *named, *of_site[:1]])[:500]
+    texts = list(logs.values())
     for text in reversed(texts):
         if "╭─ Error" in text:
             framed = text.rpartition("╭─ Error")[2].partition("╰")[0].splitlines()[1:]
