@@ -9,7 +9,7 @@ from experiments.config import config_file
 from experiments.config.algorithms import library
 from experiments.config.settings import participation, resolve, set_precision
 from experiments.execution.jobs import build, keys_of
-from fcojax import clock, privacy, uploads
+from fcojax import clock, privacy, robust, uploads
 from fcojax.extend import is_schedule
 from fcojax.uploads.text import _COMPRESSORS, _FEEDBACK
 from tests.experiments.toys import Killed, Toy, killed_after
@@ -193,6 +193,19 @@ def test_a_broadcast_is_written_as_a_compressor():
     assert resolve(config(broadcast="top_k:3"), SWEEP).broadcast == uploads.top_k(3)
 
 
+def test_a_plan_of_a_label_is_the_whole_plan():
+    own = fcojax.Plan(
+        fcojax.local_steps(3),
+        fcojax.uniform_cohort(cohort_size=2),
+        uploads=uploads.ef14(uploads.top_k(2)),
+        aggregator=robust.averaged(robust.median()),
+        broadcast=uploads.ef21p(uploads.top_k(2)),
+    )
+    plans = {"fed_dyn": lambda config, problem: (problem.train, own)}
+    plan = Toy(SWEEP._replace(plans=plans)).job.plan
+    assert plan == own
+
+
 def test_a_codec_that_an_algorithm_cannot_have_is_refused_before_any_runs():
     tiny = config(
         algorithms=("fed_avg", "scaffold"),
@@ -213,7 +226,8 @@ def test_every_compressor_and_feedback_has_a_text():
     chosen -= {"compose", "contractive", "leafwise", "facts", "compressed", "identity"}
     chosen -= {"compressed_broadcast", "compressor_from_text", "from_text"}
     chosen -= {"modular_sum"}  # takes two numbers
-    chosen -= {"chain", "inverse_probability"}  # in other keys
+    chosen -= {"chain", "ef21p", "inverse_probability"}  # in other keys
+    chosen -= {"momentum"}  # in a plan
     assert chosen == _COMPRESSORS.keys() | _FEEDBACK.keys()
 
 
