@@ -24,7 +24,6 @@ from fcojax.uploads.feedback import (
     econtrol,
     ef14,
     ef21,
-    ef21_sgdm,
     marina,
     momentum,
 )
@@ -70,7 +69,6 @@ __all__ = [
     "ef14",
     "ef21",
     "ef21p",
-    "ef21_sgdm",
     "compressor_from_text",
     "from_text",
     "inverse_probability",

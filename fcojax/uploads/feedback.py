@@ -22,7 +22,7 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.engine.hparams import number
-from fcojax.engine.transform import At, Facts, Sent, UploadTransform, chain
+from fcojax.engine.transform import At, Facts, Sent, UploadTransform
 from fcojax.types import Array, NonNegative, Probability, PyTree, Share
 from fcojax.uploads import coding
 from fcojax.uploads.coding import decoded_by, sent_by
@@ -148,39 +148,13 @@ def ef21(compressor: Compressor) -> UploadTransform:
 
 
 @factory
-def ef21_sgdm(
-    compressor: Compressor, beta: Probability | Callable[[Any], Any] = 0.9
-) -> UploadTransform:
-    r"""Return ``chain(momentum(beta), ef21(compressor))``, for minibatches.
-
-    .. math:: v_i \leftarrow \beta v_i + (1 - \beta) u_i, \quad c_i = C(v_i - g_i), \quad
-              g_i \leftarrow g_i + c_i
-
-    Without averaging, the feedback would also carry the noise of minibatches. With
-    :math:`\beta = 0` it is ``ef21``.
-
-    Args:
-      compressor: a contractive compressor.
-      beta: as for ``momentum``.
-
-    Example:
-      >>> from fcojax import uploads
-      >>> ef21_sgdm(uploads.top_k(1), 0.5).name
-      'chain(momentum(0.5), ef21(top_k(1)))'
-
-    References:
-      Fatkhullin, Tyurin and Richtarik, "Momentum provably improves error feedback", NeurIPS 2023.
-    """
-    return chain(momentum(beta), ef21(compressor))
-
-
-@factory
 def momentum(beta: Probability | Callable[[Any], Any] = 0.9) -> UploadTransform:
     r"""Return the transform whose clients send a moving average of their uploads.
 
     .. math:: v_i \leftarrow \beta v_i + (1 - \beta) u_i
 
-    With it robust means resist bad clients that stay within the noise of minibatches.
+    With it robust means resist bad clients that stay within the noise of minibatches, and
+    ``chain(momentum(0.9), ef21(c))`` is EF21-SGDM, whose feedback does not carry that noise.
 
     Args:
       beta: in [0, 1); or ``hparams -> beta``, to sweep it.
@@ -194,7 +168,8 @@ def momentum(beta: Probability | Callable[[Any], Any] = 0.9) -> UploadTransform:
 
     References:
       Karimireddy, He and Jaggi, "Learning from history for Byzantine robust optimization", ICML
-      2021.
+      2021; Fatkhullin, Tyurin and Richtarik, "Momentum provably improves error feedback", NeurIPS
+      2023.
     """
 
     def send(at, payload, average):

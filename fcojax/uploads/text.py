@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fcojax.arguments import validated
-from fcojax.engine.transform import UploadTransform
+from fcojax.engine.transform import UploadTransform, chain
 from fcojax.uploads import feedback, low_rank, quantise, rotation, sparse
 from fcojax.uploads.coding import compressed
 from fcojax.uploads.compressor import Compressor, compose, contractive
@@ -18,6 +18,10 @@ def _count_or_share(text: str) -> int | float:
 
 def _words(text: str) -> str:
     return text.replace("_", " ")
+
+
+def _ef21_sgdm(compressor: Compressor, beta: float = 0.9) -> UploadTransform:
+    return chain(feedback.momentum(beta), feedback.ef21(compressor))
 
 
 # How each compressor is written, the type of its argument, and its factory.
@@ -36,7 +40,7 @@ _COMPRESSORS: dict[str, tuple[str, Callable[[str], Any] | None, Callable[..., Co
 _FEEDBACK: dict[str, tuple[str, Callable[[str], Any] | None, Callable[..., Any]]] = {
     "ef14": ("ef14", None, feedback.ef14),
     "ef21": ("ef21", None, feedback.ef21),
-    "ef21_sgdm": ("ef21_sgdm:MOMENTUM", float, feedback.ef21_sgdm),
+    "ef21_sgdm": ("ef21_sgdm:MOMENTUM", float, _ef21_sgdm),
     "econtrol": ("econtrol:RATE", float, feedback.econtrol),
     "diana": ("diana:RATE", float, feedback.diana),
     "marina": ("marina:PROBABILITY", float, feedback.marina),

@@ -162,8 +162,8 @@ UPLOADS = {
     "rand_k:0.5,diana:0.1": uploads.diana(uploads.rand_k(0.5), 0.1),
     "rand_k:0.5,marina:0.1": uploads.marina(uploads.rand_k(0.5), 0.1),
     "drive:least_error, ef14": uploads.ef14(uploads.drive("least error")),
-    "top_k:0.1+half,ef21_sgdm:0.5": uploads.ef21_sgdm(
-        uploads.compose(uploads.top_k(0.1), uploads.half()), 0.5
+    "top_k:0.1+half,ef21_sgdm:0.5": uploads.chain(
+        uploads.momentum(0.5), uploads.ef21(uploads.compose(uploads.top_k(0.1), uploads.half()))
     ),
 }
 

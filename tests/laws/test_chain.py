@@ -61,7 +61,7 @@ def transforms():
         "ef14": Row(uploads.ef14(TOP)),
         "ef21": Row(uploads.ef21(TOP)),
         "momentum": Row(uploads.momentum(0.8)),
-        "ef21_sgdm": Row(uploads.ef21_sgdm(TOP, 0.8)),
+        "momentum, ef21": Row(chain(uploads.momentum(0.8), uploads.ef21(TOP))),
         "econtrol": Row(uploads.econtrol(TOP, 0.2)),
         "diana": Row(uploads.diana(RAND)),
         "marina": Row(uploads.marina(RAND, 0.4)),

@@ -58,6 +58,10 @@ def mean_over_clients(rows):
     return jax.tree.map(lambda leaf: np.tensordot(share, leaf, 1), rows)
 
 
+def of_averages(beta):
+    return uploads.chain(uploads.momentum(beta), uploads.ef21(TOP))
+
+
 MIRRORED = {
     "ef21": (uploads.ef21(TOP), lambda kept: kept),
     "econtrol": (uploads.econtrol(TOP, 0.1), lambda kept: kept.estimate),
@@ -111,7 +115,7 @@ def test_sent_and_missing_are_what_clients_wanted():
 @pytest.mark.slow
 def test_without_momentum_and_without_control_it_is_ef21():
     expected, _ = advanced(uploads.ef21(TOP))
-    for given in (uploads.ef21_sgdm(TOP, 0.0), uploads.econtrol(TOP, 0.0)):
+    for given in (of_averages(0.0), uploads.econtrol(TOP, 0.0)):
         np.testing.assert_array_equal(model_of(advanced(given)[0]), model_of(expected))
 
 
@@ -165,7 +169,7 @@ WITH_ESTIMATES = {
     "ef21 of rotated signs": Row(uploads.ef21(uploads.drive("least error"))),
     "ef21 of rand_k": Row(uploads.ef21(uploads.contractive(uploads.rand_k(2))), 0.25),
     "ef21 of 8-bit top_k": Row(uploads.ef21(uploads.compose(TOP, uploads.natural()))),
-    "ef21_sgdm": Row(uploads.ef21_sgdm(TOP, 0.5)),
+    "ef21_sgdm": Row(of_averages(0.5)),
     "econtrol": Row(uploads.econtrol(TOP, 0.05)),
     "diana": Row(uploads.diana(uploads.rand_k(2)), 0.25),
     "marina": Row(uploads.marina(uploads.rand_k(2), 0.2), 0.25),
@@ -264,7 +268,7 @@ def test_a_part_of_the_upload_that_does_not_vanish_stays_wrong_with_ef14():
         (lambda: uploads.diana(TOP), r"compressor is top_k\(2\), which is biased"),
         (lambda: uploads.marina(TOP), r"compressor is top_k\(2\), which is biased"),
         (lambda: uploads.marina(uploads.rand_k(2), 0.0), r"probability is 0\.0; pass"),
-        (lambda: uploads.ef21_sgdm(TOP, 1.0), r"beta is 1\.0; pass"),
+        (lambda: uploads.momentum(1.0), r"beta is 1\.0; pass"),
         (
             lambda: uploads.ef14(TOP).init([jnp.arange(3)]),
             "a leaf of int64, which can have no residual",

@@ -4,21 +4,104 @@ They need scikit-learn, ``pip install 'fcojax-sites[estimators]'``, and an expli
 ``from fcojax_sites.estimators import SparseRegressor``.
 """
 
-from collections.abc import Callable
+import contextlib
+import dataclasses
+import os
+import pathlib
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import jax
 import numpy as np
+from jax.experimental.compilation_cache import compilation_cache
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fcojax import problems
+from fcojax import ClientData, problems
 from fcojax.datasets import Pooled, by_client
 from fcojax.problems import Problem
 from fcojax.transforms import Penalty, l1, named, on_subtree
 from fcojax_sites import selection
+
+# Numbers that a pass reads in less time than the other work of a round takes.
+_FEW = 1 << 13
+
+
+def _padded(data: ClientData) -> ClientData:
+    """Return the same clients in arrays of one of a few lengths.
+
+    Folds of a table have almost equally many rows; at equal lengths they share a program. The added
+    rows belong to no client, so they change no result.
+    """
+    num_rows, num_features = data.examples["x"].shape
+
+    def room(size):
+        # Twice the rows take no time if there are few numbers; else four lengths from n to 2 n.
+        doubled = 1 << (size - 1).bit_length()
+        step = doubled if doubled * num_features <= _FEW else max(doubled >> 3, 1)
+        return -(-size // step) * step
+
+    num_added = room(num_rows) - num_rows
+    bounds = sorted(set(map(room, data.size_bounds)))
+
+    def longer(leaf):
+        rows = np.asarray(leaf)
+        return jax.device_put(np.pad(rows, ((0, num_added),) + ((0, 0),) * (rows.ndim - 1)))
+
+    return dataclasses.replace(
+        data,
+        examples=jax.tree.map(longer, data.examples),
+        min_size=1,
+        max_size=bounds[-1],
+        size_bounds=tuple(bounds),
+    )
+
+
+_lock = threading.Lock()
+_fits: list[dict[str, Any]] = []  # fits under way; the first has the options to restore
+
+
+@contextlib.contextmanager
+def _kept_programs() -> Iterator[None]:
+    """Keep compiled programs on disk, where the launcher keeps them, until the fit ends.
+
+    Without ``jax_enable_compilation_cache`` nothing is kept, and a folder that the user has set
+    stays. Afterwards the options are those before.
+    """
+    with _lock:
+        _fits.append({} if _fits else _switched_on())
+    try:
+        yield
+    finally:
+        with _lock:
+            before = _fits.pop()
+            for name, value in before.items():
+                jax.config.update(name, value)
+            if before:
+                compilation_cache.reset_cache()  # JAX would go on using the folder
+
+
+def _switched_on() -> dict[str, Any]:
+    """Set the folder of compiled programs, if there is none; return the options as they were."""
+    folder = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
+    folder, before = folder / "fcojax" / "jax", jax.config.values
+    if not before["jax_enable_compilation_cache"] or before["jax_compilation_cache_dir"]:
+        return {}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return {}  # such as in a container whose disk is read-only
+    # A fit compiles two programs that take seconds and a dozen that take 30 ms each.
+    options = {
+        "jax_compilation_cache_dir": os.fspath(folder),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+    }
+    for name, value in options.items():
+        jax.config.update(name, value)
+    return {name: before[name] for name in options}
 
 
 class _Sparse(BaseEstimator):
@@ -47,6 +130,7 @@ class _Sparse(BaseEstimator):
         self.max_rounds = max_rounds
         self.random_state = random_state
 
+    @_kept_programs()
     def _select(self, x, y, groups, problem: Callable[..., Problem]) -> Self:
         groups = np.zeros(len(y), int) if groups is None else np.asarray(groups)
         data = by_client(Pooled({"x": x, "y": y}, groups), weights="examples")
@@ -56,7 +140,7 @@ class _Sparse(BaseEstimator):
         seed = check_random_state(self.random_state).randint(2**31)
         penalty = on_subtree(l1(), named("kernel")) if self.penalty is None else self.penalty
         self.selection_ = selection.select(
-            problem(data),
+            problem(data)._replace(train=_padded(data)),
             penalty,
             by=by,
             one_standard_error=self.one_standard_error,

@@ -141,12 +141,17 @@ def stacked(folds: list[Folds]) -> Folds:
 def _shuffled_positions(data: ClientData, key: Key) -> np.ndarray:
     """Return the position of every row in a random order of its client's rows."""
     sizes = np.asarray(data.sizes)
-    uniform = np.asarray(jax.random.uniform(key, (int(sizes.sum()),)))
+    # For all rows of the arrays, also behind the last client's, so that few lengths are compiled.
+    uniform = np.asarray(jax.random.uniform(key, (_num_rows(data),)))[: sizes.sum()]
     owner = np.repeat(np.arange(sizes.size), sizes)
     order = np.lexsort((uniform, owner))
     position = np.empty(order.size, int)
     position[order] = np.arange(order.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return position
+
+
+def _num_rows(data: ClientData) -> int:
+    return jax.tree.leaves(data.examples)[0].shape[0]
 
 
 def _split_clients(data: ClientData, held: np.ndarray) -> Folds:
@@ -163,6 +168,7 @@ def _split_rows(data: ClientData, held: np.ndarray) -> Folds:
         counts = np.add.reduceat(chosen.astype(float), starts, axis=1)
         scale = np.where(counts > 0, sizes / np.maximum(counts, 1), 0.0)
         rows = chosen * np.repeat(scale, sizes, axis=1)
+        rows = np.pad(rows, ((0, 0), (0, _num_rows(data) - rows.shape[1])))
         return _not_empty(Part(jnp.asarray(np.where(counts > 0, weights, 0.0)), jnp.asarray(rows)))
 
     return Folds(part(~held), part(held))
@@ -179,6 +185,13 @@ class Weighted(NamedTuple):
 
     examples: PyTree
     weight: Array
+
+
+def all_data(data: ClientData, folds: Folds) -> Part:
+    """Return all data as a part, with an axis of one fold."""
+    weights, like = data.weights[None], folds.train
+    rows = None if like.rows is None else jnp.ones_like(like.rows[:1])
+    return Part(weights.astype(like.clients.dtype), rows)
 
 
 def part_of_data(part: Part, data: ClientData) -> ClientData:

@@ -293,7 +293,7 @@ def prepared(
                 "that has it, and hparams= if only the rate has another name."
             )
     require_run(algorithm, plan, hparams, problem.train, key)
-    params = _zeros_like(jax.tree.map(jnp.asarray, problem.init(key)), problem.train)
+    params = _zeros_like(jax.eval_shape(problem.init, key), problem.train)
     max_rounds = -(-max_rounds // eval_every) * eval_every
     program = Program(algorithm, plan, kkt(problem.loss, penalty), 1, eval_every)
     setup = Setup(program, problem.loss, penalty, max_rounds, finds_rate)
@@ -309,7 +309,7 @@ def _zeros_like(params: Params, data: ClientData) -> Params:
     ]
     # Gradients have the widest dtype, and the carry of a scan must keep its own.
     widest = max(floats, key=lambda dtype: jnp.finfo(dtype).bits)
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, widest), params)
+    return jax.tree.map(lambda leaf: tree.as_array(np.zeros(leaf.shape), widest), params)
 
 
 def default_method(penalty: Penalty) -> Method:

@@ -191,4 +191,6 @@ def row_weights(data: ClientData) -> Array:
     sizes = jnp.diff(data.offsets)
     each = data.weights / jnp.sum(data.weights) / sizes.astype(data.weights.dtype)
     num_rows = jax.tree.leaves(data.examples)[0].shape[0]
-    return jnp.repeat(each, sizes, total_repeat_length=num_rows)
+    weights = jnp.repeat(each, sizes, total_repeat_length=num_rows)
+    # Rows behind the last client's are padding.
+    return jnp.where(jnp.arange(num_rows, dtype=jnp.int32) < data.offsets[-1], weights, 0)

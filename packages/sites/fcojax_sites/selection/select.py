@@ -1,6 +1,7 @@
 """The choice of a penalty's strength by cross-validation or a criterion, and the refitted model."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
@@ -20,6 +21,7 @@ from fcojax_sites.selection.folds import (
     Fraction,
     Part,
     Split,
+    all_data,
     by_client,
     part_of_data,
     stacked,
@@ -278,9 +280,12 @@ def select(
         # All folds run in one program, in which weights select clients and rows, so all folds have
         # the same shapes.
         fold_setup = fold_setup._replace(program=program)
-    found, fold_results = _search(
+    found, held_out = _search(
         (setup, fold_setup), relative, hparams, params, data, key, folds, grid, tolerance
     )
+    fold_results = None
+    if held_out is not None:
+        found, fold_results = _divided(found, held_out)
     path, fold_outcome = as_path(setup, found, data), None
     if isinstance(by, Criterion):
         scores, score_name = _criterion_scores(by, problem, path), by.name
@@ -456,35 +461,54 @@ def _one_client_at_a_time(plan: Plan, data: ClientData) -> Plan:
 @in_full_precision
 def _search(
     setups, relative, hparams, params, data, key, folds, grid, tolerance
-) -> tuple[SolvedPath, FoldResults | None]:
-    """Compute the paths on all data and on all folds, and the scores of the folds' models."""
+) -> tuple[SolvedPath, jax.Array | None]:
+    """Compute the path on all data, or with folds all paths and the scores of the folds' models."""
     setup, fold_setup = setups
-    solver = solver_of(setup, hparams, data)
-    found = solve_path(solver, TRACED, params, key, grid, relative, tolerance)
     if folds is None:
-        return found, None
+        solver = solver_of(setup, hparams, data)
+        return solve_path(solver, TRACED, params, key, grid, relative, tolerance), None
 
-    def one_fold(train, held, index):
-        own = key_of_fold(setup.program.plan, key, index)
-        # Folds are solved at the strengths, and to the tolerance, of the path on all data.
-        of_fold = solve_path(
-            solver_of(fold_setup, hparams, part_of_data(train, data)),
+    def of_part(part, index):
+        own = key_of_fold(setup.program.plan, key, index - 1)
+        own = own if own is key else jnp.where(index == 0, key, own)
+        return solve_path(
+            solver_of(fold_setup, hparams, part_of_data(part, data)),
             TRACED,
             params,
             own,
-            found.strengths,
-            False,
+            grid,
+            relative,
             tolerance,
-            found.unit,
+            # Folds are solved at the strengths, and to the tolerance, of the path on all data.
+            together=lambda first: jax.lax.all_gather(first, "parts")[0],
         )
-        held_out = part_of_data(held, data)
-        scores = jax.vmap(lambda model: population_loss(fold_setup.loss, model, held_out))(
-            of_fold.fits.models
-        )
-        return FoldResults(of_fold.null_outcome, of_fold.fits.outcome, scores)
 
-    index = jnp.arange(jax.tree.leaves(folds.held)[0].shape[0], dtype=jnp.int32)
-    return found, jax.vmap(one_fold)(folds.train, folds.held, index)
+    def scores(models, held):
+        loss = functools.partial(population_loss, fold_setup.loss, data=part_of_data(held, data))
+        return jax.vmap(loss)(models)
+
+    # All data are one more part: the solves of all parts are one loop, which is compiled once.
+    parts = jax.tree.map(
+        lambda *leaves: jnp.concatenate(leaves), all_data(data, folds), folds.train
+    )
+    index = jnp.arange(parts.clients.shape[0], dtype=jnp.int32)
+    found = jax.vmap(of_part, axis_name="parts")(parts, index)
+    models = found.fits.models
+    of_folds = jax.tree.map(lambda leaf: leaf[1:], models)
+    models = jax.tree.map(lambda leaf: leaf[:1], models)
+    found = found._replace(fits=found.fits._replace(models=models))
+    return found, jax.vmap(scores)(of_folds, folds.held)
+
+
+def _divided(found: SolvedPath, scores: jax.Array) -> tuple[SolvedPath, FoldResults]:
+    """Return the path on all data, and the results of the folds."""
+    # On the host, where a slice of each array needs no program.
+    found = jax.tree.map(np.asarray, found)
+    path = jax.tree.map(lambda leaf: tree.as_array(leaf[0], leaf.dtype), found)
+    outcome, null_outcome = jax.tree.map(
+        lambda leaf: leaf[1:], (found.fits.outcome, found.null_outcome)
+    )
+    return path, FoldResults(null_outcome, outcome, scores)
 
 
 def _criterion_scores(criterion: Criterion, problem: Problem, path: Path) -> np.ndarray:

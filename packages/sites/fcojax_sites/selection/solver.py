@@ -40,7 +40,8 @@ class Start(NamedTuple):
       model: the last model.
       strength: the strength of the penalty at that model.
       earlier: the model before the last, and its strength.
-      curvature: the curvature and its direction, if a solver searches for its rate.
+      curvature: the curvature, its direction and the iterations that the next solve adds, if a
+        solver searches for its rate.
 
     Example:
       >>> start = Start.first(jnp.array([8.0, 0.5]))
@@ -131,10 +132,15 @@ class Solver(NamedTuple):
 
 
 class Loops(NamedTuple):
-    """``scan`` and ``while_loop``, with the arguments of the functions in ``jax.lax``."""
+    """``scan``, ``while_loop`` and ``cond``, with the arguments of the functions in ``jax.lax``.
+
+    ``unset`` returns a placeholder for the result of a function; it is replaced before it is read.
+    """
 
     scan: Callable
     while_loop: Callable
+    cond: Callable
+    unset: Callable
 
 
 def _scan(step: Callable, carry: PyTree, inputs: PyTree) -> tuple[PyTree, PyTree]:
@@ -152,8 +158,17 @@ def _while_loop(goes_on: Callable, step: Callable, carry: PyTree) -> PyTree:
     return carry
 
 
-TRACED = Loops(jax.lax.scan, jax.lax.while_loop)
-ON_HOST = Loops(_scan, _while_loop)
+def _cond(condition: Any, first: Callable, second: Callable, *arguments: PyTree) -> PyTree:
+    return first(*arguments) if condition else second(*arguments)
+
+
+def _zeros(function: Callable, *arguments: PyTree) -> PyTree:
+    shapes = jax.eval_shape(function, *arguments)
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+
+TRACED = Loops(jax.lax.scan, jax.lax.while_loop, jax.lax.cond, _zeros)
+ON_HOST = Loops(_scan, _while_loop, _cond, lambda function, *arguments: None)
 
 
 class Null(NamedTuple):
@@ -211,6 +226,7 @@ def solve_path(
     relative: bool,
     tolerance: NonNegative,
     unit: NonNegative | None = None,
+    together: Callable[[Array], Array] = lambda first: first,
 ) -> SolvedPath:
     """Compute the first strength from the null model, then the path.
 
@@ -227,6 +243,7 @@ def solve_path(
       relative: whether they are ratios.
       tolerance: largest violation, in units of ``unit``.
       unit: ``None`` for the first strength, or for the largest one of a given list.
+      together: under ``vmap``, returns the first strength of the path that gives them to all.
 
     Example:
       >>> from fcojax.transforms import l1
@@ -242,33 +259,62 @@ def solve_path(
       >>> found.strengths.tolist(), found.fits.models.tolist()
       ([4.0, 2.0], [[0.0, 0.0], [2.0, 0.0]])
     """
-    if solver.penalty.scale_max is None:
-        start, first = params, jnp.ones((), jax.tree.leaves(params)[0].dtype)
-        null_outcome = _no_solve(first, solver.num_clients)
-    else:
-        null = null_model(solver, params, key, tolerance)
-        start, null_outcome, first = null.model, null.outcome, null.first
-    strengths = jnp.asarray(grid, first.dtype) * (first if relative else 1)
-    if unit is None:
+    scale_max, null_key = solver.penalty.scale_max, jax.random.fold_in(key, _NULL)
+    ratios = jnp.asarray(grid)  # or strengths, if they are not relative
+
+    def begin(now, own):
+        """Start anew at a model; the strength at which it would be optimal is the null model's."""
+        if scale_max is None:
+            first = jnp.ones((), jax.tree.leaves(now.model)[0].dtype)
+        else:
+            first = scale_max(solver.gradient(now.model)[1])
+        return now._replace(start=solver.begin(now.model, own), first=first)
+
+    def in_strengths(now, numbers):
+        return numbers.astype(now.first.dtype) * (together(now.first) if relative else 1)
+
+    def unit_of(now):
+        if unit is not None:
+            return unit
         # If all strengths are 0, the tolerance must not be 0, which no violation reaches.
-        tiny = jnp.finfo(first.dtype).tiny
-        unit = first if relative else jnp.maximum(jnp.max(strengths), tiny)
-    fits = warm_started(solver, loops, start, strengths, key, tolerance * unit)
-    return SolvedPath(strengths, fits, null_outcome, unit)
+        tiny = jnp.finfo(now.first.dtype).tiny
+        strengths = in_strengths(now, ratios)
+        return together(now.first) if relative else jnp.maximum(jnp.max(strengths), tiny)
 
-
-def warm_started(
-    solver: Solver, loops: Loops, params: Params, strengths: Array, key: Key, tolerance: Any
-) -> Fits:
-    """Solve for one strength after another, each started from the earlier models."""
-
-    def solve_next(start, inputs):
-        index, strength = inputs
+    def solve_next(now, inputs):
+        # The null model and the path in one loop, so that a solve is compiled once.
+        index, ratio = inputs
+        is_null, own = index < 0, jnp.where(index < 0, null_key, key)
+        now = loops.cond(index <= 0, begin, lambda now, own: now, now, own)
+        # Before the null model is known, `first` is a guess; it only scales the tolerance.
+        strength = jnp.where(is_null, beyond_all(now.first.dtype), in_strengths(now, ratio))
+        accuracy = tolerance * jnp.where(is_null, now.first, unit_of(now))
         # Folded by the index, so that a longer path begins with the same solves.
-        return solver.solve(start, strength, jax.random.fold_in(key, index), tolerance)
+        solve_key = jax.random.fold_in(own, jnp.maximum(index, 0))
+        start, fit = solver.solve(now.start, strength, solve_key, accuracy)
+        return now._replace(start=start, model=fit.models), fit
 
-    index = jnp.arange(strengths.shape[0], dtype=jnp.int32)
-    return loops.scan(solve_next, solver.begin(params, key), (index, strengths))[1]
+    begun = loops.unset(begin, _Now(params, None, None), key)
+    now = _Now(params, None, None) if begun is None else begun._replace(model=params)
+    first_index = 0 if scale_max is None else -1
+    index = jnp.arange(first_index, ratios.size, dtype=jnp.int32)
+    now, fits = loops.scan(solve_next, now, (index, ratios[jnp.maximum(index, 0)]))
+    if scale_max is None:
+        null_outcome = _no_solve(now.first, solver.num_clients)
+    else:
+        null_outcome, fits = (
+            jax.tree.map(lambda leaf: leaf[0], fits.outcome),
+            jax.tree.map(lambda leaf: leaf[1:], fits),
+        )
+    return SolvedPath(in_strengths(now, ratios), fits, null_outcome, unit_of(now))
+
+
+class _Now(NamedTuple):
+    """A path between two solves: the last model, the next start, and the first strength."""
+
+    model: Params
+    start: Any
+    first: Any
 
 
 @validated

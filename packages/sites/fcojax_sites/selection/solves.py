@@ -46,7 +46,8 @@ def solver_of(setup: Setup, hparams: PyTree, data: ClientData) -> Solver:
       hparams: the hyperparameters; a solve replaces the strength, and the rate if it is searched.
       data: the clients.
     """
-    loss, is_quadratic = setup.loss, setup.summary is not None
+    # A quadratic has one curvature.
+    loss, later = setup.loss, jnp.int32(0 if setup.summary else LATER_ITERATIONS)
 
     def gradient(params):
         return population_loss(loss, params, data), pooled_gradient(loss, params, data)
@@ -55,16 +56,17 @@ def solver_of(setup: Setup, hparams: PyTree, data: ClientData) -> Solver:
         if not setup.finds_rate:
             return Start.first(params)
         direction = flat().random_point(params, key)
-        number = FIRST_ITERATIONS - (0 if is_quadratic else LATER_ITERATIONS)
-        return Start.first(params, curvature_at(loss, params, data, direction, number))
+        # The first solve takes these iterations, so that they are compiled once.
+        size = jnp.ones_like(tree.norm(direction))
+        return Start.first(params, (size, direction, jnp.int32(FIRST_ITERATIONS)))
 
     def solve(start, strength, key, tolerance):
         model, curvature = start.extrapolated(strength), start.curvature
         now = hparams._replace(penalty_scale=tree.cast_like(strength, hparams.penalty_scale))
         if setup.finds_rate:
-            if not is_quadratic:  # a quadratic has one curvature
-                curvature = curvature_at(loss, model, data, curvature[1], LATER_ITERATIONS)
-            now = now._replace(client_lr=tree.cast_like(1 / curvature[0], now.client_lr))
+            size, direction = curvature_at(loss, model, data, *curvature)
+            curvature = size, direction, later
+            now = now._replace(client_lr=tree.cast_like(1 / (1.1 * size), now.client_lr))
         found, outcome = solve_traced(
             setup.program, setup.max_rounds, now, model, data, key, tolerance
         )
@@ -78,22 +80,28 @@ def solver_of(setup: Setup, hparams: PyTree, data: ClientData) -> Solver:
 
 
 def curvature_at(
-    loss: Loss, params: Params, data: ClientData, direction: Params, num_iterations: int
+    loss: Loss, params: Params, data: ClientData, size: Array, direction: Params, num: Array | int
 ) -> tuple[Array, Params]:
-    """Estimate the largest curvature of F at a point by power iterations; return its direction too.
+    """Estimate the largest curvature of F at a point by ``num`` power iterations.
 
-    Power iterations converge from below, so a tenth is added.
+    They converge from below, so that a rate leaves a tenth of room.
+
+    Args:
+      loss: one loss per example.
+      params: the point.
+      data: the clients.
+      size: the estimate so far.
+      direction: its direction.
+      num: the number of iterations; 0 returns the estimate so far.
     """
 
     def iterate(_, carry):
-        direction, _ = carry
+        _, direction = carry
         gradient = functools.partial(pooled_gradient, loss, data=data)
         image = jax.jvp(gradient, (params,), (direction,))[1]
         size = tree.norm(image)
         is_flat = ~(size > 0)  # F has no curvature in this direction
         unit = tree.scale(1 / jnp.where(is_flat, 1, size), image)
-        return tree.where(is_flat, direction, unit), jnp.where(is_flat, 1, size)
+        return jnp.where(is_flat, 1, size), tree.where(is_flat, direction, unit)
 
-    start = direction, jnp.ones_like(tree.norm(direction))
-    direction, size = jax.lax.fori_loop(0, num_iterations, iterate, start)
-    return 1.1 * size, direction
+    return jax.lax.fori_loop(0, num, iterate, (size, direction))

@@ -1,10 +1,12 @@
 """The estimators: scikit-learn's checks, agreement with ``select``, and cross-validation."""
 
+import jax
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import LeaveOneGroupOut, cross_validate
+from sklearn.model_selection import KFold, LeaveOneGroupOut, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -12,7 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import fcojax
 import fcojax_sites
 from fcojax.transforms import l1, named, on_subtree
-from fcojax_sites import selection
+from fcojax_sites import estimators, selection
 from fcojax_sites.estimators import SparseClassifier, SparseRegressor
 
 QUICK = {"strengths": 3, "by": selection.bic(), "shrinkage": 1, "max_rounds": 500}
@@ -82,3 +84,60 @@ def test_cross_validation_by_site_around_a_pipeline():
     assert scores["test_score"].shape == (3,) and scores["test_score"].min() > 0.9
     left = [set(fitted[-1].selection_.ledger.by_client()) for fitted in scores["estimator"]]
     assert left == [{"b", "c"}, {"a", "c"}, {"a", "b"}]
+
+
+@pytest.mark.parametrize("by", [None, selection.by_example(3), selection.nonzeros(2)])
+def test_rows_that_belong_to_no_site_change_no_number(by, monkeypatch):
+    assert jax.config.values["jax_enable_x64"]
+    x, y, _ = rows()
+    sites = np.repeat(["a", "b", "c"], [47, 31, 12])
+    found = []
+    for pad in (estimators._padded, lambda data: data):
+        monkeypatch.setattr(estimators, "_padded", pad)
+        model = SparseRegressor(strengths=4, by=by, random_state=0).fit(x, y, groups=sites)
+        found.append(model.selection_)
+    padded, plain = found
+    assert padded.chosen == plain.chosen
+    same = {"rtol": 0, "atol": 1e-12}
+    np.testing.assert_allclose(padded.path.strengths, plain.path.strengths, **same)
+    np.testing.assert_allclose(padded.path.objective, plain.path.objective, **same)
+    np.testing.assert_allclose(padded.scores, plain.scores, **same)
+    for ours, theirs in ((padded.path.models, plain.path.models), (padded.refit, plain.refit)):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **same), ours, theirs)
+    np.testing.assert_array_equal(padded.ledger.bytes_up, plain.ledger.bytes_up)
+
+
+def test_ten_folds_share_the_programs_of_the_first(caplog):
+    x, y, sites = rows()
+    model = SparseRegressor(strengths=3, random_state=0)
+
+    def num_compiled(part):
+        caplog.clear()
+        with jax.log_compiles():
+            model.fit(x[part], y[part], groups=sites[part])
+        return sum("Finished XLA compilation" in record.message for record in caplog.records)
+
+    num_compiled(slice(None))
+    folds = KFold(10, shuffle=True, random_state=0).split(x)
+    assert sum(num_compiled(part) for part, _ in folds) <= 3
+
+
+def test_programs_are_kept_on_disk_and_options_stay(tmp_path, monkeypatch):
+    options = "jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs"
+    own = [jax.config.values[name] for name in options]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    try:
+        compilation_cache.reset_cache()
+        jax.config.update(options[0], None)
+        with estimators._kept_programs(), estimators._kept_programs():
+            jax.jit(lambda x: x + 12345)(np.arange(7.0))
+        kept = len(list((tmp_path / "fcojax" / "jax").iterdir()))
+        assert kept and [jax.config.values[name] for name in options] == [None, own[1]]
+        jax.jit(lambda x: x + 54321)(np.arange(7.0))
+        assert len(list((tmp_path / "fcojax" / "jax").iterdir())) == kept
+        jax.config.update(options[0], str(tmp_path / "own"))
+        with estimators._kept_programs():
+            assert jax.config.values[options[0]] == str(tmp_path / "own")
+    finally:
+        jax.config.update(options[0], own[0])
+        compilation_cache.reset_cache()
