@@ -56,7 +56,7 @@ def build(
         if label in sweep.plans:
             train, own = sweep.plans[label](config, problem)
             own = as_plan(own)
-            names = ("work", "cohort", "uploads", "aggregator")
+            names = ("work", "cohort", "uploads", "aggregator", "broadcast")
             plan = plan._replace(**{name: getattr(own, name) for name in names})
         algorithm = algorithms.build(label, factory, problem.loss, geometry)
         if settings.broadcast is not None:

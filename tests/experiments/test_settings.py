@@ -1,4 +1,5 @@
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -8,7 +9,7 @@ from experiments.config import config_file
 from experiments.config.algorithms import library
 from experiments.config.settings import participation, resolve, set_precision
 from experiments.execution.jobs import build, keys_of
-from fcojax import clock, privacy, uploads
+from fcojax import clock, privacy, robust, uploads
 from fcojax.extend import is_schedule
 from fcojax.uploads.text import _COMPRESSORS, _FEEDBACK
 from tests.experiments.toys import Killed, Toy, killed_after
@@ -106,14 +107,16 @@ def test_deadlines_are_those_of_the_clock():
     # A deadline draws nothing. It is in front, so that a run without it loses the same uploads.
     late, lost = plan.uploads.transforms
     assert late.facts.limit == 80.0 and lost == fcojax.dropout(0.2)
-    np.testing.assert_array_equal(late.facts.arrives(np.arange(4)), times <= 80)
+    assert late.facts.arrives is not None
+    np.testing.assert_array_equal(late.facts.arrives(jnp.arange(4)), times <= 80)
     assert plan._replace(uploads=whole.uploads) == whole
     toy = Toy(**changes, late="truncate")
     less = clock.truncated(whole.work, toy.job.train, step, 80.0, link=5.6)
     assert toy.job.plan.work == less and set(less.counts or ()) == {1, 2}
     late, lost = toy.job.plan.uploads.transforms
     times = step * less.counts + 5.6
-    np.testing.assert_array_equal(late.facts.arrives(np.arange(4)), times <= 80)
+    assert late.facts.arrives is not None
+    np.testing.assert_array_equal(late.facts.arrives(jnp.arange(4)), times <= 80)
 
 
 @pytest.mark.slow
@@ -190,6 +193,19 @@ def test_a_broadcast_is_written_as_a_compressor():
     assert resolve(config(broadcast="top_k:3"), SWEEP).broadcast == uploads.top_k(3)
 
 
+def test_a_plan_of_a_label_is_the_whole_plan():
+    own = fcojax.Plan(
+        fcojax.local_steps(3),
+        fcojax.uniform_cohort(cohort_size=2),
+        uploads=uploads.ef14(uploads.top_k(2)),
+        aggregator=robust.averaged(robust.median()),
+        broadcast=uploads.ef21p(uploads.top_k(2)),
+    )
+    plans = {"fed_dyn": lambda config, problem: (problem.train, own)}
+    plan = Toy(SWEEP._replace(plans=plans)).job.plan
+    assert plan == own
+
+
 def test_a_codec_that_an_algorithm_cannot_have_is_refused_before_any_runs():
     tiny = config(
         algorithms=("fed_avg", "scaffold"),
@@ -208,9 +224,10 @@ def test_a_codec_that_an_algorithm_cannot_have_is_refused_before_any_runs():
 def test_every_compressor_and_feedback_has_a_text():
     chosen = {name for name in uploads.__all__ if name.islower()}
     chosen -= {"compose", "contractive", "leafwise", "facts", "compressed", "identity"}
-    chosen -= {"compressed_broadcast", "compressor_from_text", "from_text"}
+    chosen -= {"compressor_from_text", "from_text"}
     chosen -= {"modular_sum"}  # takes two numbers
-    chosen -= {"chain", "inverse_probability"}  # in other keys
+    chosen -= {"chain", "ef21p", "inverse_probability"}  # in other keys
+    chosen = chosen - {"momentum"} | {"ef21_sgdm"}  # the text of momentum with ef21
     assert chosen == _COMPRESSORS.keys() | _FEEDBACK.keys()
 
 

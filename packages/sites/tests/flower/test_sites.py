@@ -339,6 +339,7 @@ MEDIAN = robust.averaged(robust.median())
             {"uploads": counting(lambda at, sent, count, _: uploads.Opened(sent, count < 3))},
             "no copy of it",
         ),
+        ("fed_avg", {"broadcast": uploads.ef21p(uploads.top_k(2))}, "messages .* are sent whole"),
         ("composite_fl", {"uploads": uploads.ef21(uploads.top_k(2))}, "depends on fraction"),
         (
             "fed_pd",
@@ -346,7 +347,15 @@ MEDIAN = robust.averaged(robust.median())
             "another meaning in this algorithm",
         ),
     ],
-    ids=["a rule and ef21", "known 1/q", "estimated 1/q", "a count", "fraction", "fed_pd and ef14"],
+    ids=[
+        "a rule and ef21",
+        "known 1/q",
+        "estimated 1/q",
+        "a count",
+        "a broadcast",
+        "fraction",
+        "fed_pd and ef14",
+    ],
 )
 def test_a_plan_that_a_server_of_sites_cannot_run_is_refused_before_any_round(
     algorithm, changes, sentence
