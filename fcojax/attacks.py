@@ -15,7 +15,7 @@ import numpy as np
 from fcojax import Aggregator, ClientData, tree
 from fcojax.arguments import at_most, validated
 from fcojax.engine.aggregator import MEAN, STACK, Stacked
-from fcojax.engine.transform import Opened, Sent, UploadTransform
+from fcojax.engine.transform import Facts, Opened, Sent, UploadTransform
 from fcojax.memo import memoised
 from fcojax.robust.rule import as_points, as_upload
 from fcojax.types import (
@@ -253,11 +253,6 @@ def attacked(clients: Sequence[CountOrZero], attack: Attack) -> UploadTransform:
         return Sent(tree.where(is_bad(at), jax.tree.unflatten(form, sent), payload))
 
     def flagged(at, payload, client_state, server_state):
-        if not at.by_rule:  # the flag would be averaged, and every client honest
-            raise ValueError(
-                f"{name} sees all uploads, but the plan has the plain mean; pass "
-                "aggregator=attacks.seeing_all(attack), with the same attack."
-            )
         # At the front: another transform may have added a number at the end, which its receive,
         # called before, takes from there.
         return Opened([is_bad(at).astype(float), *payload])
@@ -267,7 +262,7 @@ def attacked(clients: Sequence[CountOrZero], attack: Attack) -> UploadTransform:
 
     if attack.alone is not None:
         return UploadTransform(name, send=send)
-    return UploadTransform(name, open=flagged, receive=unflagged)
+    return UploadTransform(name, open=flagged, receive=unflagged, facts=Facts(attack=attack.name))
 
 
 @memoised
@@ -319,6 +314,7 @@ def seeing_all(attack: Attack, aggregator: Aggregator = MEAN) -> Aggregator:
         term=lambda hparams, payload, memory: payload,
         collect=STACK,
         finish=finish,
+        attack=attack.name,
     )
 
 

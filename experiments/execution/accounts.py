@@ -63,7 +63,8 @@ def within_budget(jobs: Sequence[Job], settings: Settings) -> tuple[Settings, st
 
     All points, seeds and algorithms share the budget, including points that a search stops early.
     """
-    if settings.budget is None:
+    budget = settings.budget
+    if budget is None:
         return settings, None
     if settings.extend:
         raise UserError(
@@ -88,11 +89,11 @@ def within_budget(jobs: Sequence[Job], settings: Settings) -> tuple[Settings, st
         each = num_rounds * len(settings.seeds)
         return _total([privacy.Releases(*noise, each) for noise in noises], data, delta)
 
-    rounds = privacy.most_rounds(lambda num_rounds: spent(num_rounds) <= settings.budget)
+    rounds = privacy.most_rounds(lambda num_rounds: spent(num_rounds) <= budget)
     if rounds >= settings.num_rounds:
         return settings, None
     detail = (
-        f"the budget is an epsilon of {settings.budget:g} at delta {delta:g}, of which "
+        f"the budget is an epsilon of {budget:g} at delta {delta:g}, of which "
         f"{spent(rounds):.4g} is spent by then"
     )
     if not rounds:

@@ -117,6 +117,7 @@ class Aggregator(NamedTuple):
         ``STACK``, which keeps all terms of a round in memory, for rules that need them together.
       finish: ``(hparams, collected, weights, memory, key) -> (mean, memory)``, with the
         ``RoundWeights``. The points of a sweep share the key.
+      attack: the attack that it simulates, as of ``attacks.seeing_all``.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -138,6 +139,7 @@ class Aggregator(NamedTuple):
     finish: Callable[[Any, PyTree, RoundWeights, PyTree, Key], tuple[PyTree, PyTree]] = (
         weighted_mean
     )
+    attack: Any = None
 
     example = "robust.averaged(...)"
 

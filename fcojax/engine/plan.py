@@ -63,6 +63,12 @@ def as_plan(plan: Plan | Work) -> Plan:
     kinds = field_annotations(Plan)
     parts = zip(Plan._fields, plan, strict=True)
     plan = Plan(*(checked_value(f"plan.{name}", part, kinds[name]) for name, part in parts))
+    attacks = {one.facts.attack for one in plan.uploads.transforms} - {None}
+    if attacks != {plan.aggregator.attack} - {None}:
+        raise ValueError(
+            "an attack that sees all uploads needs both uploads=attacked(clients, attack) and "
+            "aggregator=seeing_all(attack, ...), with the same attack."
+        )
     if plan.uploads.needs_sum and plan.aggregator != MEAN:
         needing = next(one.name for one in plan.uploads.transforms if one.facts.needs_sum)
         raise ValueError(

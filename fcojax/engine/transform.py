@@ -172,6 +172,8 @@ class Facts(NamedTuple):
       by_round: whether ``arrives`` is a mean over rounds that differ.
       limit: seconds that the server waits for uploads.
       num_clients: the number of clients that it is made for; ``None`` for any.
+      attack: what the ``attack`` of the plan's aggregator has to be, for an attack that sees all
+        uploads.
 
     Example:
       >>> from fcojax import uploads
@@ -188,6 +190,7 @@ class Facts(NamedTuple):
     by_round: bool = False
     limit: float = float("inf")
     num_clients: int | None = None
+    attack: Any = None
 
 
 def _no_states(payload: list) -> tuple[tuple, tuple]:

@@ -105,5 +105,5 @@ def test_a_call_of_0_3_ends_in_a_sentence_about_the_new_one(name):
 
 
 def test_an_attack_that_sees_all_needs_its_aggregator():
-    with pytest.raises(ValueError, match=r"aggregator=attacks.seeing_all\(attack\)"):
+    with pytest.raises(ValueError, match=r"aggregator=seeing_all\(attack"):
         planned(uploads=attacks.attacked((0,), attacks.inner_product()))
