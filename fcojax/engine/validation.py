@@ -127,6 +127,11 @@ def _require_uploads(algorithm: Algorithm, plan: Plan, num_clients: int) -> None
                 f"{one.name} is made for {one.facts.num_clients} clients but the problem has "
                 f"{num_clients}; pass numbers for each of them."
             )
+        if one.facts.leaves_out in ("participants", "dropped", "refused"):
+            raise ValueError(
+                f"{one.name} has leaves_out={one.facts.leaves_out!r}, which the engine counts "
+                "itself; choose another name."
+            )
         if one.facts.feeds_back and algorithm.codecs != "any":
             raise ValueError(
                 f"{one.name} adds its error to later uploads, which have another meaning in this "

@@ -96,6 +96,22 @@ def test_all_entries_are_the_plain_run(compressor):
         np.testing.assert_allclose(found, advanced(chosen)[0], rtol=1e-11, atol=1e-13)
 
 
+def test_a_point_of_a_sweep_is_its_run():
+    chosen, grid_rates = federations.algorithm("fed_dual_avg"), [0.01, 0.02]
+    plan = fcojax.Plan(fcojax.local_steps(2, 2), broadcast=uploads.ef21p(TOP))
+    grid = fcojax.grid.product(chosen.hparams_type, client_lr=grid_rates)
+    given = federations.start(), data(), KEY[None], plan
+    models, history = fcojax.sweep(chosen, grid, *given, num_rounds=4)
+    model, alone = fcojax.run(
+        chosen, chosen.hparams_type(client_lr=0.02), *given[:2], KEY, plan, num_rounds=4
+    )
+    found = jax.tree.map(lambda leaf: leaf[1, 0], models)
+    np.testing.assert_allclose(
+        federations.as_vector(found), federations.as_vector(model), rtol=1e-12
+    )
+    np.testing.assert_array_equal(history["bytes_down"][1, 0], alone["bytes_down"])
+
+
 def test_bytes_are_those_of_a_broadcast_to_all_clients():
     """The message has the encoded dual and the unencoded sum of step sizes."""
     cohort, chosen = fcojax.uniform_cohort(cohort_size=2), federations.algorithm("fed_dual_avg")

@@ -361,3 +361,10 @@ def test_noise_of_one_s_own_is_accounted_if_it_is_known():
     with pytest.raises(ValueError, match="noise"):
         spent(private(5.0))
     assert spent(private(5.0, Noise(2.0))) == spent(privacy.gaussian(1.0, noise=2.0))
+
+
+@pytest.mark.parametrize("name", ["participants", "dropped", "refused"])
+def test_a_count_of_the_engine_is_no_name_of_a_transform(name):
+    taken = UploadTransform("mine", facts=Facts(leaves_out=name))
+    with pytest.raises(ValueError, match=f"leaves_out='{name}'"):
+        run("fed_avg", federations.hparams("fed_avg"), taken)

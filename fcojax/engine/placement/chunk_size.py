@@ -72,7 +72,7 @@ def sized(
     if points is None:
         states = server, client
         residuals, memory, collected = jax.eval_shape(
-            lambda: first_uploads(algorithm, plan, now, states, data)
+            lambda states: first_uploads(algorithm, plan, now, states, data), states
         )
         rows = data.num_clients * tree.num_bytes((client, residuals))
         if plan.aggregator.collect is not SUM:
