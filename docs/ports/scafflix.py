@@ -87,8 +87,7 @@ def scafflix(loss, penalty=None, *, step_factors=(1.0,)):
         return ClientResult((anchor, alone), upload, {})
 
     def server_update(hparams, server, mean_upload, fraction, key):
-        _, (point, inverse) = server
-        moved, change, num_steps = mean_upload
+        (_, (point, inverse)), (moved, change, num_steps) = server, mean_upload
         weight = inverse + change.value
         target = tree.scale(1 / weight, tree.add(point, moved))
         size = hparams.client_lr * num_steps.value / weight
@@ -103,4 +102,5 @@ def scafflix(loss, penalty=None, *, step_factors=(1.0,)):
         return mixture(hparams, message, client[1])
 
     plain = Algorithm(init, broadcast, client_update, server_update, model)
-    return plain._replace(client_model=client_model)
+    num_clients = len(step_factors) if len(step_factors) > 1 else None
+    return plain._replace(client_model=client_model, num_clients=num_clients)

@@ -281,6 +281,7 @@ class Algorithm(NamedTuple, Generic[HparamsType]):
         compression.
       client_model: a client's own model, for personalised methods; see ``ClientModel``. ``None`` if
         all clients use ``model``.
+      num_clients: the number of clients that it is made for; ``None`` for any.
 
     Example:
       >>> import fcojax, jax.numpy as jnp
@@ -301,6 +302,7 @@ class Algorithm(NamedTuple, Generic[HparamsType]):
     hparams_type: type[HparamsType] = cast(Any, None)
     codecs: Literal["any", "without feedback", "none"] = "any"
     client_model: ClientModel | None = None
+    num_clients: int | None = None
 
 
 Arguments = ParamSpec("Arguments")

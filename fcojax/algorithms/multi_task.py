@@ -195,7 +195,6 @@ def multi_task(
         chosen = jnp.arange(num_clients, dtype=jnp.int32) == index
 
         def placed(leaf):
-            # A product, so that NaN of a client without a column is seen, and not counted.
             mask = chosen.reshape(-1, *(1,) * leaf.ndim).astype(leaf.dtype)
             return mask * leaf[None]
 
@@ -231,6 +230,7 @@ def multi_task(
         model,
         hparams_type=CoupledHparams,
         client_model=client_model,
+        num_clients=num_clients,
     )
 
 
@@ -245,5 +245,5 @@ def _product(matrix: np.ndarray | Array, x: PyTree) -> PyTree:
 
 
 def _row(x: PyTree, index: Array) -> PyTree:
-    """Return a row of each leaf, NaN if there is none."""
-    return jax.tree.map(lambda leaf: leaf.at[index].get(mode="fill", fill_value=jnp.nan), x)
+    """Return a row of each leaf."""
+    return jax.tree.map(lambda leaf: leaf[index], x)

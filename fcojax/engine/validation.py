@@ -108,7 +108,7 @@ def _require_cohort(algorithm: Algorithm, plan: Plan, data: ClientData) -> None:
 
 
 def _require_uploads(algorithm: Algorithm, plan: Plan, num_clients: int) -> None:
-    """Raise ``ValueError`` if transforms do not fit the algorithm or the number of clients."""
+    """Raise ``ValueError`` unless transforms, algorithm and number of clients fit together."""
     plain = not plan.uploads.transforms and plan.aggregator == MEAN
     # These algorithms compress by themselves, or are exact only with the plain mean. Losses and
     # weights 1/q leave uploads as they are.
@@ -121,12 +121,14 @@ def _require_uploads(algorithm: Algorithm, plan: Plan, num_clients: int) -> None
             "the plan transforms or aggregates uploads, but this algorithm needs their plain mean; "
             "pass neither, or another algorithm, such as fed_avg."
         )
-    for one in plan.uploads.transforms:
-        if one.facts.num_clients not in (None, num_clients):
+    made = [(one.name, one.facts.num_clients) for one in plan.uploads.transforms]
+    for name, number in [("the algorithm", algorithm.num_clients), *made]:
+        if number not in (None, num_clients):
             raise ValueError(
-                f"{one.name} is made for {one.facts.num_clients} clients but the problem has "
-                f"{num_clients}; pass numbers for each of them."
+                f"{name} is made for {number} clients but the problem has {num_clients}; pass "
+                "numbers for each of them."
             )
+    for one in plan.uploads.transforms:
         if one.facts.leaves_out in ("participants", "dropped", "refused"):
             raise ValueError(
                 f"{one.name} has leaves_out={one.facts.leaves_out!r}, which the engine counts "

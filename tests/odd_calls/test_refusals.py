@@ -195,6 +195,10 @@ TABLE = {
     ),
     "an id twice": (lambda: clients(np.ones(1), np.ones(1), ids=["a", "a"]), "twice"),
     "a member that is not there": (lambda: DATA.select([2]), "members"),
+    "models of five clients": (
+        lambda: ran(algorithm=algorithms.multi_task(squares, l1(), np.eye(5))),
+        "made for 5 clients",
+    ),
     "ids that were dropped": (
         lambda: jax.tree.map(lambda leaf: leaf, fcojax.from_clients(CLIENTS)).select([0]),
         "ids",
