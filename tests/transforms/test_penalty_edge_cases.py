@@ -97,7 +97,7 @@ def test_derivative_of_powers_of_at_least_two_at_zero(p, strength):
         (transforms.l2_ball(), 1.0, 0.5),
         (transforms.l2(), 100.0, 250.0),
         (transforms.group_l2(axis=0), 100.0, 250.0),
-        (transforms.group_l2(labels=np.zeros(4, int)), 100.0, 250.0),
+        (transforms.group_l2(labels=np.full(4, 2**62)), 100.0, 250.0),
     ],
 )
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.float32])

@@ -1,9 +1,11 @@
 """Norms that are not separable: l2, l-infinity, group lasso, sparse group lasso."""
 
+import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fcojax import tree
 from fcojax.arguments import checked_array, factory, shown
@@ -163,11 +165,14 @@ def grouped(axis: int | tuple[int, ...] | None, labels: PyTree) -> Groups:
     if labels is None:
         return Groups(axis, None, 0)
     labels = jax.tree.map(lambda label: checked_array("labels", label), labels)
-    leaves = [label for label in jax.tree.leaves(labels) if label.size]
-    for label in leaves:
-        if label.dtype.kind not in "iu" or label.min() < 0:
+    for label in jax.tree.leaves(labels):
+        if label.size and (label.dtype.kind not in "iu" or label.min() < 0):
             raise ValueError(f"labels is {shown(label)}; pass integers from 0.")
-    return Groups(None, labels, max((int(label.max()) + 1 for label in leaves), default=0))
+    # Only the labels that occur count: memory does not grow with the largest.
+    labels = jax.tree.map(lambda label: label.astype(np.uint64), labels)
+    known = functools.reduce(np.union1d, jax.tree.leaves(labels), np.zeros(0, np.uint64))
+    places = jax.tree.map(lambda label: np.searchsorted(known, label).astype(np.int32), labels)
+    return Groups(None, places, known.size)
 
 
 @factory
