@@ -79,8 +79,11 @@ def _stacked(columns: list[np.ndarray]) -> np.ndarray:
 
 def _column(source: Any, name: str) -> np.ndarray:
     """Return a column as numbers; rows that are lists become rows of a matrix."""
+    column = source[name]
+    if hasattr(column, "columns"):  # a frame
+        raise ValueError(f"the table has several columns {name}; give each its own name.")
     try:
-        values = np.asarray(source[name])
+        values = np.asarray(column)
         if values.dtype.kind == "O":
             values = np.stack([np.asarray(value) for value in values])
     except ValueError as error:  # ragged

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from fcojax.arguments import checked_array, shown
 from fcojax.types import PyTree
@@ -33,10 +34,13 @@ def require_floats(params: PyTree) -> None:
 def num_rows(examples: PyTree, owner: str) -> int:
     """Return the number of rows that all fields have; raise ``ValueError`` if they differ."""
     for name, leaf in by_field([examples]):
-        if getattr(leaf, "dtype", np.dtype(float)).kind in "USO":  # texts or objects
+        # A frame has no dtype: its columns would be read in their order, whatever their names.
+        dtype = getattr(leaf, "dtype", None)
+        odd = getattr(dtype, "kind", "O") in "USOMm" or getattr(dtype, "type", None) is np.void
+        if isinstance(leaf, np.ma.MaskedArray | Tracer) or (odd and np.ndim(leaf)):
             raise ValueError(
                 f"the field {name} of {owner} is {shown(leaf)}; pass numbers, such as "
-                "np.unique(labels, return_inverse=True)[1]."
+                "np.unique(labels, return_inverse=True)[1], and frames by datasets.tables(...)."
             )
     shapes = {name: np.shape(leaf) for name, leaf in by_field([examples])}
     counts = {shape[:1] for shape in shapes.values()}

@@ -82,6 +82,18 @@ def test_columns_that_are_no_numbers_are_refused(column, sentence):
         datasets.table({"age": column}, {"x": "age"})
 
 
+def test_frames_are_not_read_by_the_place_of_their_columns():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"x": [1.0], "y": [2.0]})
+    for call in (
+        lambda: fcojax.from_clients([frame, frame[["y", "x"]]]),
+        lambda: fcojax.from_rows(frame, [1]),
+        lambda: datasets.table(pandas.concat([frame, frame], axis=1), {"x": "x"}),
+    ):
+        with pytest.raises(ValueError, match=r"datasets\.tables\(|several columns x"):
+            call()
+
+
 def test_missing_cells_can_be_dropped():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"age": [1.0, None, 3.0], "site": ["b", "a", "b"]})
