@@ -1,5 +1,6 @@
 """Checks of the parts of a population: examples, sizes, weights p_m and ids."""
 
+import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -187,10 +188,19 @@ def checked_ids(ids: Any, num_clients: int) -> np.ndarray:
             f"ids are {shown(ids)}; pass whole numbers or strings, one for each of the "
             f"{num_clients} clients."
         )
-    unique, counts = np.unique(names, return_counts=True)
+    same = list(map(_visible, names.tolist())) if names.dtype.kind == "U" else names
+    unique, counts = np.unique(same, return_counts=True)
     if unique.size < names.size:
         raise ValueError(f"id {unique[counts > 1][0]} occurs twice; every client needs its own.")
     return names
+
+
+def _visible(name: str) -> str:
+    """Return a name as it is seen: in one Unicode form, without the letters that have no width."""
+    if name.isascii():
+        return name.strip()
+    seen = (letter for letter in name if unicodedata.category(letter) != "Cf")
+    return unicodedata.normalize("NFC", "".join(seen)).strip()
 
 
 def _is_whole(values: np.ndarray, kinds: str) -> bool:

@@ -199,6 +199,10 @@ TABLE = {
         lambda: ran(algorithm=algorithms.multi_task(squares, l1(), np.eye(5))),
         "made for 5 clients",
     ),
+    "an id that looks the same": (
+        lambda: clients(np.ones(1), np.ones(1), ids=["Ulm", "U\u00adlm"]),
+        "twice",
+    ),
     "ids that were dropped": (
         lambda: jax.tree.map(lambda leaf: leaf, fcojax.from_clients(CLIENTS)).select([0]),
         "ids",
