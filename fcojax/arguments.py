@@ -123,6 +123,10 @@ def checked_value(name: str, value: Any, annotation: Any, *, single: bool = Fals
             is_list = isinstance(rule, _Entries) and rule.is_tuple
             return tuple(value) if is_list and not isinstance(value, tuple) else value
     needed = " or ".join(rule.needed for rule in rules if rule is not None)
+    used = jnp.result_type(float)
+    with jax.enable_x64(True):  # 1e-300 is above 0, but not in float32
+        if any(_fits(rule, value, single) for rule in rules):
+            needed += f" in {used}"
     raise ValueError(f"{name} is {shown(value)}; pass {needed}.")
 
 

@@ -101,8 +101,8 @@ def load(path: str | os.PathLike) -> list[dict[str, Any]]:
       []
     """
     path = pathlib.Path(path)
-    file = path / "rows.jsonl" if path.is_dir() else path
-    if not file.is_file():
+    file = path / "rows.jsonl" if os.path.isdir(path) else path
+    if not os.path.isfile(file):  # false where a path cannot be
         raise ValueError(f"{file} is not a file; pass the workdir of a run, or its rows.jsonl.")
     rows = []
     for number, line in enumerate(file.read_bytes().split(b"\n")[:-1], 1):

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from fcojax import ClientData, from_rows
-from fcojax.arguments import validated
+from fcojax.arguments import shown, validated
 from fcojax.problems import memory
 from fcojax.problems.fields import by_field
 
@@ -68,6 +68,10 @@ def by_client(pooled: Pooled, weights: Any = None) -> ClientData:
         client.dtype.kind == "O" and any(name is None or name != name for name in client)
     ):
         raise ValueError("the client column has a missing id; drop those rows or fill it in.")
+    if client.dtype.kind == "O" and not all(isinstance(name, str) for name in client):
+        raise ValueError(
+            f"the client column is {shown(client)}; pass whole numbers or strings, and not both."
+        )
     ids, index, sizes = np.unique(client, return_inverse=True, return_counts=True)
     examples = pooled.examples
     if (np.diff(index) < 0).any():

@@ -39,7 +39,7 @@ class Foreign(ValueError):
 def find(path: str | os.PathLike, fetch: str) -> pathlib.Path:
     """Return the path if it exists; else raise, with ``fetch`` saying how to get the file."""
     found = pathlib.Path(path)
-    if not found.exists():
+    if not os.path.exists(found):  # false where a path cannot be
         raise ValueError(f"there is no {found}; {fetch}")
     return found
 

@@ -118,6 +118,9 @@ def run_in_blocks(
     progress: Report,
 ) -> tuple[Params, PyTree]:
     """Run as ``run_compiled`` does, with one program for each evaluation and a report after it."""
+    leaves = jax.tree.leaves((hparams, params, data, key, context))
+    if any(isinstance(leaf, Tracer) for leaf in leaves):
+        raise ValueError("progress is called on the host; pass None inside jit and vmap.")
     state = start_compiled(program.algorithm, program.plan, None, hparams, params, data, key)
     block, histories = program._replace(num_evaluations=1), []
     for _ in range(program.num_evaluations):

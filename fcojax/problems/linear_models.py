@@ -113,8 +113,9 @@ def poisson(train: ClientData, validation: ClientData | None = None) -> Problem:
     """
     problem = linear_model(poisson_loss, train, validation)
     for data in filter(None, (train, validation)):
-        if np.min(np.asarray(data.examples["y"])) < 0:
-            raise ValueError("field y has negative values; pass counts, at least 0.")
+        y = np.asarray(data.examples["y"])
+        if (y < 0).any() or (y != np.floor(y)).any():
+            raise ValueError("field y has negative or fractional values; pass counts.")
     return problem
 
 

@@ -39,7 +39,7 @@ def logistic(
     """
     problem = classifier(logistic_loss, predict, train, validation, (), cuts)
     labels = np.asarray(train.examples["y"])
-    if np.ptp(labels) == 0:
+    if labels.min() == labels.max():
         raise ValueError(
             f"every label y of the training data is {labels[0]}; pass examples of both classes, 0 "
             "and 1, because the loss of one class alone has no minimum."

@@ -76,14 +76,17 @@ def open_clients(folder: str | os.PathLike, *, verify: bool = False) -> ClientDa
 def write(folder: str | os.PathLike, examples: PyTree, small: dict[str, np.ndarray]) -> None:
     """Write the examples, and the small arrays by name, to a folder that must not exist yet."""
     folder = pathlib.Path(folder)
-    if folder.exists():
+    if os.path.exists(folder):
         raise ValueError(f"{folder} exists already; remove it or pass another folder.")
     leaves: list[np.ndarray] = []
     structure = _flatten(examples, leaves)
     arrays = small | {f"examples.{index}": leaf for index, leaf in enumerate(leaves)}
-    folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = folder.parent / f".{folder.name}.unfinished-{os.getpid()}"
-    unfinished.mkdir()
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.mkdir()
+    except (OSError, ValueError) as error:  # a file in the way, or a character that no path has
+        raise ValueError(f"folder is {str(folder)!r}, which cannot be made ({error}).") from error
     try:
         files = {name: _write_array(unfinished, name, array) for name, array in arrays.items()}
         manifest = {"format": _FORMAT, "examples": structure, "files": files}

@@ -168,7 +168,9 @@ def number_of(k: Any, like: Any, hparams: Any) -> Any:
 
 
 def _scattered(values: Array, where: Array, like: Any) -> Array:
-    return jnp.zeros(like.size, like.dtype).at[where].set(values).reshape(like.shape)
+    """Return the vector with these entries; NaN, which is not counted, if a place is beyond it."""
+    others = jnp.where(jnp.all(where < like.size), 0.0, jnp.nan).astype(like.dtype)
+    return jnp.full(like.size, others).at[where].set(values).reshape(like.shape)
 
 
 def _shown(k: Any) -> str:

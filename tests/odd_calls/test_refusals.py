@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax import algorithms, problems, transforms
+from fcojax import algorithms, datasets, problems, transforms
 from fcojax import grid as grids
 from fcojax.transforms import l1
 from tests.odd_calls.federation import (
@@ -195,13 +195,31 @@ TABLE = {
     ),
     "an id twice": (lambda: clients(np.ones(1), np.ones(1), ids=["a", "a"]), "twice"),
     "a member that is not there": (lambda: DATA.select([2]), "members"),
-    "models of five clients": (
-        lambda: ran(algorithm=algorithms.multi_task(squares, l1(), np.eye(5))),
-        "made for 5 clients",
-    ),
     "an id that looks the same": (
         lambda: clients(np.ones(1), np.ones(1), ids=["Ulm", "U\u00adlm"]),
         "twice",
+    ),
+    "a column of numbers and texts": (
+        lambda: datasets.by_client(datasets.Pooled({"a": np.ones(2)}, np.array([1, "1"], object))),
+        "client column",
+    ),
+    "a masked example": (lambda: clients(np.ma.masked_array([1.0], [True])), "field a"),
+    "a structured example": (lambda: clients(np.zeros(2, "f4, f4")), "field a"),
+    "a date": (lambda: clients(np.array(["2000-01-01"], "datetime64[D]")), "field a"),
+    "a traced example": (
+        lambda: jax.jit(lambda a: fcojax.from_rows({"a": a}, [2]).weights)(np.ones(2)),
+        "field a",
+    ),
+    "a folder in a file": (lambda: fcojax.save_clients(DATA, f"{__file__}/a"), "folder"),
+    "a folder without a name": (lambda: fcojax.save_clients(DATA, "\0"), "folder"),
+    "rows of no path": (lambda: fcojax.rows.load("a" * 5000), "rows.jsonl"),
+    "a report inside vmap": (
+        lambda: jax.vmap(lambda rate: ran(hparams=RATES(rate), progress=print))(np.ones(2)),
+        "progress",
+    ),
+    "models of five clients": (
+        lambda: ran(algorithm=algorithms.multi_task(squares, l1(), np.eye(5))),
+        "made for 5 clients",
     ),
     "ids that were dropped": (
         lambda: jax.tree.map(lambda leaf: leaf, fcojax.from_clients(CLIENTS)).select([0]),
@@ -213,3 +231,8 @@ TABLE = {
 @pytest.mark.parametrize("name", TABLE)
 def test_a_call_that_would_run_and_be_wrong_is_refused(name):
     refused(*TABLE[name])
+
+
+def test_jax_names_an_argument_that_has_to_be_known():
+    with pytest.raises(jax.errors.ConcretizationTypeError, match="the argument share"):
+        jax.jit(lambda share: fcojax.coin_flips(share).size(2))(0.5)

@@ -1,11 +1,12 @@
 """Unusual calls that are allowed, and their results."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fcojax
-from fcojax import algorithms, clock
+from fcojax import algorithms, clock, problems, transforms, uploads
 from fcojax import grid as grids
 from tests.odd_calls.federation import (
     GRID,
@@ -40,6 +41,9 @@ def descended(uploads):
     return ran(algorithm=chosen, hparams=rate, plan=fcojax.Plan(STEPS, uploads=uploads))
 
 
+TRUTHS = {"x": np.ones((2, 1)), "y": np.array([True, False])}
+ORIGIN = {"kernel": jnp.zeros(1), "bias": ZERO}
+BEYOND = uploads.sparse.Sparse(jnp.ones(1), jnp.array([192], jnp.uint8))  # place 3, in two bits
 FALLING = (fcojax.schedule([1.0, 0.5]), fcojax.schedule([2.0, 1.0]))
 
 TABLE = {
@@ -91,6 +95,21 @@ TABLE = {
     "schedules": (
         lambda: grids.product(RATES, client_lr=FALLING).client_lr.values,
         [[1.0, 0.5], [2.0, 1.0]],
+    ),
+    "labels that are truth values": (
+        lambda: problems.logistic(fcojax.from_rows(TRUTHS, [2])).loss(ORIGIN, TRUTHS),
+        [np.log(2)] * 2,
+    ),
+    "a traced share": (
+        lambda: jax.jit(lambda r: transforms.elastic_net(r).prox(np.array([3.0, 0.5]), 1.0, 2.0))(
+            0.5
+        ),
+        [2 / 3, 0.0],
+    ),
+    # NaN is not counted.
+    "a place beyond the vector": (
+        lambda: uploads.top_k(1).decode(None, BEYOND, None, jnp.zeros(3)),
+        [np.nan] * 3,
     ),
     "a schedule of a constant": (lambda: fcojax.schedule(lambda r: 0.5, 2).values, [0.5, 0.5]),
 }

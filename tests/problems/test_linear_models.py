@@ -51,7 +51,8 @@ def refused(make, data, message, validation=None):
 @pytest.mark.parametrize(
     "make, y, message",
     [
-        (problems.poisson, [-1, 1], "negative values"),
+        (problems.poisson, [-1, 1], "pass counts"),
+        (problems.poisson, [0, 3.5], "pass counts"),
         (problems.squared_hinge, [-1, 1], "not one of 2 classes"),
         (problems.logistic, [1, 1], "every label y of the training data is 1"),
         (problems.logistic, [0, 0], "every label y of the training data is 0"),

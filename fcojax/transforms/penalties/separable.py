@@ -5,6 +5,8 @@ Each prox is one elementwise pass. See ``lp_power`` for more.
 
 from typing import Annotated
 
+from jax.core import Tracer
+
 from fcojax import tree
 from fcojax.arguments import factory
 from fcojax.transforms.penalties.l1 import l1, soft_threshold
@@ -90,5 +92,5 @@ def elastic_net(l1_fraction: Fraction) -> Penalty:
 
         return distance_to_intervals(interval, x, v, scale)
 
-    least_scale = scale_max if l1_fraction > 0 else None
+    least_scale = scale_max if isinstance(l1_fraction, Tracer) or l1_fraction > 0 else None
     return Penalty(value, prox, least_scale, separable=True, subdiff_distance=subdiff_distance)
