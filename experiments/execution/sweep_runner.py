@@ -20,7 +20,7 @@ from experiments.execution.jobs import Job, hours_of, keys_of
 from experiments.execution.search import extended_grid, rungs, survivors
 from experiments.process import distributed
 from experiments.process.signals import Watch
-from experiments.report.rows import Row, hparams_of, points_of
+from experiments.report.rows import Row, hparams_of, points_of, replacing
 from experiments.report.summary import summarise
 from experiments.storage.checkpoints import Checkpoint, newest, parts_of, save, state_of
 from experiments.storage.row_store import Recorder, RowStore
@@ -312,7 +312,5 @@ def _save_model(path: pathlib.Path, model: PyTree) -> None:
     if not arrays:
         return
     path.parent.mkdir(exist_ok=True)
-    beside = path.with_suffix(".partial")
-    with open(beside, "wb") as file:
+    with replacing(path) as file:
         np.savez(file, **arrays)
-    beside.replace(path)

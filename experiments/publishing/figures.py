@@ -27,7 +27,7 @@ from experiments.report.look import Look, house, looking
 from experiments.report.names import words
 from experiments.report.rows import Row, Summary
 from experiments.report.summary import Criterion, at_best
-from experiments.storage.workdir import changed, is_sealed, sealed
+from experiments.storage.workdir import changed, is_sealed, refuse_links, sealed
 from experiments.study import Study, Sweep
 from fcojax import citation
 
@@ -288,6 +288,7 @@ def _drawn(name: str, labels: Mapping[str, str]) -> list[pathlib.Path]:
     workdir = pathlib.Path(name)
     if not (workdir / "summary.json").is_file():
         raise UserError(f"{workdir} holds no finished run.")
+    refuse_links(workdir)
     file = config_file.load(flags.FLAGS.config)
     run = json.loads((workdir / "config.json").read_text("utf-8"))
     config = ConfigDict(run["config"])

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jinja2
 
 from experiments.report.charts import Charts
+from experiments.report.rows import replacing
 
 _TEMPLATES = jinja2.Environment(
     loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent / "templates"),
@@ -98,10 +99,8 @@ def write(
         notes=notes,
         facts=facts or {},
     )
-    path = pathlib.Path(path)
-    beside = path.with_suffix(".partial")
-    beside.write_text(text + "\n", "utf-8")
-    beside.replace(path)
+    with replacing(path) as file:
+        file.write(text.encode() + b"\n")
 
 
 def _cells(table: Table) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 """Tidy rows, one JSON object per line, which record a run and from which figures are drawn."""
 
+import contextlib
 import json
 import math
 import os
 import pathlib
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, Any
 
 import numpy as np
 
@@ -28,15 +29,29 @@ def load(path: os.PathLike) -> list[Row]:
     return public_rows.load(path) if os.path.exists(path) else []
 
 
-def write(path: os.PathLike, rows: Iterable[Row]) -> None:
-    """Replace a file by these rows; a crash leaves the old file."""
+@contextlib.contextmanager
+def replacing(path: os.PathLike, beside: str = "") -> Iterator[IO[bytes]]:
+    """Yield a new file that replaces ``path`` once it is on disk; a crash leaves the old file.
+
+    Args:
+      path: the file to replace.
+      beside: the name of the new file until then; by default that of ``path`` with the ending
+        ``.partial``. A link of this name, which somebody else may have planted, is not followed.
+    """
     path = pathlib.Path(path)
-    beside = path.with_suffix(".partial")
-    with open(beside, "w", encoding="utf-8") as file:
-        file.writelines(line(plain(row)) for row in rows)
+    partial = path.with_name(beside) if beside else path.with_suffix(".partial")
+    partial.unlink(missing_ok=True)
+    with open(partial, "xb") as file:  # with O_EXCL the system follows no link
+        yield file
         file.flush()
         os.fsync(file.fileno())
-    beside.replace(path)
+    partial.replace(path)
+
+
+def write(path: os.PathLike, rows: Iterable[Row]) -> None:
+    """Replace a file by these rows; a crash leaves the old file."""
+    with replacing(path) as file:
+        file.writelines(line(plain(row)).encode() for row in rows)
 
 
 def select(rows: Iterable[Row], **values: Any) -> list[Row]:
@@ -61,13 +76,8 @@ def column(rows: Iterable[Row], name: str) -> np.ndarray:
 
 def write_json(path: os.PathLike, content: Any) -> None:
     """Write a JSON file atomically."""
-    path = pathlib.Path(path)
-    beside = path.with_suffix(".partial")
-    with open(beside, "w", encoding="utf-8") as file:
-        file.write(json.dumps(plain(content), indent=2, allow_nan=False) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
+    with replacing(path) as file:
+        file.write(json.dumps(plain(content), indent=2, allow_nan=False).encode() + b"\n")
 
 
 def plain(value: Any) -> Any:

@@ -5,7 +5,6 @@ it is used.
 """
 
 import json
-import os
 import pathlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.report.rows import replacing
 from fcojax import State
 
 _KEPT = 3
@@ -37,12 +37,8 @@ def save(folder: pathlib.Path, number: int, state: State, notes: dict[str, Any])
     """Write the state of round ``number`` and wait until it is on disk."""
     folder.mkdir(parents=True, exist_ok=True)
     leaves = [np.asarray(_without_key(leaf)) for leaf in jax.tree.leaves(state)]
-    beside = folder / "partial"
-    with open(beside, "wb") as file:
+    with replacing(folder / f"{number}.npz", beside="partial") as file:
         np.savez(file, *leaves, notes=np.array(json.dumps(notes)))
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(folder / f"{number}.npz")
     for path in _newest_first(folder)[_KEPT:]:
         path.unlink()
 

@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import hashlib
+import itertools
 import json
 import pathlib
 import shutil
@@ -49,6 +50,21 @@ def changed(folder: pathlib.Path, summary: dict[str, Any]) -> list[str]:
     return found + ["rows.jsonl"] * any(rows.get(label) != known[label] for label in known)
 
 
+def refuse_links(folder: pathlib.Path) -> None:
+    """Raise ``UserError`` if what a run reads and writes in its folder is a link or a device.
+
+    Through a link in a folder of somebody else a run would write to files of yours, and for a named
+    pipe it would wait.
+    """
+    for name in (*_FILES, *_FOLDERS, "lock"):
+        for path in itertools.chain([folder / name], (folder / name).rglob("*")):
+            is_odd = path.exists() and not (path.is_file() or path.is_dir())
+            if is_odd or path.is_symlink():
+                raise UserError(
+                    f"{path} is a link or a device; remove it, or pass another --workdir."
+                )
+
+
 class Workdir:
     """The folder that a run writes to.
 
@@ -72,6 +88,7 @@ class Workdir:
         Raises:
           UserError: if the folder holds something else.
         """
+        refuse_links(self.path)
         theirs = self._known()
         if theirs is None:
             found = list(self.path.iterdir()) if self.path.is_dir() else []

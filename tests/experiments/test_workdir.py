@@ -5,9 +5,13 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from experiments.process.errors import UserError
+from experiments.report import page
+from experiments.report import rows as tidy
+from experiments.storage import checkpoints
 from experiments.storage.provenance import LAYOUT
 from experiments.storage.workdir import Workdir, held
 
@@ -94,6 +98,44 @@ def test_overwrite_removes_what_runs_write_and_nothing_else(tmp_path):
     (tmp_path / "thesis" / "chapter").write_text("1")
     with pytest.raises(UserError, match="neither an empty folder"):
         workdir(tmp_path / "thesis", overwrite=True).look(now)
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "rows.jsonl", "figures", "figures/curves.png", "models/a.npz", "lock"]
+)
+@pytest.mark.parametrize("target", ["mine", "nowhere", "/dev/zero"])
+def test_a_folder_with_links_is_refused_and_their_targets_are_kept(tmp_path, name, target):
+    folder = begun(tmp_path / "w")
+    (tmp_path / "mine").write_text("mine")
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(tmp_path / target)
+    refused = pytest.raises(UserError, match=f"{folder / name} is a link or a device; remove it")
+    with refused:
+        workdir(folder, overwrite=True).look(OURS)
+    assert {path.name for path in tmp_path.iterdir()} == {"w", "mine"}
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["config.json", "rows.jsonl", "lock"])
+def test_a_named_pipe_is_refused_where_a_run_would_wait_for_ever(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(UserError, match=f"{name} is a link or a device"):
+        workdir(tmp_path).look(OURS)
+
+
+def test_files_beside_are_new_whatever_link_has_their_name(tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    for name in ("config.partial", "rows.partial", "index.partial", "partial"):
+        (tmp_path / name).symlink_to(tmp_path / "mine")
+    tidy.write_json(tmp_path / "config.json", OURS)
+    tidy.write(tmp_path / "rows.jsonl", [{"round": 0}])
+    page.write(tmp_path / "index.html", "Title", "command", [], [])
+    checkpoints.save(tmp_path, 5, {"a": np.ones(2)}, {})
+    made = {"config.json", "rows.jsonl", "index.html", "5.npz"}
+    assert {path.name for path in tmp_path.iterdir()} == made | {"mine"}
+    assert not any((tmp_path / name).is_symlink() for name in made)
+    assert (tmp_path / "mine").read_text() == "mine"
 
 
 @pytest.mark.slow
