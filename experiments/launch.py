@@ -66,6 +66,7 @@ def main(arguments: list[str]) -> int:
     except (AssertionError, NameError, OSError, RuntimeError, ValueError) as error:
         speak("launch", str(error))
         return CANNOT
+    os.environ["PYTHONSAFEPATH"] = "1"  # no job runs modules of the current folder unasked
     with executor.batch():
         jobs = [executor.submit(Job(words)) for words in commands]
     for job, words in zip(jobs, commands, strict=True):

@@ -102,6 +102,8 @@ def _dispatch(name: str, *rest: str) -> None:
         _become("experiments.publishing.comparison", rest)
     else:
         arguments = _with_config(rest) if name in ("run", "figures") else rest
+        if any(word.endswith(".py") for word in rest):  # it may import modules beside you
+            sys.path.insert(0, os.getcwd())
         if name == "figures":  # `figures` reads only the rows
             arguments = [given for given in arguments if not given.startswith("--config.data=")]
         _become(str(COMMANDS[name].module), arguments)
@@ -201,8 +203,7 @@ def _with_config(arguments: Sequence[str]) -> list[str]:
 
 
 def _become(module: str, arguments: Sequence[str]) -> None:
-    """Run a module as ``python -m`` does, with the launcher and the current folder on its path."""
-    sys.path.insert(0, os.getcwd())
+    """Run a module as ``python -m`` does, with the launcher on its path."""
     if module.startswith("experiments"):
         missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
         if missing:

@@ -102,6 +102,31 @@ def test_the_figures_of_a_table_are_drawn_by_the_name_that_ran_it(monkeypatch, c
     assert given == [f"--config={ROOT / 'configs' / 'table.py'}", "--workdir=run"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "is_searched"),
+    [
+        (["run", "lasso"], False),
+        (["figures", "lasso"], False),
+        (["run", "mine.csv"], False),
+        (["results"], False),
+        (["run", "mine.py"], True),
+        (["run", "--config=mine.py"], True),
+    ],
+)
+def test_the_current_folder_is_searched_for_modules_of_a_file_alone(
+    monkeypatch, capsys, tmp_path, arguments, is_searched
+):
+    (tmp_path / "mine.csv").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("PYTHONPATH", "")
+    searched = []
+    monkeypatch.setattr(command.runpy, "run_module", lambda *_, **__: searched.extend(sys.path))
+    typed(monkeypatch, capsys, *arguments, "--workdir=run")
+    places = [place for place, folder in enumerate(searched) if folder == os.fspath(tmp_path)]
+    assert searched[0] == os.fspath(command.LAUNCHER) and places == [1] * is_searched
+
+
 @pytest.mark.parametrize("arguments", [[], ["configs"], ["run", "laso"]])
 def test_a_reader_that_has_gone_is_no_error(monkeypatch, arguments):
     reader, writer = os.pipe()

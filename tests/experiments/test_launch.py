@@ -104,6 +104,7 @@ def test_a_job_at_its_time_limit_saves_and_is_submitted_again(tmp_path):
     for folder in (once, cut):
         folder.mkdir()
         listed(folder, "--config.num_rounds=4000", "--config.eval_every=10")
+        (folder / "ml_collections.py").write_text("raise AssertionError")  # is not for a NAME
     launched = fcojax(cut, "launch", "runs.sh", "--cluster=local")
     until((cut / "size_3" / "rows.jsonl").exists)
     controllers = [folder.name.partition("_")[0] for folder in (cut / "runs.jobs").glob("*.out")]
