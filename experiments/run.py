@@ -14,11 +14,21 @@ import pathlib
 import signal
 import sys
 import traceback
+from types import FrameType
 from typing import Any, NoReturn
 
-if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    # Ctrl-C ends the imports: in a callback of JAX Python would print and ignore its exception.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+if __name__ == "__main__":
+    # A signal ends the imports at once: an exception in a callback of JAX would be ignored.
+    def _end_early(number: int, frame: FrameType | None) -> NoReturn:
+        name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        try:
+            os.write(2, f"fcojax run: stopped by {name} before the run began.\n".encode())
+        finally:
+            os._exit(128 + number)
+
+    for _number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(_number) in (signal.SIG_DFL, signal.default_int_handler):
+            signal.signal(_number, _end_early)
 
 import jax
 from absl import app, flags
@@ -48,6 +58,9 @@ def parse_flags(argv: list[str]) -> list[str]:
         if {"--help", "-h", "-help", "--helpshort"} & set(argv):
             printed(manual(options.config_among(argv), options.__name__))
             sys.exit()
+        for word in argv[1:]:
+            if word != word.encode("utf-8", "ignore").decode():
+                raise UserError(f"{word!r} is not UTF-8, as the page of a run is; pass another.")
         return options.parse(argv)
     except Exception as error:
         _leave(error)

@@ -38,7 +38,7 @@ def read(folder: pathlib.Path) -> Run:
     try:
         summary = json.loads((folder / "summary.json").read_text("utf-8"))
         config = json.loads((folder / "config.json").read_text("utf-8"))["config"]
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, RecursionError):
         summary, config = {}, {}
     if not (summary.get("finished") and summary.get("algorithms")):
         raise UserError(f"{folder} holds no finished sweep; start its command again.")

@@ -296,7 +296,7 @@ def _drawn(name: str, labels: Mapping[str, str]) -> list[pathlib.Path]:
     try:
         summary = {} | json.loads((workdir / "summary.json").read_text("utf-8"))
         others = changed(workdir, summary)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         raise UserError(f"{workdir} has a damaged summary.json; {again}.") from None
     why = f"its {' and '.join(others)} was changed since the run; {again}"
     try:

@@ -138,7 +138,7 @@ def _parsed(line: bytes) -> Row | None:
     """Return the row of a line; ``None`` if it is incomplete or damaged."""
     try:
         row = json.loads(line) if line.endswith(b"\n") else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) else None
 

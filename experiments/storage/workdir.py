@@ -196,7 +196,7 @@ class Workdir:
         try:
             known = json.loads(file.read_text("utf-8"))
             known["config"].items()
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             if self.overwrite:
                 return {}
             raise UserError(
@@ -213,7 +213,7 @@ class Workdir:
             summary = {} | json.loads(file.read_text("utf-8"))
             if is_sealed(summary):
                 return summary
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             pass
         self._tell(f"{file} has changed since the run; it is written again from the rows.")
         return {}

@@ -93,6 +93,22 @@ def test_a_signal_stops_here_or_where_it_may(number):
     assert signal.getsignal(number) == before
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")]
+)
+def test_a_signal_before_the_run_begins_ends_it_in_a_line(tmp_path, number, name):
+    config = tmp_path / "early.py"
+    config.write_text(f"import os, signal\nos.kill(os.getpid(), {int(number)})\n")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it
+    try:
+        done = launch(f"--config={config}", f"--workdir={tmp_path / 'run'}")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert done.returncode == 128 + number
+    assert one_line(done) == f"fcojax run: stopped by {name} before the run began."
+
+
 def test_without_a_signal_handlers_are_as_they_were_and_ignored_ones_stay_ignored():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

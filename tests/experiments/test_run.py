@@ -202,6 +202,7 @@ def test_the_same_seed_gives_the_same_rows_and_an_interrupted_run_resumes(tmp_pa
                 (["--config.algorithms=fed_dual_av"], "no algorithm fed_dual_av; did you mean"),
                 (["--config.num_rounds=ten"], "num_rounds is 'ten'; pass a whole number."),
                 (["--confg.seeds=1"], "no flag --confg.seeds; did you mean --config.seeds?"),
+                (["--workdir=" + os.fsdecode(b"w\xff")], r"w\udcff' is not UTF-8"),
                 (["--config.cohort_size=7"], "cohort_size is 7 but the problem has 6 clients"),
             )
         ),

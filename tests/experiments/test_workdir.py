@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.process.errors import UserError
+from experiments.publishing import comparison
 from experiments.report import page
 from experiments.report import rows as tidy
 from experiments.storage import checkpoints
@@ -136,6 +137,20 @@ def test_files_beside_are_new_whatever_link_has_their_name(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == made | {"mine"}
     assert not any((tmp_path / name).is_symlink() for name in made)
     assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_files_of_100_000_brackets_are_damaged_ones(tmp_path):
+    deep, said = "[" * 100_000, []
+    folder = begun(tmp_path / "w")
+    (folder / "rows.jsonl").write_text(f'{{"round": 0}}\n{deep}\n')
+    (folder / "summary.json").write_text(deep)
+    assert workdir(folder, said).look(OURS) == {} and "summary.json has changed" in said[0]
+    assert workdir(folder).rows().rows == {"": [{"round": 0}]}
+    (folder / "config.json").write_text(deep)
+    with pytest.raises(UserError, match="config.json is damaged"):
+        workdir(folder).look(OURS)
+    with pytest.raises(UserError, match="holds no finished sweep"):
+        comparison.read(folder)
 
 
 @pytest.mark.slow
