@@ -161,7 +161,7 @@ def command_case(rng: random.Random, folder: pathlib.Path) -> Case:
         arguments.append(f"--config.{key}={value}")
         wrong.append("fed_midd" if "fed_midd" in key else key.split(".")[-1])
         if kind == "name" and len(value) > 2:  # the value tells which key it is of
-            wrong += value.split(":")[0].strip("=").split("=")[:2]
+            wrong += value.split(":")[0].strip("= ").split("=")[:2]
     if rng.random() < 0.1:
         key = _misspelt(rng, rng.choice([one for one in keys if "." not in one]))
         if key not in keys:
@@ -247,6 +247,7 @@ WORKDIRS: list[Callable[[pathlib.Path], tuple[Any, list[str]]]] = [
     lambda at: ("", ["workdir"]),
     lambda at: ("--overwrite", ["workdir"]),
     lambda at: ("/proc/nobody/run", ["/proc/nobody"]),
+    lambda at: (at / os.fsdecode(b"run\xff"), ["workdir"]),
     lambda at: (_made(at, "empty folder"), []),
     lambda at: (at / "Zürich" / "läuft", []),
     lambda at: (f"{at}/run\twith tab", []),
