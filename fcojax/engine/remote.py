@@ -210,6 +210,8 @@ def step(
 ) -> tuple[PyTree, Memory, Array, dict[str, Array]]:
     """Return the server's state and memory, which members count, and metrics and counts.
 
+    If the server's step is refused, its memory stays too, and no member counts.
+
     Args:
       algorithm: the algorithm of the run.
       plan: how rounds are run.
@@ -271,11 +273,15 @@ def step(
     found = finish_round(plan, at, tally, totals, one, memory, own_key, public)
     server_key = purpose_key(key, SERVER, index)
     server, refused = server_step(algorithm, hparams, server, found, server_key)
+    # A refused step leaves nothing behind: kept sums would be refused again, in every round, and
+    # sites go on from the states that belong to what the server has.
+    kept = tree.where(refused == 0, found.memory, memory)
+    counted = counted & (refused == 0)
     measures = found.metrics | found.counts | {"refused": refused}
     # As in the history of one round: without a counted client a metric is NaN, not zero.
     measures = {name: value[None] for name, value in measures.items()}
     measures = reduced_over_rounds(measures, plan.uploads.names)
-    return server, found.memory, counted, measures
+    return server, kept, counted, measures
 
 
 def _updated(

@@ -217,7 +217,8 @@ class Server:
         """Return the progress after a round, and its metrics and counts.
 
         An answer that is missing, not valid or of an earlier round is a lost upload. Raise
-        ``ValueError`` if all sites say that they cannot go on.
+        ``ValueError`` if all sites say that they cannot go on. If the server's step is not finite,
+        the progress stays but for its round, and the site of the largest upload is logged.
 
         Args:
           progress: the progress before the round.
@@ -256,10 +257,25 @@ class Server:
             finite,
             idle,
         )
+        if measures["refused"]:
+            self._name_largest(members, (given.own, given.public))
         last = progress.counted.copy()
         last[members[np.asarray(counted)]] = progress.round
         after = ServerProgress(server, memory, progress.key, progress.round + 1, last)
         return after, {name: float(value) for name, value in measures.items()}
+
+    def _name_largest(self, members: np.ndarray, sent: PyTree) -> None:
+        """Log the site that sent the largest number in a round whose step is not finite."""
+        sizes = np.zeros(len(members))
+        for leaf in jax.tree.leaves(sent):
+            # Remainders of a modular sum are integers, whose sizes say nothing.
+            if jnp.issubdtype(leaf.dtype, jnp.floating):
+                rows = np.abs(np.asarray(leaf, float)).reshape(len(members), -1)
+                sizes = np.maximum(sizes, rows.max(axis=1, initial=0))
+        place = int(np.argmax(sizes))
+        if sizes[place] > 0:
+            what = f"it sent the largest number, {sizes[place]:g}, and the step is not finite."
+            self.judge.name(self.sites[int(members[place])].name, what)
 
     def model(self, progress: ServerProgress) -> PyTree:
         """Return the current model.

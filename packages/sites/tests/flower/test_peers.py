@@ -166,6 +166,28 @@ def test_a_run_with_bad_uploads_is_that_in_which_they_are_lost(caplog):
     assert_named_once(caplog)
 
 
+@pytest.mark.parametrize("name", ["fed_avg", "scaffold"])
+def test_a_finite_upload_that_the_step_cannot_take_is_named_and_changes_nothing(name, caplog):
+    """As if no site had answered: nothing of it is in the server's sums or in sites' states."""
+
+    def spoil(facts, reply):
+        return bad_peers.poisoned(1.7e308)(reply) if facts["round"] == "1" else reply
+
+    federation = federation_of(name)
+    hparams = federation.hparams._replace(client_lr=0.003, server_lr=10.0)
+    federation = dataclasses.replace(federation, hparams=hparams)
+    sites = Spoiled(federation, spoil)
+    with pytest.warns(UserWarning, match="only 3 of 4 rounds .* 1 steps were not finite"):
+        model, history = flower.coordinate(federation, sites.transport, KEY, num_rounds=4)
+    assert [row["refused"] for row in history] == [0, 1, 0, 0]
+    assert [row["dropped"] for row in history] == [0] * 4
+    assert_named_once(caplog)
+    lost = {(1, client) for client in range(len(NAMES))}
+    expected, _ = simulated(federation, KEY, lost, num_rounds=4)
+    np.testing.assert_allclose(model, expected, rtol=0, atol=1e-12)
+    assert np.abs(model).max() > 0.01
+
+
 def test_a_run_goes_on_from_its_folder_with_a_bad_site(tmp_path):
     def spoil(facts, reply):
         return b"" if facts["kind"] == "round" and facts["round"] in "13" else reply
