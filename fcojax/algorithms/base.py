@@ -70,8 +70,11 @@ def uncounted(message: PyTree) -> PyTree:
 class NewRow(NamedTuple):
     """What ``server_update`` may return for an array of its state of which only one row changes.
 
-    The engine writes the row in place. If it got the whole array, it would read all of it to check
-    that it is finite, and copy it to be able to keep the old one.
+    The engine writes the row in place, in every round: also if the step is refused or no client
+    counts, when all other parts of the state stay. So the row must not depend on the uploads; it is
+    for what the server has before they arrive, such as the message or the number of its rounds. If
+    the engine got the whole array, it would read all of it to check that it is finite, and copy it
+    to be able to keep the old one.
 
     Attributes:
       index: which row, counted from zero.

@@ -59,7 +59,7 @@ def cases(data):
     epochs = clock.truncated(fcojax.local_epochs(1.5, 2), data, SECONDS[0], 8.0)
     yield "truncated", dual, fcojax.Plan(epochs, COHORT, LOSSES)
     order = clock.arrivals(SECONDS, buffer=2, num_rounds=6)
-    late = clock.asynchronous(dual, order.staleness)
+    late = clock.asynchronous(dual, order)
     yield "asynchronous", late, fcojax.Plan(WORK, order.sampler)
     known = inverse_probability("known")
     yield "asynchronous, known", late, fcojax.Plan(WORK, order.sampler, known)

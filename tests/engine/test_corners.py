@@ -139,19 +139,19 @@ def test_a_server_step_that_overflows_is_not_taken_and_is_counted():
 
 
 def recording(as_row):
-    """FedAvg whose server keeps its models before the last three steps."""
+    """FedAvg whose server keeps its models before the last three rounds."""
     plain = algorithms.fed_avg(pull)
 
     def init(hparams, params):
-        return (params, jnp.zeros((3, *params.shape), params.dtype), jnp.int32(0)), ()
+        return (params, jnp.zeros((3, *params.shape), params.dtype), jnp.zeros(1, jnp.int32)), ()
 
     def server_update(hparams, server, mean, fraction, key):
-        params, past, count = server
-        row = NewRow(count % 3, params)
-        if not as_row:
-            row = past.at[count % 3].set(params)
+        params, past, [count] = server
         after = plain.server_update(hparams, params, mean, fraction, key)
-        return after, row, count + 1
+        if as_row:
+            return after, NewRow(count % 3, params), NewRow(jnp.int32(0), count + 1)
+        after = jnp.where(jnp.isfinite(after), after, params)
+        return after, past.at[count % 3].set(params), jnp.array([count + 1])
 
     return plain._replace(
         init=init,
@@ -162,7 +162,7 @@ def recording(as_row):
 
 
 def test_a_row_is_written_as_the_whole_array_would_be():
-    """Also if a step overflows, in every third round, and if nobody takes part, as in the last."""
+    """And also if a step is refused, in every third round, and if nobody takes part, at last."""
     data = fcojax.from_clients([{"a": np.full(2, 1e30, np.float32)}] * 2)
     cohort = fcojax.from_trace([[0, 1]] * 6 + [[]])
     rates = fcojax.schedule([1.0, 1.0, 1e10, 2.0, 3.0, 1e10, 1.0])
@@ -172,10 +172,12 @@ def test_a_row_is_written_as_the_whole_array_would_be():
         chosen, plan = recording(as_row), fcojax.Plan(ONE_STEP, cohort)
         state = fcojax.start(chosen, hparams, jnp.zeros(2, jnp.float32), data, KEY, plan)
         state, history = fcojax.advance(chosen, hparams, state, data, plan, num_rounds=7)
-        assert history["refused"].tolist() == [0, 0, 1, 0, 0, 1, 0]
+        assert history["refused"].tolist() == [0, 0, int(as_row), 0, 0, int(as_row), 0]
         ends.append(state.server)
-    assert int(ends[0][2]) == 4
-    jax.tree.map(np.testing.assert_array_equal, *ends)
+    (rows, counted), (arrays, before) = (end[1:] for end in ends)
+    assert int(counted[0]) == 7 and int(before[0]) == 6  # without a client only rows are written
+    np.testing.assert_array_equal(ends[0][0], ends[1][0])
+    np.testing.assert_array_equal(rows, arrays.at[6 % 3].set(ends[0][0]))
 
 
 @pytest.mark.parametrize("weights", [None, [1e3] * 6, [1e-30] * 6])
