@@ -14,7 +14,7 @@ import pytest
 import fcojax
 from fcojax import algorithms, uploads
 from fcojax.problems import factored_loss, population_loss
-from fcojax.transforms import euclidean, l1
+from fcojax.transforms import euclidean, l1, named
 from tests.laws.test_heterogeneous_lasso import K, corrected, distance, task
 from tests.support import federations
 
@@ -121,6 +121,22 @@ def test_bytes_are_those_of_a_broadcast_to_all_clients():
     encoded = uploads.facts(TOP, jnp.zeros(federations.DIM)).num_bytes
     assert int(history["bytes_down"][0]) == 5 * (encoded + bias + others)
     assert history["bytes_up"][0] == plain["bytes_up"][0]
+
+
+def test_bytes_of_a_personal_method_are_those_of_what_it_sends_and_known_parts_are_refused():
+    """A wrapper of the message does not change what is counted."""
+    cohort, plain = fcojax.uniform_cohort(cohort_size=2), algorithms.scaffold(federations.loss)
+    for chosen in (plain, algorithms.ditto(federations.loss)):
+        _, history = advanced(chosen, TOP, cohort, 2)
+        hparams = chosen.hparams_type(client_lr=0.02)
+        server = chosen.init(hparams, federations.start())[0]
+        leaves = jax.tree.leaves(chosen.broadcast(hparams, server))
+        encoded = uploads.facts(TOP, [leaf for leaf in leaves if leaf.size > 1]).num_bytes
+        single = 8 * sum(leaf.size == 1 for leaf in leaves)
+        assert history["bytes_down"].tolist() == [5 * (encoded + single)] * 2
+    shared = algorithms.partial_sharing(algorithms.fed_avg, federations.loss, named("bias"))
+    with pytest.raises(ValueError, match="without receiving it"):
+        advanced(shared, TOP, cohort, 1)
 
 
 def test_a_client_s_own_model_is_made_from_the_message_that_it_has():
