@@ -31,6 +31,7 @@ from fcojax.types import Array, Count, CountOrZero, Fraction, Key, Params, PyTre
 # Far beyond any clipping norm, so that the client sends as much as it may.
 _LARGE = 1e3
 _MOST_ENTRIES = 10  # entries of the server's state that are tested one by one
+_RUNS_EACH, _RIDGE = 5, 1e-9  # runs for each entry of a joint spread; relative to its diagonal
 _THRESHOLDS = np.linspace(0.005, 0.995, 100)
 
 
@@ -72,12 +73,12 @@ def audit(
 ) -> Audit:
     """Return a lower bound of epsilon, from runs with one client and without it.
 
-    The client sends the same large vector in every round in place of its own uploads, and another
-    one at each point of a grid, as privacy must not depend on its uploads. The neighbour follows
-    ``privacy.law``: the population in which it never takes part, or the one in which it sends the
-    opposite vector. An attacker sees the server's state and the model after every round. A bound
-    above ``promised`` shows an error in the transforms or their accounting; a bound below it proves
-    nothing.
+    In place of its own uploads, on which privacy must not depend, the client sends a large random
+    vector, another one in each round and at each point of a grid: with equal ones noise that rounds
+    or points share would hide it. The neighbour follows ``privacy.law``: the population in which it
+    never takes part, or the one in which it sends the opposite vectors. An attacker sees the
+    server's state and the model after every round. A bound above ``promised`` shows an error in the
+    transforms or their accounting; a bound below it proves nothing.
 
     Args:
       algorithm: the algorithm of the audited runs.
@@ -155,12 +156,13 @@ class _Without(Sampler):
 
 
 def _with_planted(plan: Plan, client: int, key: Key, sign: float) -> Plan:
-    """Return the plan in which one client sends a fixed random vector."""
+    """Return the plan in which one client sends random vectors that are the same in all runs."""
 
     def send(at, payload, state):
         leaves, structure = jax.tree.flatten(payload)
-        # Other vectors at other points: if these shared their noise, equal ones would hide it.
-        keys = jax.random.split(folded_by(key, at.hparams), max(1, len(leaves)))
+        # If rounds or points shared their noise, their difference would be that of these vectors.
+        own = folded_by(jax.random.fold_in(key, at.round), at.hparams)
+        keys = jax.random.split(own, max(1, len(leaves)))
         sent = [
             sign * _LARGE * jax.random.normal(own, leaf.shape, leaf.dtype)
             for leaf, own in zip(leaves, keys, strict=False)
@@ -217,11 +219,6 @@ def _statistics(
     add("the server's last state", lambda seen: seen.states[:, :, -1])
     add("the last model", lambda seen: seen.models[:, :, -1])
     add("the support of the models", lambda seen: (seen.models != 0).astype(float))
-    if present.states.shape[1] > 1:  # the points may share their noise
-        add(
-            "the steps of the first point less those of the second",
-            lambda seen: np.diff(seen.states[:, 0] - seen.states[:, 1], axis=1, prepend=0),
-        )
     for name in present.history:
         add(f"history[{name!r}]", lambda seen, name=name: seen.history[name])
 
@@ -234,17 +231,31 @@ def _statistics(
         scale = np.where(spread > 0, spread, 1)
         # An entry that is constant in each of the two distinguishes them wherever it differs.
         ratio = np.where((spread == 0) & (apart != 0), np.inf, apart**2 / scale)
-        best = np.argsort(-ratio)[:_MOST_ENTRIES]
-        names += [f"{name}, along the difference of means", f"the sum of {name}"]
+        best, along = np.argsort(-ratio)[:_MOST_ENTRIES], _direction(first, apart, scale)
+        names += [f"{name}, along Fisher's direction", f"the sum of {name}"]
         names += [f"entry {index} of {name}" for index in best]
         for column, each in zip(columns, both, strict=True):
-            column += [each @ (apart / scale), each.sum(axis=1), *each[:, best].T]
+            column += [each @ along, each.sum(axis=1), *each[:, best].T]
     present_columns, absent_columns = (np.stack(column, axis=1) for column in columns)
     return (
         names,
         (present_columns[:half], absent_columns[:half]),
         (present_columns[half:], absent_columns[half:]),
     )
+
+
+def _direction(both: list[np.ndarray], apart: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Return Fisher's direction: in it two populations differ most relative to their spread.
+
+    With few runs for the number of entries, it is that of independent entries.
+    """
+    runs, size = both[0].shape
+    if size * _RUNS_EACH > runs:
+        return apart / scale
+    # Noise that entries share is gone along some direction, so the spread may be singular.
+    units = [(values - values.mean(axis=0)) / np.sqrt(scale) for values in both]
+    spread = sum(values.T @ values / runs for values in units) + _RIDGE * np.eye(size)
+    return np.linalg.solve(spread, apart / np.sqrt(scale)) / np.sqrt(scale)
 
 
 def _bounded(names, choosing, bounding, delta, level, promised) -> Audit:

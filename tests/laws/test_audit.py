@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 import fcojax
-from fcojax import privacy, uploads
+from fcojax import privacy, robust, uploads
 from fcojax.algorithms import fed_avg, fed_dual_avg, scaffold
 from fcojax.engine.transform import Noise
 from fcojax.privacy.audit import _least_probabilities
@@ -22,9 +22,9 @@ DIM = 3
 
 
 @functools.cache
-def data():
+def data(num_clients=6):
     rng = np.random.default_rng(0)
-    return fcojax.from_clients([{"a": rng.standard_normal((2, DIM))} for _ in range(6)])
+    return fcojax.from_clients([{"a": rng.standard_normal((2, DIM))} for _ in range(num_clients)])
 
 
 def loss(w, rows):
@@ -37,18 +37,20 @@ TRACKING = scaffold(loss)
 COINS = fcojax.coin_flips(0.5)
 
 
-def audited(chosen, hparams, private, cohort=None, num_rounds=2, **options):
+def audited(
+    chosen, hparams, private, cohort=None, num_rounds=2, params=None, clients=6, seed=1, **options
+):
     plan = fcojax.Plan(fcojax.local_steps(1), cohort or fcojax.everyone(), private)
     return privacy.audit(
         chosen,
         hparams,
-        jnp.zeros(DIM),
-        data(),
+        jnp.zeros(DIM) if params is None else params,
+        data(clients),
         0,
         plan,
         num_rounds=num_rounds,
         delta=DELTA,
-        key=jax.random.key(1),
+        key=jax.random.key(seed),
         **options,
     )
 
@@ -98,17 +100,96 @@ def test_no_bound_is_above_what_is_promised_for_modular_sums():
 
 def test_a_bound_is_a_good_part_of_the_promise_where_everyone_takes_part():
     """So a bound near zero in other cases shows that sampling hides the client."""
-    found = audited(*CASES["fed_avg"])
+    found = audited(*CASES["fed_avg"], num_runs=4000)
     assert found.lower > 0.3 * found.promised
 
 
-@pytest.mark.gate
-def test_half_of_the_noise_is_found():
+LOUD = privacy.gaussian(1.0, noise=2.0)
+
+
+def shared_by_points():
+    """Noise from a key of the round that all points of a sweep share."""
+
+    def receive(at, found, weights, past):
+        return LOUD.receive(at._replace(private_key=at.round_key), found, weights, past)
+
+    return LOUD._replace(receive=receive)
+
+
+def shared_by_rounds():
+    """The noise of the first round, in all rounds."""
+
+    def receive(at, found, weights, data):
+        data = jnp.where(at.round == 0, jax.random.key_data(at.private_key), data)
+        own = at._replace(private_key=jax.random.wrap_key_data(data))
+        return LOUD.receive(own, found, weights, [])[0], data
+
+    return LOUD._replace(init=lambda payload: ((), jnp.zeros(2, jnp.uint32)), receive=receive)
+
+
+def shared_by_leaves():
+    """Every leaf gets the noise of the first, of two of one shape."""
+
+    def receive(at, found, weights, past):
+        noisy, past = LOUD.receive(at, found, weights, past)
+        factor = weights.cohort_weight / weights.expected_weight
+        first = noisy.mean[0] - found.mean[0] * factor
+        return noisy._replace(mean=[leaf * factor + first for leaf in found.mean]), past
+
+    return LOUD._replace(receive=receive)
+
+
+def half():
     """The transform claims twice the noise that it adds."""
-    half = NOISE._replace(facts=NOISE.facts._replace(noisy=Noise(2.0)))
-    found = audited(AVG, RATE, half, num_runs=6000)  # with 2,000 it depends on the key
-    promised = privacy.Releases(fcojax.everyone(), 2.0, 2)
-    assert found.lower > found.promised == privacy.total_epsilon([promised], 6, DELTA)
+    return NOISE._replace(facts=NOISE.facts._replace(noisy=Noise(2.0)))
+
+
+def clipped_by_leaf():
+    """Each of four leaves is clipped to C, so that an upload may have twice the norm."""
+
+    def open_(at, payload, state, past):
+        return uploads.Opened([robust.clip(leaf, 1.0)[0] for leaf in payload])
+
+    return NOISE._replace(open=open_)
+
+
+def over_the_cohort():
+    """The sum is divided by the weight of the actual cohort, which tells who was there."""
+
+    def receive(at, found, weights, past):
+        own = weights._replace(expected_weight=weights.cohort_weight)
+        return LOUD.receive(at, found, own, past)
+
+    return LOUD._replace(receive=receive)
+
+
+TWO = fcojax.grid.product(fed_avg.Hparams, client_lr=[0.5, 0.1])
+# The transform, what it runs with, the number of leaves, and the runs that find it.
+FAULTS = {
+    "noise shared by points": (shared_by_points, {"hparams": TWO}, 1, 500),
+    "noise shared by rounds": (shared_by_rounds, {}, 1, 500),
+    "noise shared by leaves": (shared_by_leaves, {}, 2, 500),
+    "half of the noise": (half, {}, 1, 6000),
+    "four leaves, each clipped to C": (clipped_by_leaf, {}, 4, 6000),
+    "the cohort's denominator": (over_the_cohort, {"clients": 2}, 1, 6000),
+}
+
+
+def of_fault(name, num_runs, seed=1):
+    make, options, leaves, _ = FAULTS[name]
+
+    def summed(w, rows):
+        return sum(loss(leaf, rows) for leaf in w)
+
+    given = {"hparams": RATE, "params": [jnp.zeros(DIM) for _ in range(leaves)]} | options
+    return audited(fed_avg(summed), private=make(), num_runs=num_runs, seed=seed, **given)
+
+
+@pytest.mark.gate
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found(name):
+    found = of_fault(name, FAULTS[name][-1])
+    assert found.lower > found.promised
 
 
 @pytest.mark.gate
