@@ -1,6 +1,7 @@
 """Audits of epsilon: no bound above the promised one, and detection of a planted fault."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -105,13 +106,14 @@ def test_a_bound_is_a_good_part_of_the_promise_where_everyone_takes_part():
 
 
 LOUD = privacy.gaussian(1.0, noise=2.0)
+ADDED: Any = LOUD.receive
 
 
 def shared_by_points():
     """Noise from a key of the round that all points of a sweep share."""
 
     def receive(at, found, weights, past):
-        return LOUD.receive(at._replace(private_key=at.round_key), found, weights, past)
+        return ADDED(at._replace(private_key=at.round_key), found, weights, past)
 
     return LOUD._replace(receive=receive)
 
@@ -122,7 +124,7 @@ def shared_by_rounds():
     def receive(at, found, weights, data):
         data = jnp.where(at.round == 0, jax.random.key_data(at.private_key), data)
         own = at._replace(private_key=jax.random.wrap_key_data(data))
-        return LOUD.receive(own, found, weights, [])[0], data
+        return ADDED(own, found, weights, [])[0], data
 
     return LOUD._replace(init=lambda payload: ((), jnp.zeros(2, jnp.uint32)), receive=receive)
 
@@ -131,7 +133,7 @@ def shared_by_leaves():
     """Every leaf gets the noise of the first, of two of one shape."""
 
     def receive(at, found, weights, past):
-        noisy, past = LOUD.receive(at, found, weights, past)
+        noisy, past = ADDED(at, found, weights, past)
         factor = weights.cohort_weight / weights.expected_weight
         first = noisy.mean[0] - found.mean[0] * factor
         return noisy._replace(mean=[leaf * factor + first for leaf in found.mean]), past
@@ -158,7 +160,7 @@ def over_the_cohort():
 
     def receive(at, found, weights, past):
         own = weights._replace(expected_weight=weights.cohort_weight)
-        return LOUD.receive(at, found, own, past)
+        return ADDED(at, found, own, past)
 
     return LOUD._replace(receive=receive)
 
