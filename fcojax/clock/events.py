@@ -9,7 +9,7 @@ asynchronous aggregation", AISTATS 2022 (FedBuff); for dual averaging "Federated
 delayed gradients for composite optimization", Information Sciences 689, 2025.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ import numpy as np
 from fcojax import Sampler, from_trace, tree
 from fcojax.algorithms import Algorithm, Known, NewRow
 from fcojax.arguments import at_most, factory, validated
-from fcojax.types import Array, Count, CountOrZero, NonNegative, NumberTree, PyTree
+from fcojax.types import Count, CountOrZero, NonNegative, NumberTree, PyTree
 
 
 class Arrivals(NamedTuple):
@@ -115,7 +115,7 @@ class Versions(NamedTuple):
 
     server: PyTree
     past: PyTree
-    round: Array
+    round: Any  # an array of one number, or the new one
 
 
 @factory
