@@ -11,7 +11,6 @@ from fcojax import algorithms, devices, grid, problems, transforms
 from fcojax.algorithms.work import local_epochs, local_steps
 from fcojax.engine.aggregator import Aggregator
 from fcojax.engine.grid import extended, schedule
-from fcojax.engine.losses import dropout
 from fcojax.engine.optimality import kkt, kkt_violation
 from fcojax.engine.participation.availability import cyclic, from_trace
 from fcojax.engine.participation.base import Draw, Sampler
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
     from fcojax.robust import norm_bound, norm_quantile
     from fcojax.rows import to_frame
     from fcojax.strengths import path
+    from fcojax.uploads.participation import dropout
 
 __version__ = "0.4.0.dev0"
 
@@ -141,6 +141,7 @@ _PACKAGES = (
 )
 _FUNCTIONS = {
     "citation": "bibliography",
+    "dropout": "uploads.participation",
     "norm_bound": "robust",
     "norm_quantile": "robust",
     "path": "strengths",

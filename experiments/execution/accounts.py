@@ -1,5 +1,6 @@
 """Privacy accounting of a sweep: epsilon in every row, and a ledger of all runs."""
 
+import bisect
 import contextlib
 import functools
 import hashlib
@@ -73,23 +74,18 @@ def within_budget(jobs: Sequence[Job], settings: Settings) -> tuple[Settings, st
     delta, data = delta_of(settings, jobs[0].train), jobs[0].train
     # Each algorithm and seed has its own cohorts, which its points share.
     noises = [
-        (
-            job.plan.cohort,
-            together(
-                [
-                    multiplier_of(job.plan, take(job.grid, point))
-                    for point in range(num_points(job.grid))
-                ]
-            ),
-        )
+        [multiplier_of(job.plan, take(job.grid, point)) for point in range(num_points(job.grid))]
         for job in jobs
     ]
 
     def spent(num_rounds: int) -> float:
         each = num_rounds * len(settings.seeds)
-        return _total([privacy.Releases(*noise, each) for noise in noises], data, delta)
+        pairs = zip(jobs, noises, strict=True)
+        entries = [privacy.Releases(job.plan.cohort, together(own), each) for job, own in pairs]
+        return _total(entries, data, delta)
 
-    rounds = privacy.most_rounds(lambda num_rounds: spent(num_rounds) <= budget)
+    # The number of rounds from 1 on whose epsilon is within the budget.
+    rounds = bisect.bisect_right(range(1, settings.num_rounds + 1), budget, key=spent)
     if rounds >= settings.num_rounds:
         return settings, None
     detail = (

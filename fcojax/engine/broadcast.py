@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 
 from fcojax import tree
-from fcojax.algorithms.base import Known, uncounted
+from fcojax.algorithms.base import Known
 from fcojax.types import Array, Key, PyTree
 
 
@@ -67,8 +67,3 @@ def next_estimate(
     """Return the estimate after a round; it stays if the server took no step."""
     after = Estimate(*broadcast.corrected(hparams, estimate.message, message, key))
     return tree.where(taken & tree.all_finite(after), after, estimate)
-
-
-def message_bytes(message: PyTree) -> int:
-    """Return the bytes of a message to one client."""
-    return tree.num_bytes(uncounted(message))

@@ -247,7 +247,7 @@ def client_function(context: RoundContext, message: PyTree, first_client: Array 
         at = At(hparams, *place, by_rule=plan.aggregator != MEAN)
         inclusion = functools.partial(_inclusion, plan, data.num_clients, sizes, at.client)
         given = result.upload, before.residuals, memory.transforms
-        contribution, residuals = through_chain(plan, at, *given, inclusion)
+        contribution, residuals = through_chain(plan, at._replace(inclusion=inclusion), *given)
         metrics = merged(result.metrics, contribution.metrics, "client_update of the algorithm")
         return contribution._replace(metrics=metrics), Rows(result.state, residuals)
 
@@ -289,27 +289,24 @@ def _inclusion(plan: Plan, num_clients: int, sizes: Array | None, client: Array)
 
 
 def through_chain(
-    plan: Plan, at: At, upload: PyTree, states: tuple, servers: tuple, inclusion: Callable
+    plan: Plan, at: At, upload: PyTree, states: tuple, servers: tuple
 ) -> tuple[Contribution, tuple]:
     """Return a client's contribution from its upload, and what its transforms keep.
 
     Args:
       plan: its chain is applied.
-      at: where the client is, with its key.
+      at: where the client is, with its key and the function ``inclusion``.
       upload: the algorithm's upload.
       states: what the client's transforms keep.
       servers: what the server's transforms keep.
-      inclusion: the function of ``At``.
     """
     payload, public, form = split(upload)
     sent, kept = transform.send(plan.uploads, at, payload, states)
     there = at._replace(key=None)
     decoded = transform.decode(plan.uploads, there, sent.wire, payload, states)
-    there = there._replace(inclusion=inclusion)
-    found, more = transform.opened(plan.uploads, there, decoded, states, servers)
-    kept |= {name: kept[name] & here if name in kept else here for name, here in more.items()}
-    metrics = merged(sent.metrics, found.metrics, "the chain")
-    contribution = Contribution(found.payload, public, metrics, kept, found.weight, form)
+    given = decoded, states, servers, kept, sent.metrics
+    found, kept = transform.opened(plan.uploads, there, *given)
+    contribution = Contribution(found.payload, public, found.metrics, kept, found.weight, form)
     return contribution, sent.client_state
 
 

@@ -56,12 +56,12 @@ def first_uploads(
       states: the first states of the server and of a client.
       data: the clients.
     """
-    # The plain mean keeps nothing, so no client needs to be traced.
     server, client = states
     estimate = ()
     if plan.broadcast is not None:
         message = algorithm.broadcast(hparams, server)
         estimate = first_estimate(plan.broadcast, message)
+    # The plain mean keeps nothing, so no client needs to be traced.
     if not plan.uploads.transforms and plan.aggregator == MEAN:
         return FirstUploads(memory=Memory(broadcast=estimate))
     update = functools.partial(one_update, algorithm, plan)
@@ -90,10 +90,11 @@ def _kept_for(plan: Plan, hparams: PyTree, result: ClientResult) -> tuple:
     zeros = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(split(result.upload)[0])]
     residuals, servers = transform.first_states(plan.uploads, zeros)
     key, index = jax.random.key(0), jnp.zeros((), jnp.int32)
-    at = At(hparams, index, index, key, key, by_rule=plan.aggregator != MEAN)
+    by_rule = plan.aggregator != MEAN
+    at = At(hparams, index, index, key, key, by_rule=by_rule, inclusion=lambda: jnp.ones(()))
 
     def contribution(upload) -> Contribution:
-        return through_chain(plan, at, upload, residuals, servers, lambda: jnp.ones(()))[0]
+        return through_chain(plan, at, upload, residuals, servers)[0]
 
     # A k beyond the number of entries is refused here.
     one = jax.eval_shape(contribution, result.upload)

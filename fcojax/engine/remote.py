@@ -240,10 +240,9 @@ def step(
 
     def contribution(client, sent: EncodedUpload) -> Contribution:
         at = _at(plan, hparams, index, client, None, shared)._replace(inclusion=_no_inclusion)
-        found, more = transform.opened(plan.uploads, at, sent.own, idle[1], memory.transforms)
-        kept = sent.kept | {n: sent.kept[n] & x if n in sent.kept else x for n, x in more.items()}
-        metrics = merged(sent.metrics, found.metrics, "the chain")
-        return Contribution(found.payload, sent.public, metrics, kept, found.weight, form)
+        own = sent.own, idle[1], memory.transforms, sent.kept, sent.metrics
+        found, kept = transform.opened(plan.uploads, at, *own)
+        return Contribution(found.payload, sent.public, found.metrics, kept, found.weight, form)
 
     clients = jax.vmap(contribution)(members, given)
     # Opening an upload can overflow too; one that is lost is not read.
@@ -333,7 +332,8 @@ def _require_blind(plan: Plan, hparams: PyTree, payload: list, first: FirstUploa
     def read(residuals, payload):
         wire = transform.send(plan.uploads, at, payload, _zeros(residuals))[0].wire
         decoded = transform.decode(plan.uploads, there, wire, payload, residuals)
-        return transform.opened(plan.uploads, there, decoded, residuals, first.memory.transforms)
+        given = decoded, residuals, first.memory.transforms, {}, {}
+        return transform.opened(plan.uploads, there, *given)
 
     if any(depend_on_first(read, first.residuals, payload)):
         raise ValueError(

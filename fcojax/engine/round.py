@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.algorithms.base import Algorithm, NewRow
+from fcojax.algorithms.base import Algorithm, NewRow, uncounted
 from fcojax.engine import transform
 from fcojax.engine.aggregator import MEAN
-from fcojax.engine.broadcast import first_estimate, message_bytes, next_estimate
+from fcojax.engine.broadcast import first_estimate, next_estimate
 from fcojax.engine.client_loop import (
     RoundContext,
     Rows,
@@ -220,9 +220,8 @@ def payload_bytes(
 
 def _sizes(context: RoundContext, message: PyTree, form: Form) -> tuple[Scalar, Scalar]:
     """Return the bytes of a message to one client, and of an upload."""
-    estimate = context.memory.broadcast
-    down = tree.num_bytes(estimate.sent) if context.plan.broadcast else message_bytes(message)
-    return down, _upload_bytes(context, form)
+    sent = context.memory.broadcast.sent if context.plan.broadcast else uncounted(message)
+    return tree.num_bytes(sent), _upload_bytes(context, form)
 
 
 def _upload_bytes(context: RoundContext, form: Form) -> Scalar:

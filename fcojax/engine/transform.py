@@ -322,7 +322,7 @@ def _require_order(transforms: tuple[UploadTransform, ...]) -> None:
     noisy = [one for one in transforms if one.facts.noisy]
     if len(noisy) > 1:
         raise ValueError(
-            f"the chain adds noise twice, by {noisy[0].name} and {noisy[1].name}; pass one of both."
+            f"the chain adds noise twice, by {noisy[0].name} and {noisy[1].name}; pass one of them."
         )
     for index, one in enumerate(transforms):
         later = transforms[index + 1 :]
@@ -406,10 +406,26 @@ def decode(given: UploadTransform, at: At, wire: PyTree, like: list, states: tup
 
 
 def opened(
-    given: UploadTransform, at: At, payload: list, states: tuple, servers: tuple
+    given: UploadTransform,
+    at: At,
+    payload: list,
+    states: tuple,
+    servers: tuple,
+    kept: dict[str, Array],
+    metrics: dict[str, Array],
 ) -> tuple[Opened, dict[str, Array]]:
-    """Return what the server makes of a decoded upload, and for each name whether it is kept."""
-    weight, kept, metrics = None, {}, {}
+    """Return what the server makes of a decoded upload, and for each name whether it is kept.
+
+    Args:
+      given: the transforms.
+      at: where the server is.
+      payload: the decoded upload.
+      states: what the client's transforms keep.
+      servers: what the server's transforms keep.
+      kept: for each name whether the client's transforms keep the upload.
+      metrics: those of the client's transforms.
+    """
+    weight = None
     for one, state, server in reversed(list(zip(given.transforms, states, servers, strict=True))):
         if one.open is None:
             continue

@@ -18,7 +18,7 @@ from fcojax.privacy.accounting import (
 )
 from fcojax.privacy.audit import Audit, audit
 from fcojax.privacy.bands import square_root_bands
-from fcojax.privacy.budgets import clients_needed, most_rounds, rounds_within
+from fcojax.privacy.budgets import clients_needed, rounds_within
 from fcojax.privacy.mechanism import adaptive_clip, gaussian, modular_gaussian
 
 __all__ = [
@@ -39,7 +39,6 @@ __all__ = [
     "law",
     "multiplier_of",
     "together",
-    "most_rounds",
     "noise_for",
     "releases",
     "rounds_within",

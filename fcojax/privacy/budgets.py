@@ -45,7 +45,7 @@ def rounds_within(
         entry = releases(plan, num_rounds, hparams=hparams, num_runs=num_runs)
         return total_epsilon([*spent, entry], num_clients, delta, by=by) <= target
 
-    return most_rounds(allowed)
+    return _most_rounds(allowed)
 
 
 @validated
@@ -74,19 +74,11 @@ def clients_needed(
         noise = noise_for(target, delta, everyone(), number, num_rounds)
         return noise * dim**0.5 / number <= share
 
-    return most_rounds(lambda number: not is_enough(number + 1)) + 2
+    return _most_rounds(lambda number: not is_enough(number + 1)) + 2
 
 
-def most_rounds(allowed: Callable[[int], bool]) -> int:
-    """Return the largest allowed number, if all smaller ones are allowed too.
-
-    Args:
-      allowed: ``number -> bool``.
-
-    Example:
-      >>> most_rounds(lambda number: number < 12)
-      11
-    """
+def _most_rounds(allowed: Callable[[int], bool]) -> int:
+    """Return the largest allowed number, if all smaller ones are allowed too."""
     if not allowed(1):
         return 0
     least, beyond = 1, 2

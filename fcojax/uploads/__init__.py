@@ -6,7 +6,6 @@ their relatives make one with error feedback, for ``fcojax.Plan(uploads=chain(..
 
 from typing import Any
 
-from fcojax.engine.losses import inverse_probability
 from fcojax.engine.transform import (
     At,
     Facts,
@@ -29,6 +28,7 @@ from fcojax.uploads.feedback import (
 )
 from fcojax.uploads.low_rank import power
 from fcojax.uploads.modular import ModularGrid, modular_sum
+from fcojax.uploads.participation import inverse_probability
 from fcojax.uploads.quantise import half, natural, qsgd, sign, terngrad
 from fcojax.uploads.rotation import drive, eden
 from fcojax.uploads.sparse import rand_k, top_k
