@@ -57,10 +57,8 @@ def first_uploads(
       data: the clients.
     """
     server, client = states
-    estimate = ()
-    if plan.broadcast is not None:
-        message = algorithm.broadcast(hparams, server)
-        estimate = first_estimate(plan.broadcast, message)
+    message = algorithm.broadcast(hparams, server) if plan.broadcast else ()
+    estimate = first_estimate(plan.broadcast, message)
     # The plain mean keeps nothing, so no client needs to be traced.
     if not plan.uploads.transforms and plan.aggregator == MEAN:
         return FirstUploads(memory=Memory(broadcast=estimate))
