@@ -188,14 +188,14 @@ def checked_ids(ids: Any, num_clients: int) -> np.ndarray:
             f"ids are {shown(ids)}; pass whole numbers or strings, one for each of the "
             f"{num_clients} clients."
         )
-    same = list(map(_visible, names.tolist())) if names.dtype.kind == "U" else names
+    same = list(map(visible, names.tolist())) if names.dtype.kind == "U" else names
     unique, counts = np.unique(same, return_counts=True)
     if unique.size < names.size:
         raise ValueError(f"id {unique[counts > 1][0]} occurs twice; every client needs its own.")
     return names
 
 
-def _visible(name: str) -> str:
+def visible(name: str) -> str:
     """Return a name as it is seen: in one Unicode form, without the letters that have no width."""
     if name.isascii():
         return name.strip()

@@ -1,9 +1,11 @@
 """Files of every format, and their errors."""
 
+import gzip
 import importlib
 import re
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -149,12 +151,19 @@ def test_excel_and_csv_give_the_same_table(tmp_path):
     book.save(tmp_path / "b.xlsx")
     with pytest.raises(ValueError, match="2 sheets"):
         read(config_of(data_dir=tmp_path / "b.xlsx"))
+    book.active["XFD1048576"] = 1
+    book.save(tmp_path / "b.xlsx")
+    with pytest.raises(ValueError, match="its cells are A1:XFD1048576; delete those beside"):
+        read(config_of(data_dir=tmp_path / "b.xlsx"))
 
 
 def test_files_of_other_programs_say_what_reads_them(tmp_path, monkeypatch):
     (tmp_path / "a.json").write_text("[]")
     with pytest.raises(ValueError, match=r"pandas.read_json .* frame.to_csv"):
         read(config_of(data_dir=tmp_path / "a.json"))
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"age,y,site\n1,0,a\n"))
+    with pytest.raises(ValueError, match=r"a.csv.gz is packed; unpack it, and pass a.csv\."):
+        read(config_of(data_dir=tmp_path / "a.csv.gz"))
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     (tmp_path / "a.xlsx").write_bytes(b"PK")
     with pytest.raises(ValueError, match="pip install openpyxl"):
@@ -219,6 +228,61 @@ def test_one_site_has_one_name(tmp_path):
     path.write_text("age,y,site\n1,0,NA\n2,1,b\n")
     with pytest.raises(ValueError, match="line 2: site"):
         read(config_of(data_dir=path))
+
+
+SEEN = ["Ulm", "U\u200blm", "Ul\u00adm", "\ufeffUlm"]  # letters that nobody sees
+WRONG_SITES = [["Ulm", "ulm"], ["1", "1.0"], ["Ulm", "NA"], ["Ulm", " "]]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "npz", "indexed.npz", "svm", "folder"])
+def test_sites_are_checked_alike_in_every_format(tmp_path, suffix):
+    def table(*sites):
+        path, given = tmp_path / f"a.{suffix}", {}
+        if suffix.endswith("npz"):
+            y, indexed = np.arange(len(sites)) % 2, suffix.startswith("indexed")
+            column = np.arange(len(sites)) if indexed else np.array(sites)
+            given = {"features": "x", "names": "names,sites"[: 11 if indexed else 5]}
+            arrays = {"x": y[:, None], "y": y, "site": column, "names": ["a\u200bge"]}
+            np.savez(path, **arrays, sites=np.array(sites))
+        elif suffix == "svm":
+            path.write_text("0 1:1\n1 1:2\n" * (len(sites) // 2))
+            (tmp_path / "site").write_text("\n".join(f"{site!s:2}" for site in sites), "utf-8")
+        elif suffix == "folder":
+            path.mkdir(exist_ok=True)
+            for row, site in enumerate(sites):
+                (path / f"{row}.csv").write_text(f"a\u200bge,y,site\n1,{row % 2},{site}\n", "utf-8")
+        else:
+            rows = [f"1,{row % 2},{site}" for row, site in enumerate(sites)]
+            path.write_text("\n".join(["a\u200bge,y,site", *rows]), "utf-8")
+        return read(config_of(data_dir=path, **given))
+
+    found = table(*SEEN)
+    assert set(found.site) == {"Ulm"} and found.names == ["x1" if suffix == "svm" else "age"]
+    for sites in WRONG_SITES[: 3 if suffix == "svm" else 4]:  # ids are lines that are not blank
+        with pytest.raises(ValueError, match="write it in one way|name the site or remove the row"):
+            table(*sites)
+
+
+def test_files_of_sites_whose_names_differ_in_case_are_refused(tmp_path):
+    for site in ("Ulm", "ulm"):
+        (tmp_path / f"{site}.csv").write_text("age,y\n1,0\n2,1\n")
+    with pytest.raises(ValueError, match=r"ulm.csv: the site is 'ulm' and 'Ulm' elsewhere"):
+        read(config_of(data_dir=tmp_path, client=""))
+
+
+def test_two_arrays_of_one_name_are_refused(tmp_path):
+    np.savez(tmp_path / "a.npz", **GOOD, names=["age", "age", "dose"])
+    with pytest.raises(ValueError, match="has 2 columns 'age'; rename one"):
+        read(config_of(data_dir=tmp_path / "a.npz", features="x", names="names"))
+
+
+def test_columns_are_found_by_name_in_a_time_that_grows_with_their_number(tmp_path):
+    names = [f"column number {index}" for index in range(20_000)]
+    cells = ",".join(["1"] * len(names))
+    (tmp_path / "a.csv").write_text(f"{','.join(names)},y,site\n{cells},0,a\n{cells},1,b\n")
+    begun = time.process_time()
+    assert read(config_of(data_dir=tmp_path / "a.csv")).x.shape == (2, 20_000)
+    assert time.process_time() - begun < 3  # 6 s if each name is searched for
 
 
 def test_missing_values_may_be_written_as_other_programs_do(tmp_path):

@@ -4,14 +4,14 @@ A ``Description`` says what the columns of a table are. It is the only place tha
 reads pooled files by it, and every site of a federation reads its own file by it.
 """
 
+import collections
 import csv
 import importlib
 import os
 import pathlib
 import re
-import unicodedata
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ import numpy as np
 from fcojax import datasets
 from fcojax.datasets.reading import Foreign, reading
 from fcojax.problems import SparseRows, sparse_rows
+from fcojax.problems.fields import visible
 
 if TYPE_CHECKING:
     from fcojax.experiments import Config
@@ -49,6 +50,7 @@ _MOST_LEVELS = 30  # of a column of words that an error lists
 _INDEX = ("", "Unnamed: 0", "__index_level_0__")  # names of an index that pandas wrote
 _MOST_FEATURES = 100_000_000  # their names take ten gigabytes
 _NPZ = "a numpy npz file"
+_PACKED = (".gz", ".bz2", ".xz", ".zip", ".zst")
 _PARTS = ("data", "indices", "indptr", "shape")  # the arrays of a matrix in compressed rows
 
 
@@ -125,16 +127,15 @@ class Description(NamedTuple):
             raise ValueError(f"{keys} is empty; name a column of {where}: {', '.join(header)}.")
         named += [("features", name) for name in chosen]
         named += [("categories", name) for name in self.levels()]
+        counts = collections.Counter(header)
         for key, name in named:
-            if name not in header:
+            if name not in counts:
                 raise ValueError(
                     f"{where} has no column {name!r}; for --config.{key} pass one of "
                     f"{', '.join(header)}."
                 )
         names = chosen or [name for name in header if name not in taken]
-        for name in (*taken, *names):
-            if header.count(name) > 1:
-                raise ValueError(f"{where} has {header.count(name)} columns {name!r}; rename one.")
+        _check_once((*taken, *names), counts, where)
         if unknown := sorted(drop - {*names}):
             raise ValueError(f"drop names {unknown[0]}, and {where} has no such feature.")
         names = [name for name in names if name not in drop]
@@ -189,6 +190,13 @@ class Description(NamedTuple):
         return np.array([name not in later for name in names])
 
 
+def _check_once(names: Iterable[str], counts: Mapping[str, int], where: str) -> None:
+    """Raise ``ValueError`` if one of the columns occurs several times."""
+    for name in names:
+        if counts[name] > 1:
+            raise ValueError(f"{where} has {counts[name]} columns {name!r}; rename one.")
+
+
 class Table(NamedTuple):
     """The content of a file.
 
@@ -233,6 +241,8 @@ def read_file(path: pathlib.Path, config: Config) -> Table:
             f"{path} is read by pandas.{_READERS[path.suffix]} and not here; write the frame as "
             "CSV, frame.to_csv(FILE, index=False)."
         )
+    if path.suffix in _PACKED and pathlib.Path(path.stem).suffix in (*_WITH_COLUMNS, *_READERS):
+        raise ValueError(f"{path} is packed; unpack it, and pass {path.stem}.")
     if config.loss == "cox":
         raise ValueError(f"loss is cox but {path.name} has no columns; pass a CSV or Parquet file.")
     for key in ("missing", "categories"):
@@ -275,15 +285,18 @@ def _joined(tables: dict[pathlib.Path, Table]) -> Table:
         if lacks := sorted({*first.names} ^ {*table.names}):
             where = file.name if lacks[0] not in table.names else next(iter(tables)).name
             raise ValueError(f"{where} has no column {lacks[0]!r}, which another file has.")
-    x: list[Any] = [t.x[:, [t.names.index(name) for name in first.names]] for t in tables.values()]
-    site = [
-        np.repeat(file.stem, len(t.y)) if t.site is None else t.site for file, t in tables.items()
-    ]
+    x: list[Any] = []
+    sites, places = [], []
+    for file, table in tables.items():
+        place = {name: index for index, name in enumerate(table.names)}
+        x.append(table.x[:, [place[name] for name in first.names]])
+        sites += [file.stem] * len(table.y) if table.site is None else table.site.tolist()
+        places += [file.name] * len(table.y)
     events = [t.event for t in tables.values() if t.event is not None]
     return Table(
         np.concatenate(x),
         np.concatenate([table.y for table in tables.values()]),
-        np.concatenate(site),
+        _Column("the site", sites, places).words(),
         first.names,
         np.concatenate(events) if events else None,
     )
@@ -342,7 +355,12 @@ def _of_npz(path: pathlib.Path, config: Config) -> Table:
                 f"{config.client} is {site.max()} in a row; pass a name for each, from 0."
             )
         site = found["sites"][site.astype(int)]
-    return Table(x, found["y"], site, [str(name) for name in names])
+    if site is not None and site.dtype.kind == "U":
+        places = [f"{path.name}, row {row + 1}" for row in range(site.size)]
+        site = _Column(config.client, site.tolist(), places).words()
+    names = [_plain(name) for name in names]
+    _check_once(names, collections.Counter(names), os.fspath(path))
+    return Table(x, found["y"], site, names)
 
 
 def _check_array(
@@ -382,7 +400,7 @@ class _Column(NamedTuple):
     name: str
     cells: Sequence[Any]
     places: Sequence[str]
-    missing: frozenset[str]
+    missing: frozenset[str] = frozenset(_MISSING)
 
     def numbers(self, advice: str | None) -> np.ndarray:
         """Return the cells as numbers, NaN if missing; ``advice`` ends the message of an error."""
@@ -433,7 +451,7 @@ class _Column(NamedTuple):
     def words(self) -> np.ndarray:
         """Return the cells as names of sites; raise ``ValueError`` if one is missing or ambiguous.
 
-        Two Unicode forms of a name are one site. Names that differ only in case, or as 1 and 1.0,
+        Names that look the same are one site. Names that differ only in case, or as 1 and 1.0,
         are refused, because they probably mean the same site.
         """
         first: dict[str, str] = {}
@@ -454,8 +472,8 @@ class _Column(NamedTuple):
 
 
 def _plain(text: Any) -> str:
-    """Return a text in one Unicode form."""
-    return unicodedata.normalize("NFC", str(text)).strip()
+    """Return a text as it is seen."""
+    return visible(str(text))
 
 
 def names_in(text: str) -> list[str]:
@@ -515,6 +533,9 @@ def _of_excel(path: pathlib.Path, config: Config) -> Table:
     with reading(path, "an Excel file"), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # about styles
         sheets = openpyxl.load_workbook(path, data_only=True).worksheets  # results of formulas
+        for sheet in sheets:
+            if sheet.max_row * sheet.max_column > _MOST_ENTRIES:
+                raise Foreign(f"its cells are {sheet.dimensions}; delete those beside the table")
         sheets = [sheet for sheet in sheets if any(any(row) for row in sheet.values)]
         if len(sheets) != 1:
             raise Foreign(f"it has {len(sheets)} sheets with cells, where one is read")
@@ -577,8 +598,10 @@ def _of_columns(
     missing, levels = frozenset({*_MISSING, *missing}), given.levels()
     names = given.columns(header, os.fspath(path))
 
+    place_of = {name: place for place, name in enumerate(header)}
+
     def column(name):
-        return _Column(name, cells_of(header.index(name)), places, missing)
+        return _Column(name, cells_of(place_of[name]), places, missing)
 
     y, *event = (
         column(_plain(getattr(given, key))).numbers(
@@ -618,13 +641,14 @@ def _of_libsvm(path: pathlib.Path, config: Config) -> Table:
             "--config.client= to divide the rows among clients."
         )
     with reading(beside, "text in UTF-8"):
-        ids = [line.strip() for line in beside.read_text("utf-8").splitlines() if line.strip()]
+        lines = enumerate(beside.read_text("utf-8").splitlines(), 1)
+        ids = {f"{beside.name}, line {at}": line for at, line in lines if line.strip()}
     if len(ids) != x.shape[0]:
         raise ValueError(
             f"{config.client} has {len(ids)} ids but {path} has {x.shape[0]} rows; write one for "
             "each, line by line."
         )
-    return table._replace(site=np.array(ids))
+    return table._replace(site=_Column("the site", [*ids.values()], [*ids]).words())
 
 
 _WITH_COLUMNS = {".csv": _of_csv, ".parquet": _of_parquet, ".xlsx": _of_excel}
