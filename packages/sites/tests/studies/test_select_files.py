@@ -276,6 +276,12 @@ def test_two_arrays_of_one_name_are_refused(tmp_path):
         read(config_of(data_dir=tmp_path / "a.npz", features="x", names="names"))
 
 
+def test_large_numbers_that_hardly_differ_are_no_constant():
+    ids = 1e15 + np.arange(7.0)
+    with pytest.raises(ValueError, match="id has numbers that differ by less than 1e-12"):
+        _standardised(np.column_stack([ids, np.arange(7.0)]), ["id", "varies"])
+
+
 def test_columns_are_found_by_name_in_a_time_that_grows_with_their_number(tmp_path):
     names = [f"column number {index}" for index in range(20_000)]
     cells = ",".join(["1"] * len(names))

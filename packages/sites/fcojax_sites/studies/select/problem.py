@@ -400,7 +400,15 @@ def _standardised(
         with np.errstate(over="ignore", invalid="ignore"):
             mean, spread, what = np.nanmean(x, axis=0), np.nanstd(x, axis=0), "deviation"
             # The mean of equal numbers has a rounding error: 1e-17 if all rows are 0.1.
-            spread[spread <= _CONSTANT * np.nanmax(np.abs(x), axis=0)] = 0
+            tiny = spread <= _CONSTANT * np.nanmax(np.abs(x), axis=0)
+            lost = np.flatnonzero(tiny & (np.nanmin(x, axis=0) < np.nanmax(x, axis=0)))
+        if lost.size:
+            name = names[lost[0]]
+            raise ValueError(
+                f"{name} has numbers that differ by less than {_CONSTANT} of their size; subtract "
+                f"the smallest, or pass --config.drop={name}."
+            )
+        spread[tiny] = 0
     if (wrong := np.flatnonzero(~np.isfinite(spread))).size:
         raise ValueError(
             f"{names[wrong[0]]} has values that are not finite, or whose squares are not; scale it."
