@@ -27,7 +27,7 @@ if __name__ == "__main__":
             os._exit(128 + number)
 
     for _number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(_number) in (signal.SIG_DFL, signal.default_int_handler):
+        if signal.getsignal(_number) is not signal.SIG_IGN:
             signal.signal(_number, _end_early)
 
 import jax

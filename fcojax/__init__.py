@@ -7,6 +7,9 @@ constraint or manifold.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+if not TYPE_CHECKING:  # before the others, which take a second
+    importlib.import_module("fcojax.starting")
+
 from fcojax import algorithms, devices, grid, problems, transforms
 from fcojax.algorithms.work import local_epochs, local_steps
 from fcojax.engine.aggregator import Aggregator

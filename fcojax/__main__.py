@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
 import fcojax
+from fcojax import starting
 
 _PACKAGED = pathlib.Path(__file__).parent / "_launcher"
 # The folder of ``experiments`` and ``configs``.
@@ -76,6 +77,8 @@ COMMANDS = {
 
 def main() -> None:
     """Run the command; a mistake ends in one sentence and exit code 2."""
+    if sys.argv[1:2] != ["run"]:  # which has signals of its own
+        starting.begun()
     try:
         try:
             _dispatch(*(sys.argv[1:] or ["--help"]))

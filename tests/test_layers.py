@@ -42,7 +42,7 @@ SOURCES = {
     for path in sorted((ROOT / folder).rglob("*.py"))
 }
 # The package itself, its command, and the seam may import everything.
-ENTRANCES = {"", "__main__", "extend"}
+ENTRANCES = {"", "__main__", "starting", "extend"}
 # Packages of the core that the launcher, configs and benchmarks never import.
 PRIVATE = ("engine", "xla", "memo", "arguments", "shuffle")
 # Exceptions, by package.

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import zipfile
@@ -125,6 +126,42 @@ def test_the_current_folder_is_searched_for_modules_of_a_file_alone(
     typed(monkeypatch, capsys, *arguments, "--workdir=run")
     places = [place for place, folder in enumerate(searched) if folder == os.fspath(tmp_path)]
     assert searched[0] == os.fspath(command.LAUNCHER) and places == [1] * is_searched
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")]
+)
+def test_a_signal_in_the_imports_ends_the_command_in_a_line(tmp_path, number, name):
+    (tmp_path / "jax.py").write_text(f"import os, signal\nos.kill(os.getpid(), {int(number)})\n")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "fcojax", "run", "lasso"],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": os.fspath(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert done.returncode == 128 + number and not done.stdout
+    assert done.stderr == f"fcojax: stopped by {name} before the command began.\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["-c", "fcojax"])
+def test_a_program_and_a_command_that_has_begun_have_the_signals_of_python(first):
+    begin = "import fcojax" if first == "-c" else "from fcojax.__main__ import main; main()"
+    code = (
+        f"import signal, sys; sys.argv = [{first!r}, '--version']\n"
+        "kinds = signal.SIGINT, signal.SIGTERM\n"
+        "signal.signal(kinds[0], signal.default_int_handler)\n"
+        f"before = [*map(signal.getsignal, kinds)]; {begin}\n"
+        "assert [*map(signal.getsignal, kinds)] == before"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 @pytest.mark.parametrize("arguments", [[], ["configs"], ["run", "laso"]])
