@@ -108,7 +108,7 @@ def load(path: str | os.PathLike) -> list[dict[str, Any]]:
     for number, line in enumerate(file.read_bytes().split(b"\n")[:-1], 1):
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(
                 f"line {number} of {file} is not JSON; restore the file, or repeat the command of "
                 "the run, which goes on from its last checkpoint."

@@ -290,8 +290,11 @@ def _drawn(name: str, labels: Mapping[str, str]) -> list[pathlib.Path]:
         raise UserError(f"{workdir} holds no finished run.")
     refuse_links(workdir)
     file = config_file.load(flags.FLAGS.config)
-    run = json.loads((workdir / "config.json").read_text("utf-8"))
-    config = ConfigDict(run["config"])
+    try:
+        run = json.loads((workdir / "config.json").read_text("utf-8"))
+        config = ConfigDict(run["config"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise UserError(f"{workdir} has a damaged config.json; run its command again.") from None
     again = f"the command in {workdir / 'config.json'} makes it again"
     try:
         summary = {} | json.loads((workdir / "summary.json").read_text("utf-8"))

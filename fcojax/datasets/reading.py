@@ -28,6 +28,7 @@ _BROKEN = (
     tokenize.TokenError,
     NotImplementedError,  # zipfile raises it for an encrypted file
     MemoryError,
+    RecursionError,  # json on nested brackets
 )
 _MOST_LETTERS = 160  # a library's message may quote the whole file
 

@@ -225,7 +225,7 @@ def _read_manifest(folder: pathlib.Path) -> dict:
         manifest = json.loads(path.read_text("utf-8"))
         digest = manifest.pop("sha256")
         known = manifest["format"] == _FORMAT and digest == _digest_of(manifest)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         known = False
         manifest = {}
     if not known:

@@ -100,6 +100,7 @@ DAMAGE = [
     lambda content, rng: gzip.compress(content),
     lambda content, rng: content.decode("latin1").encode("utf-16"),
     lambda content, rng: b"[1, {}]\nnull\n",
+    lambda content, rng: b"[" * 100_000 + b"\n",
 ]
 
 

@@ -25,13 +25,16 @@ def incomplete_run(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "config", "sentence"),
     [
-        (["--config=configs/lasso.py"], "KeyError in "),
-        ([], "--config is missing"),
+        (["--config=configs/lasso.py"], "", "KeyError in "),
+        (["--config=configs/lasso.py"], "[" * 100_000, "has a damaged config.json"),
+        ([], "", "--config is missing"),
     ],
 )
-def test_errors_are_one_line(arguments, sentence, incomplete_run):
+def test_errors_are_one_line(arguments, config, sentence, incomplete_run):
+    if config:
+        (incomplete_run / "config.json").write_text(config)
     done = subprocess.run(
         [
             sys.executable,
