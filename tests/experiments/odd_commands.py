@@ -20,6 +20,8 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from experiments.config.keys import OPTIONAL
+
 TOY = [
     "num_clients=4",
     "num_examples=4",
@@ -93,7 +95,7 @@ SWEEP_KEYS: dict[str, tuple[str, tuple[str, ...]]] = {
     "client_lr": ("positives", ("1e39",)),
     "server_lr": ("positives", ()),
     "penalty_scale": ("", ("-1", "nan", "0.1,0.1", "()", "True")),
-    "candidates": ("positives", ()),
+    "candidates": ("positive", ("0.1,nan", "()", "0.1,abc", "0.1,-1")),
     "mean_scale": ("not negative", ()),
     "feature_skew": ("not negative", ()),
     "bias_scale": ("not negative", ()),
@@ -156,12 +158,12 @@ def command_case(rng: random.Random, folder: pathlib.Path) -> Case:
                 arguments.append(f"--config.{key}={rng.choice(good)}")
             continue
         value = rng.choice(bad)
-        if value == "None" and key in ("codec", "broadcast", "precision", "participation"):
+        if value == "None" and key in {*OPTIONAL, "participation"}:
             continue
         arguments.append(f"--config.{key}={value}")
         wrong.append("fed_midd" if "fed_midd" in key else key.split(".")[-1])
         if kind == "name" and len(value) > 2:  # the value tells which key it is of
-            wrong += value.split(":")[0].strip("= ").split("=")[:2]
+            wrong += value.split(":")[0].split(",")[-1].strip("= ").split("=")[:2]
     if rng.random() < 0.1:
         key = _misspelt(rng, rng.choice([one for one in keys if "." not in one]))
         if key not in keys:
