@@ -44,6 +44,8 @@ def refused(call, word):
 
 OTHER = algorithms.fed_dual_avg.Hparams
 CAPITALS = fcojax.from_rows({"X": np.ones((2, 3)), "y": np.array([0, 1])}, [1, 1])
+COUNTS = fcojax.from_rows({"x": np.ones((2, 1)), "y": np.array([1.0, 3.5])}, [1, 1])
+PRIVATE = fcojax.Plan(STEPS, fcojax.coin_flips(0.1), uploads=fcojax.privacy.gaussian(1.0, 1.0))
 COLUMN = fcojax.from_rows({"x": np.ones(2), "y": np.array([0, 1])}, [1, 1])
 
 
@@ -202,6 +204,15 @@ TABLE = {
     "a column of numbers and texts": (
         lambda: datasets.by_client(datasets.Pooled({"a": np.ones(2)}, np.array([1, "1"], object))),
         "client column",
+    ),
+    "ids of two kinds that look the same": (
+        lambda: clients(np.ones(1), np.ones(1), ids=[1, "1"]),
+        "twice",
+    ),
+    "counts of 3.5": (lambda: problems.poisson(COUNTS), "field y"),
+    "a delta that vanishes in float32": (
+        in_float32(lambda: fcojax.privacy.epsilon(PRIVATE, 100, 10, 1e-300)),
+        "in float32",
     ),
     "a masked example": (lambda: clients(np.ma.masked_array([1.0], [True])), "field a"),
     "a structured example": (lambda: clients(np.zeros(2, "f4, f4")), "field a"),

@@ -42,6 +42,7 @@ def descended(uploads):
 
 
 TRUTHS = {"x": np.ones((2, 1)), "y": np.array([True, False])}
+HUGE = clients(np.ones(1), np.array([1e30]))
 ORIGIN = {"kernel": jnp.zeros(1), "bias": ZERO}
 BEYOND = uploads.sparse.Sparse(jnp.ones(1), jnp.array([192], jnp.uint8))  # place 3, in two bits
 FALLING = (fcojax.schedule([1.0, 0.5]), fcojax.schedule([2.0, 1.0]))
@@ -110,6 +111,12 @@ TABLE = {
     "a place beyond the vector": (
         lambda: uploads.top_k(1).decode(None, BEYOND, None, jnp.zeros(3)),
         [np.nan] * 3,
+    ),
+    # Finiteness is all that is checked.
+    "a huge upload": (lambda: ran(data=HUGE), 0.25e30),
+    "a huge upload beyond a bound": (
+        lambda: ran(data=HUGE, plan=fcojax.Plan(STEPS, uploads=fcojax.norm_bound(10.0))),
+        0.5,
     ),
     "a schedule of a constant": (lambda: fcojax.schedule(lambda r: 0.5, 2).values, [0.5, 0.5]),
 }
