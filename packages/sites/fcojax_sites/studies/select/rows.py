@@ -79,6 +79,11 @@ def study(config: Config) -> Iterator[Row]:
         yield from over_sites.over_flower(config)
     elif config.method == "sums":
         yield from by_sums(config, *over_sites.in_process(config))
+    elif config.sites:
+        raise ValueError(
+            f"sites is {config.sites!r}, which names sites of SuperNodes; pass --config.superlink "
+            "too, or no sites."
+        )
     else:
         yield from _by_rounds(config)
 
