@@ -17,6 +17,7 @@ import importlib.util
 import os
 import pathlib
 import runpy
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
@@ -78,7 +79,8 @@ COMMANDS = {
 def main() -> None:
     """Run the command; a mistake ends in one sentence and exit code 2."""
     if sys.argv[1:2] != ["run"]:  # which has signals of its own
-        starting.begun()
+        for number, handler in starting.REPLACED.items():
+            signal.signal(number, handler)
     try:
         try:
             _dispatch(*(sys.argv[1:] or ["--help"]))

@@ -10,10 +10,7 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
-_DEFAULTS = {
-    signal.SIGINT: signal.default_int_handler,
-    signal.SIGTERM: signal.SIG_DFL,
-}
+REPLACED = {}  # the handlers of Python, by signal; one that is ignored stays so
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
@@ -25,13 +22,6 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
         os._exit(128 + number)
 
 
-def begun() -> None:
-    """Give the signals to the command."""
-    for number, handler in _DEFAULTS.items():
-        if signal.getsignal(number) is _end:
-            signal.signal(number, handler)
-
-
 def _is_command() -> bool:
     """Return whether Python was started for the command, as ``-m fcojax`` or as the script."""
     first = os.path.basename(sys.argv[0]) if getattr(sys, "argv", None) else ""
@@ -41,6 +31,6 @@ def _is_command() -> bool:
 
 
 if _is_command():
-    for _number, _handler in _DEFAULTS.items():
-        if signal.getsignal(_number) == _handler:  # an ignored one stays ignored
-            signal.signal(_number, _end)
+    for _number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(_number) in (signal.SIG_DFL, signal.default_int_handler):
+            REPLACED[_number] = signal.signal(_number, _end)
