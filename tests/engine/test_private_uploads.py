@@ -1,48 +1,32 @@
-"""Clipping and noise in runs: against numpy, their scale, and what neighbours reveal."""
+"""Clipping and noise in runs: against numpy, their scale, and what neighbours reveal.
+
+Also noise that is correlated across rounds: its matrix and its privacy loss.
+"""
 
 import functools
 import warnings
 
+import dp_accounting as dp
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
 import scipy.stats
 
 import fcojax
 from fcojax import privacy, uploads
-from fcojax.algorithms import fed_avg, fed_dual_avg, scaffold
+from fcojax.algorithms import fed_avg, fed_dual_avg
 from fcojax.transforms import euclidean
-from fcojax.uploads import At, chain
+from fcojax.uploads import At
 from tests.support import federations
 
 KEY = jax.random.key(4)
-WORK = fcojax.local_steps(2, 2)
 COINS = fcojax.coin_flips(0.6)
-Private = fcojax.extended(fed_avg.Hparams, "Private", noise=1.0)
-
-
-@functools.cache
-def data():
-    return fcojax.from_clients(federations.clients())
 
 
 def planned(transform, cohort=None, work=None):
     return fcojax.Plan(work or fcojax.local_steps(1), cohort or fcojax.everyone(), transform)
-
-
-def run(transform, cohort=COINS, data=data, chunk=None, num_rounds=3):
-    plan = planned(transform, cohort, WORK)._replace(client_chunk_size=chunk)
-    model, history = fcojax.run(
-        federations.algorithm("fed_avg"),
-        federations.hparams("fed_avg"),
-        federations.start(),
-        data(),
-        KEY,
-        plan,
-        num_rounds=num_rounds,
-    )
-    return federations.as_vector(model), history
 
 
 def scalars(*targets, weights=None):
@@ -69,62 +53,6 @@ def one_round(targets, transform, cohort=None, weights=None, key=KEY):
         planned(transform, cohort),
         num_rounds=1,
     )
-
-
-@pytest.mark.slow
-def test_no_noise_and_an_infinite_clip_are_the_mean_bit_for_bit():
-    for cohort in (COINS, fcojax.everyone()):
-        expected, _ = run(chain(), cohort)
-        found, history = run(privacy.gaussian(np.inf), cohort)
-        np.testing.assert_array_equal(found, expected)
-        np.testing.assert_array_equal(history["clipped"], 0)
-
-
-def test_a_weighted_sum_with_a_fixed_denominator_by_hand():
-    """The noise is negligible, so that only the fixed denominator has an effect."""
-    targets, weights = (1.0, -2.0, 9.0, 4.0), np.array([1.0, 2.0, 3.0, 2.0])
-    tiny = privacy.gaussian(3.0, noise=1e-9)
-    model, history = one_round(targets, tiny, fcojax.coin_flips(0.5), weights)
-    took_part = fcojax.coin_flips(0.5).draw(jax.random.fold_in(KEY, 0), jnp.int32(0), 4)
-    present = np.asarray(took_part.indices)[np.asarray(took_part.present)]
-    clipped = np.clip(targets, -3, 3)
-    expected = (weights * clipped)[present].sum() / (0.5 * weights.sum())
-    np.testing.assert_allclose(model, expected, atol=1e-7)
-    assert 0 < len(present) < 4
-    share = (weights * (np.abs(targets) > 3))[present].sum() / weights[present].sum()
-    np.testing.assert_allclose(history["clipped"][0], share, rtol=1e-12)
-
-
-@pytest.mark.parametrize("noise", [0.0, 1.0])
-def test_a_round_without_clients_has_no_share_of_clipped_ones(noise):
-    """It is NaN, because 0 would mean that none was clipped; means over rounds skip such rounds."""
-    cohort = fcojax.from_trace(np.array([[True, True], [False, False]]))
-    found = {}
-    for every in (1, 2):
-        _, found[every] = fcojax.run(
-            mean_of_targets(),
-            FULL_STEP,
-            jnp.array(0.0),
-            scalars(5.0, 0.5),
-            KEY,
-            planned(privacy.gaussian(2.0, noise=noise), cohort),
-            num_rounds=2,
-            eval_every=every,
-        )
-    np.testing.assert_array_equal(found[1]["clipped"], [0.5, np.nan])
-    np.testing.assert_array_equal(found[2]["clipped"], [0.5])
-
-
-@pytest.mark.slow
-def test_leaves_are_clipped_alone_or_together():
-    first = federations.as_vector(federations.start())
-    cohort, moved = fcojax.uniform_cohort(cohort_size=1), {}
-    for per_leaf in (False, True):
-        after, _ = run(privacy.gaussian(0.01, per_leaf=per_leaf), cohort, num_rounds=1)
-        moved[per_leaf] = after - first
-    np.testing.assert_allclose(np.linalg.norm(moved[False]), 0.01, rtol=1e-9)
-    np.testing.assert_allclose(np.linalg.norm(moved[True][:-1]), 0.01 / np.sqrt(2), rtol=1e-9)
-    np.testing.assert_allclose(abs(moved[True][-1]), 0.01 / np.sqrt(2), rtol=1e-9)
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-200, 1e200])
@@ -181,7 +109,7 @@ Point = fcojax.extended(fed_avg.Hparams, "Point", index=0.0)
 
 
 def told_apart(cohort, transform, neighbours, num_runs=10_000, num_points=1):
-    """Return how often the mean of all releases exceeds each threshold, for both populations."""
+    """Return the mean of all releases of each run, for both populations."""
     plan = planned(transform, cohort)
     keys = jax.random.split(KEY, num_runs)
     grid = fcojax.grid.product(Point, client_lr=[1.0], index=np.arange(float(num_points)))
@@ -192,8 +120,15 @@ def told_apart(cohort, transform, neighbours, num_runs=10_000, num_points=1):
         )
         releases.append(np.mean(np.asarray(models), axis=0))
         keys = jax.random.split(jax.random.fold_in(KEY, 1), num_runs)
-    thresholds = np.quantile(releases[0], np.linspace(0.02, 0.98, 25))
-    return [np.mean(one[:, None] > thresholds, axis=0) for one in releases]
+    return releases
+
+
+def excess_of(drawn, epsilon):
+    """Return P(E) - e^epsilon Q(E) for statistics above thresholds, and its standard deviations."""
+    thresholds, runs = np.quantile(drawn[0], np.linspace(0.02, 0.98, 25)), len(drawn[0])
+    found, falsely = (np.mean(one[:, None] > thresholds, axis=0) for one in drawn)
+    spread = found * (1 - found) + np.exp(2 * epsilon) * falsely * (1 - falsely)
+    return found - np.exp(epsilon) * falsely, np.sqrt(spread / runs)
 
 
 @pytest.mark.slow
@@ -218,11 +153,9 @@ def test_neighbours_cannot_be_told_apart_more_than_promised(
     delta = delta_of_poisson(epsilon, noise / sensitivity, rate)
     excess = {}
     for scale in (1.0, 0.5):
-        found, falsely = told_apart(cohort, private(1.0, scale * noise), (present, absent), runs)
-        error = np.sqrt(
-            (found * (1 - found) + np.exp(2 * epsilon) * falsely * (1 - falsely)) / runs
-        )
-        excess[scale] = np.max(found - np.exp(epsilon) * falsely - delta - 5 * error)
+        drawn = told_apart(cohort, private(1.0, scale * noise), (present, absent), runs)
+        found, error = excess_of(drawn, epsilon)
+        excess[scale] = np.max(found - delta - 5 * error)
     assert excess[1.0] <= 0 < excess[0.5]
 
 
@@ -232,9 +165,8 @@ def test_points_of_a_sweep_cost_as_runs_with_the_same_cohorts():
     """The leak is within their joint bound, and exceeds the bound for independent cohorts."""
     rate, noise, points, epsilon, runs = 0.2, 2.0, 8, 0.5, 10_000
     coins, noisy = fcojax.coin_flips(rate), privacy.gaussian(1.0, noise=noise)
-    found, falsely = told_apart(coins, noisy, ((50.0, 0.0), (0.0, 0.0)), runs, points)
-    error = np.sqrt((found * (1 - found) + np.exp(2 * epsilon) * falsely * (1 - falsely)) / runs)
-    excess = found - np.exp(epsilon) * falsely
+    drawn = told_apart(coins, noisy, ((50.0, 0.0), (0.0, 0.0)), runs, points)
+    excess, error = excess_of(drawn, epsilon)
     [entry] = {privacy.releases(planned(noisy, coins), 1, num_runs=points)}
     bound = delta_of_poisson(epsilon, entry.noise, rate)
     assert np.max(excess - 5 * error) <= bound
@@ -267,21 +199,16 @@ def test_what_is_sent_to_a_modular_sum_is_within_the_norm(size, per_leaf):
     assert size < 1 or norms.max() > 0.5 * norm  # and by no more than necessary
 
 
-@pytest.mark.slow
-def test_noise_after_a_modular_sum_is_that_after_a_plain_one_to_the_grid():
+def test_noise_on_a_modular_sum_is_that_on_a_plain_one_to_the_grid():
     """In one run the noise is the same, and so is the denominator if clients are absent."""
+    targets = (1.0, -2.0, 3.0)
     for noise in (0.0, 1.0):
-        expected, _ = run(privacy.gaussian(0.3, noise=noise))
-        private = FINE(0.3, noise)
-        found, history = run(private)
+        pair = (one_round(targets, make(2.5, noise), COINS) for make in (FINE, PLAIN))
+        (found, history), (expected, _) = pair
         np.testing.assert_allclose(found, expected, atol=1e-4)
         assert not np.any(history["refused"]) and "clipped" not in history
-    for chunk in (1, 2):
-        np.testing.assert_array_equal(run(private, chunk=chunk)[0], found)
-    spread = fcojax.devices.shard_clients(data(), fcojax.devices.client_mesh(2))
-    np.testing.assert_array_equal(run(private, data=lambda: spread)[0], found)
-    loose, _ = run(FINE(np.inf, 0.0))
-    np.testing.assert_array_equal(loose, run(uploads.modular_sum(1e-6, 24))[0])
+    loose, _ = one_round(targets, FINE(np.inf, 0.0))
+    assert loose == one_round(targets, uploads.modular_sum(1e-6, 24))[0]
 
 
 def test_a_noisy_sum_that_wraps_is_refused_and_any_other_is_what_remainders_give():
@@ -302,75 +229,6 @@ def test_a_noisy_sum_that_wraps_is_refused_and_any_other_is_what_remainders_give
         np.testing.assert_allclose(2 * float(found) / step, remainder if inside else 0, atol=1e-9)
         refused += not inside
     assert 0 < refused < 12
-
-
-@pytest.mark.slow
-def test_the_points_of_a_sweep_and_a_changed_run_have_noise_of_their_own():
-    """Otherwise the difference of two releases would have no noise."""
-    plan, hparams = planned(privacy.gaussian(1.0, noise=1.0)), fed_avg.Hparams
-    grid = fcojax.grid.product(hparams, client_lr=[0.5, 0.25])
-    zeros = scalars(0.0, 0.0)
-    models, _ = fcojax.sweep(
-        mean_of_targets(), grid, jnp.array(0.0), zeros, KEY[None], plan, num_rounds=1
-    )
-    assert abs(float(models[0, 0] - models[1, 0])) > 1e-3
-    state = fcojax.start(mean_of_targets(), hparams(0.5), jnp.array(0.0), zeros, KEY, plan)
-
-    def after(lr, state, num_rounds):
-        return fcojax.advance(
-            mean_of_targets(), hparams(lr), state, zeros, plan, num_rounds=num_rounds
-        )[0]
-
-    whole, half = after(0.5, state, 4), after(0.5, state, 2)
-    np.testing.assert_array_equal(after(0.5, half, 2).server, whole.server)
-    again, other = after(0.5, half, 1).server, after(0.25, half, 1).server
-    assert abs(float(again - half.server * 0.5) - float(other - half.server * 0.75)) > 1e-3
-
-
-@pytest.mark.slow
-def test_schedules_that_agree_in_a_round_have_noise_of_their_own_there():
-    """Otherwise the difference of two points' releases in round 2 would have no noise."""
-    rates = [fcojax.schedule([first, 1e-3]) for first in (0.5, 0.1)]
-    schedules = fcojax.grid.product(fed_avg.Hparams, client_lr=rates)
-    models, history = fcojax.sweep(
-        mean_of_targets(),
-        schedules,
-        jnp.array(0.0),
-        scalars(0.0, 0.0),
-        KEY[None],
-        planned(privacy.gaussian(1.0, noise=1.0)),
-        num_rounds=2,
-        observe=lambda hparams, w, context: {"w": w},
-    )
-    first, second = np.asarray(history["w"])[:, 0].T
-    steps = second - (1 - 1e-3) * first  # the rest is noise
-    assert abs(steps[0] - steps[1]) > 1e-3
-
-
-@pytest.mark.slow
-@pytest.mark.gate
-def test_two_points_do_not_tell_who_took_part_where_their_schedules_agree():
-    """Over 2,000 runs at epsilon 0.107; with shared noise the difference of steps is a count."""
-    rate, noise = 1e-3, 20.0
-    rates = [fcojax.schedule([first, rate]) for first in (0.5, 0.1)]
-    grid = fcojax.grid.product(fed_avg.Hparams, client_lr=rates)
-    models, history = fcojax.sweep(
-        mean_of_targets(),
-        grid,
-        jnp.array(0.0),
-        scalars(*np.zeros(8)),
-        jax.random.split(KEY, 2000),
-        planned(privacy.gaussian(1.0, noise=noise), fcojax.coin_flips(0.5)),
-        num_rounds=2,
-        observe=lambda hparams, w, context: {"w": w},
-    )
-    first, second = np.moveaxis(np.asarray(history["w"]), -1, 0)
-    step = second - first
-    # A client moves the sum by rate * (0 - w), so without noise this is the number of clients.
-    read = np.round(-4 * (step[0] - step[1]) / (rate * (first[0] - first[1])))
-    right = np.mean(read == np.asarray(history["participants"])[0, :, 1])
-    # With shared noise it was 1.0; guessing the most frequent of nine counts is right in 0.27.
-    assert right <= 0.35
 
 
 @pytest.mark.slow
@@ -401,33 +259,17 @@ def test_an_adaptive_norm_without_noise_by_hand():
 
 
 @pytest.mark.slow
-def test_the_fraction_is_that_of_the_denominator():
-    """A sum over all clients, such as SCAFFOLD's control, also has a fixed number of them."""
-    chosen = scaffold(federations.loss)
-    hparams = chosen.hparams_type(client_lr=0.05)
-    tiny = privacy.gaussian(1e6, noise=1e-15)
-    states = []
-    for transform in (chain(), tiny):
-        plan = planned(transform, COINS, WORK)
-        state = fcojax.start(chosen, hparams, federations.start(), data(), KEY, plan)
-        states.append(fcojax.advance(chosen, hparams, state, data(), plan, num_rounds=1)[0].server)
-    for plain, private in zip(
-        jax.tree.leaves(states[0].control), jax.tree.leaves(states[1].control), strict=True
-    ):
-        np.testing.assert_allclose(private, plain, atol=1e-7)
-
-
-@pytest.mark.slow
 def test_public_parts_are_constants_also_where_nobody_takes_part():
     chosen = fed_dual_avg(federations.loss, euclidean(federations.kernel_l1()))
-    hparams = federations.hparams("fed_dual_avg")
+    hparams, work = federations.hparams("fed_dual_avg"), fcojax.local_steps(2, 2)
+    data = fcojax.from_clients(federations.clients())
 
     def after(work, cohort):
         plan = planned(privacy.gaussian(1.0, noise=1.0), cohort, work)
-        state = fcojax.start(chosen, hparams, federations.start(), data(), KEY, plan)
-        return fcojax.advance(chosen, hparams, state, data(), plan, num_rounds=2)[0].server
+        state = fcojax.start(chosen, hparams, federations.start(), data, KEY, plan)
+        return fcojax.advance(chosen, hparams, state, data, plan, num_rounds=2)[0].server
 
-    nobody, everybody = after(WORK, fcojax.coin_flips(1e-9)), after(WORK, fcojax.everyone())
+    nobody, everybody = (after(work, who) for who in (fcojax.coin_flips(1e-9), fcojax.everyone()))
     np.testing.assert_allclose(nobody.elapsed, everybody.elapsed, rtol=1e-12)
     assert float(nobody.elapsed) > 0
     # A client that works longer reveals its participation, as data-dependent parts do.
@@ -468,23 +310,90 @@ def test_noise_on_the_dual_leaves_the_optimum_s_support():
     assert np.all(found["fed_avg_subgradient"] != 0)
 
 
-@pytest.mark.parametrize(
-    ("build", "word"),
-    [
-        (lambda: privacy.gaussian(np.inf, noise=1.0), "infinite"),
-        (lambda: privacy.gaussian(0.0), "clip"),
-        (lambda: privacy.gaussian(1.0, noise=-1.0), "noise"),
-        (
-            lambda: privacy.gaussian(privacy.adaptive_clip(start=1.0, noise=0.5), noise=1.0),
-            "adaptive_clip",
-        ),
-        (lambda: FINE(privacy.adaptive_clip(start=1.0), 0.0), "adaptive_clip"),
-        (
-            lambda: one_round((1.0,), privacy.modular_gaussian(1.0, 0.0, 1.0, 8)),
-            "rounding alone can add 1 ",
-        ),
-    ],
-)
-def test_what_would_protect_less_than_it_says_is_refused(build, word):
-    with pytest.raises(ValueError, match=word):
-        build()
+# Noise that is correlated across rounds.
+
+BANDS, ROUNDS, THREE = privacy.square_root_bands(3), 12, fcojax.cyclic(num_groups=3)
+
+
+def strategy(bands, size=ROUNDS):
+    column = np.pad(bands, (0, size - len(bands)))
+    return scipy.linalg.toeplitz(column, np.zeros(size))
+
+
+@functools.cache
+def sum_of_targets():
+    """Return an algorithm with constant uploads, whose model is the sum of all releases."""
+    return fed_avg(lambda w, rows: -w * rows["a"])
+
+
+def releases(bands, targets=(0.0, 0.0, 0.0), num_groups=3, num_runs=2000, noise=1.3, key=KEY):
+    """Return the released means of ``ROUNDS`` rounds of many runs."""
+    noisy = privacy.gaussian(0.5, noise=noise, bands=bands)
+    plan = planned(noisy, fcojax.cyclic(num_groups=num_groups))
+    grid = fcojax.grid.product(fed_avg.Hparams, client_lr=[1.0])
+    _, history = fcojax.sweep(
+        sum_of_targets(),
+        grid,
+        jnp.array(0.0),
+        scalars(*targets),
+        jax.random.split(key, num_runs),
+        plan,
+        num_rounds=ROUNDS,
+        observe=lambda hparams, w, context: {"w": w},
+    )
+    return np.diff(np.asarray(history["w"])[0], axis=1, prepend=0.0)
+
+
+@pytest.mark.gate
+@pytest.mark.slow
+def test_the_strategy_makes_the_noise_independent_again():
+    """C times the noise of all rounds is white with the promised scale (chi-square)."""
+    noise = releases(BANDS)  # one client per round, so the denominator is 1
+    white = noise @ strategy(BANDS).T / (1.3 * 0.5)
+    low, high = scipy.stats.chi2.ppf([1e-5, 1 - 1e-5], df=white.size)
+    assert low < np.sum(white**2) < high
+    apart = white.T @ white / len(white) - np.eye(ROUNDS)
+    assert np.max(np.abs(apart)) < 5.5 / np.sqrt(len(white)) * np.sqrt(2)
+    plain = np.corrcoef(noise[:, 4], noise[:, 5])[0, 1]
+    assert plain < -0.3  # the next round cancels the noise of this one
+
+
+@pytest.mark.gate
+@pytest.mark.filterwarnings("ignore:delta is")  # with three clients, for a sharp test
+@pytest.mark.slow
+@pytest.mark.parametrize(("num_groups", "holds"), [(3, True), (1, False)])
+def test_neighbours_are_told_apart_as_promised_if_no_client_comes_back_too_soon(num_groups, holds):
+    """The best test projects on the client's change, which grows with its participations."""
+    noise, epsilon, runs = 3.0, 0.5, 10_000
+    plan = planned(privacy.gaussian(0.5, noise=noise, bands=BANDS), THREE)
+    times = ROUNDS // 3
+    bound = delta_of(epsilon, noise / np.linalg.norm(BANDS) / np.sqrt(times))
+    spent = privacy.epsilon(plan, 3, ROUNDS, delta=bound)
+    accountant = dp.rdp.RdpAccountant()
+    accountant.compose(dp.GaussianDpEvent(noise / np.linalg.norm(BANDS)), times)
+    np.testing.assert_allclose(spent, accountant.get_epsilon(bound), rtol=1e-12)
+    assert spent >= epsilon  # RDP gives an upper bound
+    part = 1.0 if num_groups == 1 else (np.arange(ROUNDS) % 3 == 0).astype(float)
+    moved = strategy(BANDS) @ (part * np.ones(ROUNDS))
+    sides = []
+    for index, targets in enumerate(((50.0, 0.0, 0.0), (0.0, 0.0, 0.0))):
+        key = jax.random.fold_in(KEY, index)
+        drawn = releases(BANDS, targets, num_groups, runs, noise, key)
+        sides.append(drawn * (3 / num_groups) @ strategy(BANDS).T @ moved)
+    found, error = excess_of(sides, epsilon)
+    assert (np.max(found - bound - 5 * error) <= 0) == holds
+
+
+def test_accounting_counts_the_rounds_of_one_client():
+    plan = planned(privacy.gaussian(1.0, noise=8.0, bands=BANDS), THREE)
+    allowed = privacy.rounds_within(2.0, 1e-3, plan, 3)
+    assert allowed % 3 == 0
+    plain = plan._replace(uploads=privacy.gaussian(1.0, noise=8.0 / np.linalg.norm(BANDS)))
+    assert privacy.rounds_within(2.0, 1e-3, plain, 3) == allowed // 3
+
+
+def test_bands_do_not_hold_for_clients_that_come_back_too_soon():
+    noisy = privacy.gaussian(1.0, noise=1.0, bands=BANDS)
+    for cohort in (fcojax.everyone(), fcojax.coin_flips(0.5), fcojax.cyclic(num_groups=2)):
+        with pytest.raises(ValueError, match="no client may come back"):
+            privacy.epsilon(planned(noisy, cohort), 6, 3, 1e-3)
