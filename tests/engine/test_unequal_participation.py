@@ -109,26 +109,6 @@ def test_corrected_weights_are_those_of_a_plain_loop(kind):
     assert float(w) == pytest.approx(x, abs=1e-12)
 
 
-@pytest.mark.slow
-def test_equal_probabilities_change_only_the_denominator():
-    data, hparams = quadratics([1, 2, 0.5, 3], [0, 3, -2, 1]), FED_AVG.hparams_type(client_lr=0.1)
-    work, cohort = fcojax.local_steps(2), fcojax.uniform_cohort(cohort_size=2)
-    ends = [
-        fcojax.run(
-            FED_AVG,
-            hparams,
-            jnp.array(1.0),
-            data,
-            KEY,
-            fcojax.Plan(work, cohort, one),
-            num_rounds=10,
-        )[0]
-        for one in (chain(), inverse_probability("known"))
-    ]
-    # The cohort always has half of the weight, which is its expected weight.
-    assert float(ends[0]) == pytest.approx(float(ends[1]), abs=1e-14)
-
-
 EXACT = (
     "scaffold fast_scaffold composite_fl fed_dual_avg_tracking prox_skip fed_normal_map fed_dr "
     "fed_admm fed_dyn fed_manifold"
@@ -145,11 +125,3 @@ def test_exact_methods_stay_exact_without_correction(name):
     subject = subject_of(getattr(fcojax.algorithms, name))
     found = limit(subject, sampler, num_rounds=6000 if name == "scaffold" else 20_000)
     assert found.distance < 1e-10
-
-
-def test_a_correction_is_refused_where_the_server_keeps_a_sum_over_clients():
-    algorithm = fcojax.algorithms.scaffold(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
-    plan = fcojax.Plan(fcojax.local_steps(1), TRACE, inverse_probability("known"))
-    arguments = algorithm, algorithm.hparams_type(), jnp.array(1.0), quadratics(), KEY, plan
-    with pytest.raises(ValueError, match="depends on fraction"):
-        fcojax.run(*arguments, num_rounds=1)
