@@ -1,10 +1,9 @@
-"""Compressed uploads in runs: only the upload changes, with any chunks and devices."""
+"""Compressed broadcasts: exact solutions and bytes. What uploads do is in ``tests/laws``.
 
-import functools
-import json
-import subprocess
-import sys
-from pathlib import Path
+The heterogeneous lasso is that of ``test_heterogeneous_lasso``: eight clients in 20 dimensions.
+"""
+
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -12,122 +11,82 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax import uploads
-from fcojax.algorithms import fed_avg
+from fcojax import algorithms, uploads
+from fcojax.problems import factored_loss, population_loss
+from fcojax.transforms import euclidean, l1, zero
+from tests.laws.test_heterogeneous_lasso import K, corrected, distance, task
 from tests.support import federations
 
-ROOT = Path(__file__).parents[2]
-KEY = jax.random.key(2)
-RATES = federations.hparams("fed_avg")
-COHORT, LOSSES = fcojax.uniform_cohort(cohort_size=4), fcojax.dropout(0.3)
-WORK = fcojax.local_steps(2, 2)
-Swept = fcojax.extended(fed_avg.Hparams, "Swept", share=0.5, levels=3.0)
-
-
-@functools.cache
-def data():
-    return fcojax.from_clients(federations.clients())
-
-
-def run(compressor, name="fed_avg", num_rounds=6):
-    before = [] if compressor is None else [uploads.compressed(compressor)]
-    plan = fcojax.Plan(WORK, COHORT, uploads.chain(*before, LOSSES))
-    model, history = fcojax.run(
-        federations.algorithm(name),
-        federations.hparams(name),
-        federations.start(),
-        data(),
-        KEY,
-        plan,
-        num_rounds=num_rounds,
-    )
-    return federations.as_vector(model), history
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["fed_avg", "fed_dual_avg"])
-@pytest.mark.parametrize(
-    "compressor", [uploads.top_k(5), uploads.rand_k(1.0), uploads.leafwise(uploads.top_k(1.0))]
-)
-def test_all_entries_are_no_compression_bit_for_bit(name, compressor):
-    found, expected = run(compressor, name), run(None, name)
-    np.testing.assert_array_equal(found[0], expected[0])
-
-
-def test_bytes_are_the_encoded_ones_and_public_parts():
-    chosen, payload = uploads.top_k(2), jnp.zeros(5)
-    _, history = run(chosen, "fed_dual_avg", num_rounds=1)
-    each = uploads.facts(chosen, payload).num_bytes + 8  # the public sum of step sizes
-    assert uploads.facts(chosen, payload).num_bytes == 2 * 8 + 1  # two indices of three bits
-    assert history["bytes_up"][0] == 4 * each
-    _, plain = run(None, "fed_dual_avg", num_rounds=1)
-    assert history["bytes_down"][0] == plain["bytes_down"][0]
+KEY = jax.random.key(3)
+TOP = uploads.top_k(2)
+GEOMETRY = {"composite_fl": [l1()], "fed_mid_osp": [euclidean(l1())]}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("swept", "fixed", "field"),
+    ("name", "half"),
     [
-        (uploads.top_k(lambda h: h.share), uploads.top_k, "share"),
-        (uploads.rand_k(lambda h: h.share), uploads.rand_k, "share"),
-        (uploads.qsgd(lambda h: h.levels), uploads.qsgd, "levels"),
+        *itertools.product(["fed_avg", "fed_dual_avg", "fed_mid_osp"], [False]),
+        *itertools.product(["scaffold", "composite_fl"], [False, True]),
     ],
 )
-def test_a_sweep_over_strengths_is_one_run_each(swept, fixed, field):
-    """Models and bytes, which differ between points."""
-    values = {"share": [0.2, 0.6], "levels": [1.0, 7.0]}[field]
-    grid = fcojax.grid.product(Swept, client_lr=[0.05], **{field: values})
-    plan = fcojax.Plan(WORK, COHORT, uploads.chain(uploads.compressed(swept), LOSSES))
-    models, history = fcojax.sweep(
-        federations.algorithm("fed_avg"),
-        grid,
-        federations.start(),
-        data(),
-        KEY[None],
+def test_methods_end_at_the_solution_with_messages_of_a_tenth_of_the_entries(name, half):
+    """Smooth or composite; with local steps also with half of the clients and lost uploads."""
+    is_local, is_smooth = name in ("scaffold", "composite_fl"), name not in GEOMETRY
+    geometry = {"fed_dual_avg": [euclidean(zero())]} | GEOMETRY
+    chosen = getattr(algorithms, name)(factored_loss, *geometry.get(name, []))
+    rates = {"client_lr": (corrected()["client_lr"] if is_local else 1 / task().smoothness) / 2}
+    rates |= {} if is_smooth else {"penalty_scale": task().scale}
+    drawn = (fcojax.everyone(), uploads.chain())
+    if half:
+        drawn = fcojax.uniform_cohort(cohort_size=4), fcojax.dropout(0.3)
+    plan = fcojax.Plan(
+        fcojax.local_steps(K if is_local else 1), *drawn, broadcast=uploads.ef21p(TOP)
+    )
+    model, _ = fcojax.run(
+        chosen,
+        chosen.hparams_type(**rates),
+        jnp.zeros(20),
+        task().data,
+        KEY,
         plan,
-        num_rounds=3,
+        num_rounds=4000,
+        eval_every=4000,
     )
-    for index, value in enumerate(values):
-        number = value if field == "share" else int(value)
-        alone, counted = run(fixed(number), num_rounds=3)
-        np.testing.assert_allclose(models["kernel"][index, 0], alone[:-1], rtol=1e-12)
-        np.testing.assert_array_equal(history["bytes_up"][index, 0], counted["bytes_up"])
+    assert np.linalg.norm(model) > 0.1
+    if not is_smooth:
+        assert distance(model) < 1e-10
+    else:
+        slope = jax.grad(lambda w: population_loss(factored_loss, w, task().data))(model)
+        assert np.linalg.norm(slope) < 1e-8
 
 
-@pytest.mark.slow
-def test_unbiased_uploads_are_right_on_average():
-    """Over one round with many keys the mean model is the same as without compression."""
-    keys = jax.random.split(KEY, 4000)
-    grid = fcojax.grid.product(fed_avg.Hparams, client_lr=[0.05])
-    one, start = federations.algorithm("fed_avg"), federations.start()
-
-    def kernels(keys, *transforms):
-        plan = fcojax.Plan(fcojax.local_steps(2), uploads=uploads.chain(*transforms))
-        models, _ = fcojax.sweep(one, grid, start, data(), keys, plan, num_rounds=1)
-        return np.asarray(models["kernel"][0])
-
-    found = kernels(keys, uploads.compressed(uploads.rand_k(2)))
-    (expected,) = kernels(keys[:1])
-    deviation = found.std(axis=0) / np.sqrt(len(found))
-    assert np.all(np.abs(found.mean(axis=0) - expected) < 5 * deviation)
-    assert np.all(deviation > 0)
+def advanced(chosen, num_rounds, client_lr=0.02):
+    data = fcojax.from_clients(federations.clients())
+    cohort, broadcast = fcojax.uniform_cohort(cohort_size=2), uploads.ef21p(TOP)
+    plan = fcojax.Plan(fcojax.local_steps(2, 2), cohort, broadcast=broadcast)
+    hparams = chosen.hparams_type(client_lr=client_lr)
+    state = fcojax.start(chosen, hparams, federations.start(), data, KEY, plan)
+    return hparams, *fcojax.advance(chosen, hparams, state, data, plan, num_rounds=num_rounds)
 
 
-@pytest.mark.slow
-def test_one_to_four_devices_and_any_chunk_give_the_same_numbers():
-    """Feedback both ways, noise, robust means, lost and late uploads, weights 1/q."""
-    program = subprocess.run(
-        [sys.executable, "-m", "tests.engine.on_four_devices"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found = json.loads(program.stdout)
-    assert len(found) == 19
-    for runs in found.values():
-        model, sent = runs[0]
-        assert np.isfinite(model).all() and sent[0] > 0
-        for other, others_sent in runs[1:]:
-            np.testing.assert_allclose(other, model, rtol=1e-11, atol=1e-13)
-            assert others_sent == sent
+@pytest.mark.parametrize("name", ["scaffold", "ditto"])
+def test_bytes_are_those_of_what_is_sent_to_all_clients(name):
+    """A wrapper of the message does not change what is counted; single numbers are sent whole."""
+    chosen = getattr(algorithms, name)(federations.loss)
+    hparams, state, history = advanced(chosen, 2)
+    leaves = jax.tree.leaves(chosen.broadcast(hparams, state.server))
+    encoded = uploads.facts(TOP, [leaf for leaf in leaves if leaf.size > 1]).num_bytes
+    single = 8 * sum(leaf.size == 1 for leaf in leaves)
+    assert history["bytes_down"].tolist() == [5 * (encoded + single)] * 2
+
+
+def test_a_client_s_own_model_is_made_from_the_message_that_it_has():
+    plain = algorithms.scaffold(federations.loss)
+    chosen = plain._replace(client_model=lambda hparams, message, client: message)
+    hparams, state, _ = advanced(chosen, 3)
+    models = fcojax.personal.read_models(chosen, hparams, state)
+    estimate, whole = state.memory.broadcast.message, chosen.broadcast(hparams, state.server)
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[0], b), models, estimate)
+    pairs = zip(jax.tree.leaves(estimate), jax.tree.leaves(whole), strict=True)
+    assert any(np.any(one != other) for one, other in pairs)
