@@ -1,4 +1,9 @@
-"""A sweep over seeds equals its runs, with absence, losses, chunks, devices and a resumed start."""
+"""A sweep over seeds equals its runs, with absence, losses, chunks, devices and a resumed start.
+
+It does not copy the population, as branches on mapped conditions would for each point.
+"""
+
+import re
 
 import jax
 import jax.numpy as jnp
@@ -8,11 +13,26 @@ from orbax.checkpoint import v1 as ocp
 
 import fcojax
 from fcojax.engine.hparams import as_arrays
+from fcojax.engine.plan import Program
+from fcojax.engine.stepper import advance_compiled
 from fcojax.personal import read_models
-from tests.laws.test_algorithm_laws import point, rates
-from tests.laws.test_copies import COHORTS, DATA
-from tests.laws.test_rows_without_weight import build
+from tests.laws.test_algorithm_laws import CLIENTS, point, rates
+from tests.laws.test_rows_without_weight import NAMES, SOME, build
 
+DATA = fcojax.from_clients([CLIENTS[m % len(CLIENTS)] for m in range(101)])
+NUM_ROWS = len(jax.tree.leaves(DATA.examples)[0])
+# Samplers and chunk sizes.
+COHORTS = {
+    "a chunk that is not full": (fcojax.uniform_cohort(cohort_size=7), 4),
+    "coins": (fcojax.coin_flips(0.1), 1),
+    "everyone": (fcojax.everyone(), 4),
+}
+PAIRS = [
+    (name, cohort)
+    for name in NAMES
+    for cohort in (COHORTS if name in SOME else ("a chunk that is not full", "everyone"))
+    if cohort == "everyone" or not build(name).needs_everyone
+]
 LOSSES = fcojax.dropout(0.3)
 KEYS = jax.random.split(jax.random.key(5), 3)
 PERSONAL = ("ditto", "partial_sharing")
@@ -98,3 +118,36 @@ def test_a_point_without_finite_uploads_takes_no_branch_of_its_neighbours():
     alone, _ = after("mime", one, who, size, KEYS[1], **whole)
     found = jax.tree.map(lambda leaf: leaf[1, 1], state.server)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9), found, alone.server)
+
+
+def arrays_of_everybody(text):
+    """Return arrays of a program with all rows and a further axis."""
+    return set(re.findall(rf"\w+\[(?:\d+,)+{NUM_ROWS}\b[\d,]*\]", text))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "cohort"), PAIRS)
+def test_a_sweep_copies_nobody(name, cohort):
+    algorithm, row = build(name), "fed_pd" if name == "variance_reduced" else name
+    who, chunk_size = COHORTS[cohort]
+    grid = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), as_arrays(rates(row)))
+    steps = (1,) if name in ("fed_gd", "prox_skip") else (2, 2)
+    plan = fcojax.Plan(fcojax.local_steps(*steps), who, client_chunk_size=chunk_size)
+    keys = jax.random.split(jax.random.key(0), 3)
+
+    def started(keys):
+        return fcojax.start(algorithm, grid, point(row), DATA, keys, plan)
+
+    state = jax.eval_shape(started, keys)
+    program = advance_compiled.trace(Program(algorithm, plan), grid, DATA, state, None)
+    assert not arrays_of_everybody(str(program.jaxpr))
+
+
+def test_a_branch_on_a_mapped_condition_is_seen():
+    rows = jax.tree.leaves(DATA.examples)[0]
+
+    def first(condition, place):
+        return jax.lax.cond(condition, lambda: rows[place], lambda: rows[0])
+
+    program = jax.make_jaxpr(jax.vmap(first))(jnp.ones(3, bool), jnp.arange(3))
+    assert any(f"[3,{NUM_ROWS}" in found for found in arrays_of_everybody(str(program)))
