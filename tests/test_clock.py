@@ -203,10 +203,3 @@ def test_known_probabilities_are_refused_where_lateness_and_draws_repeat():
     assert shares(coins, late, uploads.chain()) == [0.1, 0.4]
     with pytest.raises(ValueError, match="fastest client takes 9 seconds"):
         clock.deadline(late[0], 5.0)
-
-
-def test_a_deadline_for_another_population_is_refused():
-    """Indices beyond the table would read the last client's seconds."""
-    plan = fcojax.Plan(fcojax.local_steps(1), uploads=clock.deadline(np.arange(5.0), 3.0))
-    with pytest.raises(ValueError, match=r"deadline\(3.0\) is made for 5 clients"):
-        fcojax.start(FED_AVG, FED_AVG.hparams_type(), jnp.array(0.0), DATA, jax.random.key(0), plan)

@@ -11,7 +11,6 @@ import fcojax
 from fcojax import attacks, privacy, robust, uploads
 from fcojax.algorithms import fed_avg
 from fcojax.engine.aggregator import MEAN
-from tests.support import federations
 
 KEY = jax.random.key(6)
 FULL_STEP = fed_avg.Hparams(client_lr=1.0)
@@ -37,15 +36,6 @@ def one_round(attack, bad, targets, plan=PLAN):
     return float(model), history
 
 
-def test_no_attackers_or_a_factor_of_one_change_nothing():
-    expected = (1.0 + 2.0 + 6.0) / 3
-    for attack, bad in ((attacks.scaled(1.0), (1,)), (attacks.scaled(-9.0), ())):
-        np.testing.assert_allclose(one_round(attack, bad, (1.0, 2.0, 6.0))[0], expected)
-    seen = PLAN._replace(aggregator=attacks.seeing_all(attacks.inner_product()))
-    found, _ = one_round(attacks.inner_product(), (), (1.0, 2.0, 6.0), seen)
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
-
-
 def test_without_attackers_a_norm_is_adapted_as_without_the_attack():
     """The share within the norm and the flag of an attack are both parts of an opened upload."""
     adaptive, attack = privacy.gaussian(privacy.adaptive_clip(start=10.0)), attacks.mimic()
@@ -60,12 +50,6 @@ def test_without_attackers_a_norm_is_adapted_as_without_the_attack():
         state, _ = fcojax.advance(*given, state, data, plan, num_rounds=2)
         norms.append(float(state.memory.transforms[-1]))
     assert norms[0] == norms[1] < 10.0
-
-
-def test_infinity_is_dropped_and_a_sign_is_flipped():
-    model, history = one_round(attacks.infinite(), (2,), (1.0, 2.0, 6.0))
-    assert (model, int(history["dropped"][0])) == (1.5, 1)
-    assert one_round(attacks.scaled(-1.0), (2,), (1.0, 2.0, 6.0))[0] == -1.0
 
 
 MEDIAN = robust.averaged(robust.median())
@@ -166,44 +150,3 @@ def test_the_strongest_of_a_line_search_is_at_least_as_strong():
         attacked = jnp.where(bad[:, None] > 0, sent[None], points)
         moved[attack.name] = np.linalg.norm(rule.mean(None, attacked, weights) - honest)
     assert moved[search.name] >= moved[along.name] > 0
-
-
-def test_labels_are_flipped_for_some_clients_only():
-    labels = np.arange(6)
-    data = fcojax.from_rows({"x": np.ones(6), "y": labels}, [1, 2, 3], weights=[1.0, 2.0, 3.0])
-    found = attacks.flipped_labels(data, (0, 2), "y", lambda y: 9 - y)
-    np.testing.assert_array_equal(found.examples["y"], [9, 1, 2, 6, 5, 4])
-    np.testing.assert_array_equal(found.examples["x"], 1)
-    np.testing.assert_array_equal(found.weights, data.weights)
-
-
-def test_what_cannot_be_attacked_is_refused():
-    with pytest.raises(ValueError, match="uses no other uploads"):
-        attacks.seeing_all(attacks.scaled(2.0))
-    with pytest.raises(ValueError, match="direction"):
-        attacks.strongest(attacks.scaled(2.0), lambda x, w: w @ x)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["fed_dual_avg", "fed_mid"])
-def test_composite_methods_with_public_parts_are_attacked(name):
-    """One client sends a thousandfold: the model stays near with the median, not with the mean."""
-    found = {}
-    data = fcojax.from_clients(federations.clients(federations.EQUAL))
-    for bad in ((), (3,)):
-        for label, aggregator in (("mean", MEAN), ("median", MEDIAN)):
-            attacked = attacks.attacked(bad, attacks.scaled(-1000.0))
-            plan = fcojax.Plan(fcojax.local_steps(2, 2), uploads=attacked, aggregator=aggregator)
-            model, _ = fcojax.run(
-                federations.algorithm(name),
-                federations.hparams(name),
-                federations.start(),
-                data,
-                KEY,
-                plan,
-                num_rounds=1,
-            )
-            found[label, bool(bad)] = federations.as_vector(model)
-    for label, near in (("mean", False), ("median", True)):
-        off = np.linalg.norm(found[label, True] - found[label, False])
-        assert (off < 2.0) == near

@@ -38,22 +38,12 @@ TRACKING = scaffold(loss)
 COINS = fcojax.coin_flips(0.5)
 
 
-def audited(
-    chosen, hparams, private, cohort=None, num_rounds=2, params=None, clients=6, seed=1, **options
-):
+def audited(chosen, hparams, private, cohort=None, num_rounds=2, clients=6, client=0, **options):
     plan = fcojax.Plan(fcojax.local_steps(1), cohort or fcojax.everyone(), private)
-    return privacy.audit(
-        chosen,
-        hparams,
-        jnp.zeros(DIM) if params is None else params,
-        data(clients),
-        0,
-        plan,
-        num_rounds=num_rounds,
-        delta=DELTA,
-        key=jax.random.key(seed),
-        **options,
-    )
+    params, seed = options.pop("params", jnp.zeros(DIM)), options.pop("seed", 1)
+    given = chosen, hparams, params, data(clients), client, plan
+    key = jax.random.key(seed)
+    return privacy.audit(*given, num_rounds=num_rounds, delta=DELTA, key=key, **options)
 
 
 NOISE = privacy.gaussian(1.0, noise=1.0)
@@ -209,16 +199,5 @@ def test_bounds_of_probabilities_are_those_of_scipy():
 
 
 def test_a_client_that_is_not_there_is_refused():
-    plan = fcojax.Plan(fcojax.local_steps(1), uploads=NOISE)
     with pytest.raises(ValueError, match="client is 6 of 6"):
-        privacy.audit(
-            AVG,
-            RATE,
-            jnp.zeros(DIM),
-            data(),
-            6,
-            plan,
-            num_rounds=1,
-            delta=DELTA,
-            key=jax.random.key(0),
-        )
+        audited(AVG, RATE, NOISE, client=6)

@@ -16,7 +16,7 @@ import pytest
 from fcojax import check, uploads
 from fcojax.uploads import coding
 from fcojax.uploads.compressor import Compressor
-from fcojax.uploads.packing import bits_for, packed, unpacked
+from fcojax.uploads.packing import packed, unpacked
 from fcojax.uploads.rotation import hartley, normal_levels
 from tests.support.tables import with_gate
 
@@ -65,19 +65,12 @@ STEEP = np.where(np.arange(SIZE) == 0, 1.0, 1 / (1 + np.sqrt(SIZE)))
 
 
 class Row(NamedTuple):
-    """A compressor.
-
-    Attributes:
-      compressor: the compressor under test.
-      num_bytes: the bytes of 16 numbers in float64.
-      error: ``x -> E |C(x) - x|^2``; ``None`` without a simple formula.
-      worst: a vector that attains the stated bound; ``None`` if none does.
-    """
+    """A compressor, and what is known about it."""
 
     compressor: Compressor
-    num_bytes: int
-    error: Callable[[Any], Any] | None = None
-    worst: Any = None
+    num_bytes: int  # of 16 numbers in float64
+    error: Callable[[Any], Any] | None = None  # x -> E |C(x) - x|^2, if it has a simple formula
+    worst: Any = None  # a vector that attains the stated bound, if one does
 
 
 ROWS = {
@@ -170,20 +163,14 @@ def bound_of(row):
 
 
 @pytest.mark.parametrize("name", some_rows(bound_of))
-def test_the_error_is_within_the_stated_bound_also_for_these(name):
+def test_the_stated_bound_holds_for_these_and_is_attained(name):
     """Vectors that ``fcojax.check`` does not try."""
-    for x in (STEEP, OPPOSITE):
+    row = ROWS[name]
+    for x in (STEEP, OPPOSITE, *([] if row.worst is None else [row.worst])):
         mean, deviation = mean_and_deviation(squared_errors(name, x) / np.sum(x**2))
-        for bound in bound_of(ROWS[name]):
+        for bound in bound_of(row):
             assert mean <= bound + 5 * deviation + 1e-12
-
-
-@pytest.mark.parametrize("name", some_rows(lambda row: row.worst is not None))
-def test_the_stated_bound_is_attained(name):
-    x = ROWS[name].worst
-    mean, deviation = mean_and_deviation(squared_errors(name, x) / np.sum(x**2))
-    for bound in bound_of(ROWS[name]):
-        assert abs(mean - bound) <= 5 * deviation + 1e-12
+            assert x is not row.worst or mean >= bound - 5 * deviation - 1e-12
 
 
 @each_row
@@ -192,12 +179,6 @@ def test_bytes_are_those_of_the_arrays_that_are_sent(name):
     assert uploads.facts(row.compressor, x).num_bytes == row.num_bytes
     encoded = coding.encode(row.compressor, None, [x], KEY)
     assert sum(leaf.nbytes for leaf in jax.tree.leaves(encoded.sent)) == row.num_bytes
-
-
-@each_row
-def test_twice_the_vector_is_twice_the_result(name):
-    x = normal(6, SIZE)
-    np.testing.assert_allclose(draws(name, 2 * x, 8), 2 * draws(name, x, 8), rtol=1e-12)
 
 
 @each_row
@@ -294,9 +275,8 @@ def test_a_swept_strength_is_the_fixed_one(name):
     make, function, number = SWEPT[name]
     swept, fixed, payload = make(function), make(number), [jnp.asarray(normal(12, 40))]
     same(swept, fixed, payload, Strengths())
-    found = uploads.facts(swept, payload, Strengths())
-    for one, other in zip(found, uploads.facts(fixed, payload), strict=True):
-        assert one is other or float(one) == pytest.approx(float(other))
+    found, facts = uploads.facts(swept, payload, Strengths()), uploads.facts(fixed, payload)
+    assert found == pytest.approx(facts)
     traced = jax.jit(functools.partial(through, swept, payload))(Strengths())
     np.testing.assert_allclose(traced[0], through(fixed, payload)[0], rtol=1e-12)
 
@@ -366,26 +346,17 @@ def rotated_error(chosen):
 @pytest.mark.parametrize("scale", ["unbiased", "least error"])
 @pytest.mark.parametrize("bits", DISTORTION)
 def test_errors_of_rotated_vectors_in_high_dimension(bits, scale):
-    """For any size the bits are at most entries times bits."""
+    """For any size the bits are at most entries times bits; sparse vectors have smaller errors."""
     chosen, least = uploads.eden(bits, scale), DISTORTION[bits]
     expected = least / (1 - least) if scale == "unbiased" else least
     for size in NEAR_POWERS_OF_TWO:
         assert uploads.facts(chosen, jnp.zeros(size)).num_bytes == -(-size * bits // 8) + 8
-        for x in shapes_of(size)[:3]:
+        *full, ten = shapes_of(size)
+        for x in full:
             assert rotated_error(chosen)(x) == pytest.approx(expected, rel=0.04)
-
-
-@pytest.mark.parametrize("bits", DISTORTION)
-def test_rotated_sparse_vectors_have_no_larger_errors(bits):
-    """For ten entries, and for one at any position."""
-    chosen, least = uploads.eden(bits, "least error"), DISTORTION[bits]
-    for size in NEAR_POWERS_OF_TWO:
-        sparse = [
-            shapes_of(size)[3],
-            *(np.eye(size)[place] for place in (0, 1, size // 2, size - 1)),
-        ]
-        for x in sparse:
-            assert rotated_error(chosen)(x) < 1.04 * least
+        if scale == "least error":
+            for x in (ten, *(np.eye(size)[place] for place in (0, 1, size // 2, size - 1))):
+                assert rotated_error(chosen)(x) < 1.04 * least
 
 
 def test_the_mean_of_many_draws_is_nearly_the_vector_in_high_dimension():
@@ -451,7 +422,7 @@ def test_low_rank_is_contractive_and_attains_its_bound():
         assert not attained or mean >= 0.75 - 1e-12
 
 
-# Packing, and bad input.
+# Packing.
 
 
 @pytest.mark.parametrize("num_bits", [1, 2, 3, 7, 8, 10, 16, 20, 32])
@@ -460,39 +431,3 @@ def test_packed_numbers_are_unpacked(num_bits):
     code = packed(jnp.asarray(numbers), num_bits)
     assert code.nbytes == -(-37 * num_bits // 8)
     np.testing.assert_array_equal(unpacked(code, num_bits, 37), numbers)
-
-
-def test_bits_are_the_logarithm_rounded_up():
-    for number in [*range(1, 300), 2**20, 2**20 + 1, 2**31]:
-        assert 2 ** bits_for(number) >= number > 2 ** (bits_for(number) - 1) - (number == 1)
-
-
-@pytest.mark.parametrize(
-    ("call", "sentence"),
-    [
-        (lambda: uploads.top_k(0), "k is 0; pass a whole number of at least 1 or a number above 0"),
-        (lambda: uploads.rand_k(1.5), r"k is 1\.5; pass"),
-        (lambda: uploads.qsgd(0), "levels is 0; pass a whole number of at least 1"),
-        (lambda: uploads.eden(0), "bits is 0; pass one of 1, 2, 3, 4"),
-        (lambda: uploads.eden(5), "bits is 5; pass"),
-        (lambda: uploads.power(0), "rank is 0; pass"),
-        (lambda: uploads.terngrad(-1.0), r"clip is -1\.0; pass"),
-        (lambda: uploads.half("float8"), "dtype is 'float8'; pass"),
-        (
-            lambda: uploads.compressed(uploads.sign),
-            "compressor is <function sign at .*; pass a Compressor",
-        ),
-        (lambda: through(uploads.top_k(9), [jnp.zeros(8)]), "k is 9, but the upload has 8 numbers"),
-        (
-            lambda: through(uploads.compose(uploads.sign(), uploads.half()), [jnp.zeros(8)]),
-            r"first is sign\(\), which does not send a fixed",
-        ),
-        (
-            lambda: uploads.contractive(uploads.eden(2)),
-            r"compressor is eden\(2, .unbiased.\), neither",
-        ),
-    ],
-)
-def test_bad_input_is_refused_in_a_sentence(call, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        call()
