@@ -627,12 +627,11 @@ def test_a_transform_draws_from_a_key_that_no_client_has():
         drawn = jax.tree.map(lambda leaf: jax.random.uniform(key, leaf.shape), result.upload)
         return result._replace(upload=drawn)
 
+    # One that encodes draws from the key itself, others from one that is folded by their place.
+    coding = UploadTransform("coding", send=send, decode=lambda at, wire, state: wire)
     base, hparams = methods()["fed_avg"]
     drawing = base._replace(client_update=client_update)
-    plans = [
-        planned(Row(given), fcojax.everyone())
-        for given in (chain(), UploadTransform("drawing", send=send))
-    ]
+    plans = [planned(Row(given), fcojax.everyone()) for given in (chain(), coding)]
     found = [
         fcojax.run(drawing, hparams, point(), population(True), KEY, plan, num_rounds=1)[0]["bias"]
         for plan in plans
