@@ -27,7 +27,7 @@ from fcojax.privacy.bands import correlated, first_noise, require_bands
 from fcojax.robust import clip as clipped_to
 from fcojax.robust import follow_quantile
 from fcojax.types import Array, Key, NonNegative, Positive, Share
-from fcojax.uploads import ModularGrid
+from fcojax.uploads.modular import grid_means, modular_sum
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,19 +121,19 @@ def gaussian(
       models", ICLR 2018.
     """
     bands = require_bands(bands)
-    _require(clip, noise)
+    known = _noise_of(clip, noise, bands)
     if len(bands) > 1 and isinstance(clip, AdaptiveClip):
         raise ValueError("bands need a fixed norm; pass one band, or a number as clip.")
     name = f"gaussian({clip}, {noise})"
     if isinstance(clip, AdaptiveClip):
-        return _adaptive(name, clip, noise, per_leaf, _known(noise, bands))
+        return _adaptive(name, clip, noise, per_leaf, known)
 
     def open_(at, payload, client_state, past):
         clipped, longer = _clipped(tree.floats(payload), number(at.hparams, clip), per_leaf)
         return Opened(clipped, metrics={"clipped": longer})
 
     def receive(at, found, weights, past):
-        if not is_noisy(noise):
+        if not known:
             return found, past
         deviation = number(at.hparams, noise) * number(at.hparams, clip) * weights.largest
         drawn, past = correlated(bands, _normal_like(found.mean, at.private_key), past)
@@ -146,7 +146,7 @@ def gaussian(
         open=open_,
         receive=receive,
         bound=lambda hparams, norm: jnp.minimum(norm, number(hparams, clip)),
-        facts=Facts(noisy=_known(noise, bands), needs_sum=is_noisy(noise)),
+        facts=Facts(noisy=known, needs_sum=bool(known)),
     )
 
 
@@ -166,7 +166,7 @@ def _adaptive(
             return follow_quantile(norm, share, adaptive.quantile, adaptive.rate)
 
         *update, within = found.mean
-        if not is_noisy(noise):
+        if not known:
             after = jnp.where(weights.count > 0, following(within), norm)
             return found._replace(mean=tree.scale(norm, update)), after
         key, own = jax.random.split(at.private_key)
@@ -187,7 +187,7 @@ def _adaptive(
         open=open_,
         receive=receive,
         bound=lambda hparams, norm: jnp.sqrt(1.25),  # in units of the norm, with the half
-        facts=Facts(noisy=known, needs_sum=is_noisy(noise)),
+        facts=Facts(noisy=known, needs_sum=bool(known)),
     )
 
 
@@ -227,29 +227,28 @@ def modular_gaussian(
             "clip is adaptive_clip(...), which needs the norm of each upload, and a modular sum "
             "hides it; pass a number."
         )
-    _require(clip, noise)
-    grid = ModularGrid(step, bits)
+    known = _noise_of(clip, noise)
+    plain = modular_sum(step, bits)
 
-    def within(hparams, payload):
+    def send(at, payload, state):
         # Rounding moves each of d entries by less than a step.
-        added = math.sqrt(sum(leaf.size for leaf in payload)) * grid.size_of_step(hparams)
-        norm = number(hparams, clip) - added
+        added = math.sqrt(sum(leaf.size for leaf in payload)) * number(at.hparams, step)
+        norm = number(at.hparams, clip) - added
         if not isinstance(norm, jax.Array) and norm <= 0:
             raise ValueError(
                 f"clip is {clip}, but rounding alone can add {added:.4g} to a norm; pass a step "
                 "well below clip over the square root of the number of entries."
             )
-        return _clipped(payload, jnp.maximum(norm, 0), per_leaf)[0]
+        clipped, _ = _clipped(payload, jnp.maximum(norm, 0), per_leaf)
+        return plain.send(at, clipped, state)
 
     def receive(at, found, weights, state):
-        size = jnp.asarray(grid.size_of_step(at.hparams), float)
-        if not is_noisy(noise):
-            means = grid.means(found.mean, weights, lambda x, n: x * size.astype(x.dtype) / n)
-            return found._replace(mean=means), state
+        size = jnp.asarray(number(at.hparams, step), float)
         deviation = number(at.hparams, noise) * number(at.hparams, clip) / size
         normals = _normal_like(found.mean, at.private_key)
         scale = size * weights.largest / weights.expected_weight
-        means = grid.means(
+        means = grid_means(
+            bits,
             found.mean,
             weights,
             lambda noisy, count: noisy * scale.astype(noisy.dtype),
@@ -257,34 +256,21 @@ def modular_gaussian(
         )
         return _hidden(found._replace(mean=means), weights), state
 
-    return UploadTransform(
-        f"modular_gaussian({clip}, {noise}, {step}, {bits})",
-        send=lambda at, payload, state: grid.sent(at, within(at.hparams, payload)),
-        decode=lambda at, wire, state: wire,
-        receive=receive,
-        bound=lambda hparams, norm: number(hparams, clip) / grid.size_of_step(hparams),
-        facts=Facts(noisy=_known(noise), needs_sum=True),
+    return plain._replace(
+        name=f"modular_gaussian({clip}, {noise}, {step}, {bits})",
+        send=send,
+        receive=receive if known else plain.receive,
+        bound=lambda hparams, norm: number(hparams, clip) / number(hparams, step),
+        facts=plain.facts._replace(noisy=known),
     )
 
 
 def noise_on_uploads(noise: Any, count_noise: float) -> Any:
     r"""Return :math:`(z^{-2} - (2 s)^{-2})^{-1/2}`, with which both releases have the privacy of z.
 
-    Args:
-      noise: z.
-      count_noise: s, the deviation of the noise on the number within the norm.
+    With s the deviation of the noise on the number of uploads within the norm.
     """
     return (noise**-2.0 - (2 * count_noise) ** -2.0) ** -0.5
-
-
-def is_noisy(noise: Any) -> bool:
-    """Return whether there may be noise: a function of the hyperparameters, or a number above 0."""
-    return callable(noise) or noise > 0
-
-
-def _known(noise: Any, bands: tuple = (1.0,)) -> Noise | bool:
-    """Return the noise for accounting, or ``False`` without noise."""
-    return Noise(noise, bands) if is_noisy(noise) else False
 
 
 def _hidden(found: Received, weights: RoundWeights) -> Received:
@@ -322,7 +308,8 @@ def _clipped(payload: list, norm: Any, per_leaf: bool) -> tuple[list, Array]:
     return [pair[0] for pair in pairs], longer.astype(float)
 
 
-def _require(clip: Any, noise: Any) -> None:
+def _noise_of(clip: Any, noise: Any, bands: tuple = (1.0,)) -> Noise | bool:
+    """Return the noise for accounting, ``False`` without; refuse norms that cannot be meant."""
     if not callable(noise):
         checked_value("noise", noise, NonNegative, single=True)
     if isinstance(clip, AdaptiveClip):
@@ -333,5 +320,8 @@ def _require(clip: Any, noise: Any) -> None:
             )
     elif not callable(clip) and not (isinstance(clip, float) and clip == math.inf):
         checked_value("clip", clip, Positive, single=True)
-    if clip == math.inf and is_noisy(noise):
+    if not callable(noise) and noise == 0:
+        return False
+    if clip == math.inf:
         raise ValueError("clip is infinite, so no noise is enough; pass a finite norm.")
+    return Noise(noise, bands)

@@ -27,7 +27,7 @@ from fcojax.uploads.feedback import (
     momentum,
 )
 from fcojax.uploads.low_rank import power
-from fcojax.uploads.modular import ModularGrid, modular_sum
+from fcojax.uploads.modular import modular_sum
 from fcojax.uploads.participation import inverse_probability
 from fcojax.uploads.quantise import half, natural, qsgd, sign, terngrad
 from fcojax.uploads.rotation import drive, eden
@@ -75,8 +75,6 @@ __all__ = [
     "marina",
     "modular_sum",
     "momentum",
-    # for private sums
-    "ModularGrid",
 ]
 
 

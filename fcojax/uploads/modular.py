@@ -4,17 +4,14 @@ Bonawitz, Salehi, Konecny, McMahan and Gruteser, "Federated learning with autotu
 communication-efficient secure aggregation", Asilomar 2019.
 """
 
-import dataclasses
-import math
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 
-from fcojax.arguments import checked_value
 from fcojax.engine.hparams import number
-from fcojax.engine.transform import At, Facts, RoundWeights, Sent, UploadTransform
+from fcojax.engine.transform import Facts, RoundWeights, Sent, UploadTransform
 from fcojax.types import Array, Numbers, Positive
 from fcojax.uploads.compressor import factory
 from fcojax.uploads.quantise import rounded
@@ -26,75 +23,35 @@ Bits = Annotated[
 _WHOLE = 0.25  # how far the rounding errors of a sum may be from a whole number
 
 
-@dataclasses.dataclass(frozen=True)
-class ModularGrid:
-    """A grid with a fixed step, and sums of its multiples modulo a power of two.
+def grid_means(
+    bits: int,
+    total: list,
+    weights: RoundWeights,
+    mean: Callable[[Array, Array], Array],
+    released: Callable[[Array, int], Array] = lambda whole, index: whole,
+) -> list:
+    """Return the means of all leaves, or NaN in all of them if any sum would wrap.
 
-    Attributes:
-      step: the step of the grid, a number or a function of the hyperparameters.
+    Args:
       bits: the exponent of the power of two.
-
-    Example:
-      >>> from fcojax import uploads
-      >>> uploads.ModularGrid(0.25, bits=5).size_of_step(None)
-      0.25
+      total: the sum over clients, each times its share of the cohort's weight; divided by this
+        share, it has to consist of whole numbers, as it does with equal weights.
+      weights: the weights of the round.
+      mean: ``(released, count) -> mean`` of a leaf, over the counted clients.
+      released: ``(sum, index) -> released`` of a leaf, which has to be in the range.
     """
-
-    step: Any
-    bits: int
-
-    def __post_init__(self):
-        checked_value("bits", self.bits, Bits)
-
-    def size_of_step(self, hparams: Any) -> Any:
-        """Return the step as a number."""
-        return number(hparams, self.step)
-
-    def sent(self, at: At, payload: list) -> Sent:
-        """Return a payload rounded at random to the grid, as whole numbers of steps.
-
-        Args:
-          at: where the client is.
-          payload: its upload.
-        """
-        size = self.size_of_step(at.hparams)
-        codes = [
-            rounded(_checked(x) / jnp.asarray(size, x.dtype), jax.random.fold_in(at.key, index))
-            for index, x in enumerate(payload)
-        ]
-        sizes = [math.prod(leaf.shape) for leaf in codes]
-        return Sent(codes, num_bytes=sum(-(-size * self.bits // 8) for size in sizes))
-
-    def means(
-        self,
-        total: list,
-        weights: RoundWeights,
-        mean: Callable[[Array, Array], Array],
-        released: Callable[[Array, int], Array] = lambda whole, index: whole,
-    ) -> list:
-        """Return the means of all leaves, or NaN in all of them if any sum would wrap.
-
-        Args:
-          total: the sum over clients, each times its share of the cohort's weight; divided by this
-            share, it has to consist of whole numbers, as it does with equal weights.
-          weights: the weights of the round.
-          mean: ``(released, count) -> mean`` of a leaf, over the counted clients.
-          released: ``(sum, index) -> released`` of a leaf, which has to be in the range.
-        """
-        half, count = 2 ** (self.bits - 1), jnp.maximum(weights.count, 1)
-
-        def one(index, leaf):
-            own = count.astype(leaf.dtype)
-            share = jnp.where(weights.share > 0, weights.share, 1).astype(leaf.dtype)
-            summed = leaf * own / share
-            whole = jnp.round(summed)
-            is_sum, found = jnp.abs(summed - whole) <= _WHOLE, released(whole, index)
-            in_range = (found >= -half) & (found < half)
-            return mean(found, own), jnp.all(is_sum & in_range)
-
-        pairs = [one(index, leaf) for index, leaf in enumerate(total)]
-        all_sound = jnp.all(jnp.array([sound for _, sound in pairs], bool))
-        return [jnp.where(all_sound, leaf, jnp.nan) for leaf, _ in pairs]
+    half, count = 2 ** (bits - 1), jnp.maximum(weights.count, 1)
+    means, sound = [], []
+    for index, leaf in enumerate(total):
+        own = count.astype(leaf.dtype)
+        share = jnp.where(weights.share > 0, weights.share, 1).astype(leaf.dtype)
+        summed = leaf * own / share
+        whole = jnp.round(summed)
+        is_sum, found = jnp.abs(summed - whole) <= _WHOLE, released(whole, index)
+        sound.append(jnp.all(is_sum & (found >= -half) & (found < half)))
+        means.append(mean(found, own))
+    all_sound = jnp.all(jnp.array(sound, bool))
+    return [jnp.where(all_sound, leaf, jnp.nan) for leaf in means]
 
 
 @factory
@@ -131,17 +88,24 @@ def modular_sum(step: Positive | Callable[[Any], Any], bits: Bits) -> UploadTran
       >>> float(w), int(history["refused"][0]), float(history["bytes_up"][0])
       (1.0, 0, 2.0)
     """
-    grid = ModularGrid(step, bits)
+
+    def send(at, payload, state):
+        size = number(at.hparams, step)
+        codes = [
+            rounded(_checked(x) / jnp.asarray(size, x.dtype), jax.random.fold_in(at.key, index))
+            for index, x in enumerate(payload)
+        ]
+        return Sent(codes, num_bytes=sum(-(-leaf.size * bits // 8) for leaf in codes))
 
     def receive(at, found, weights, state):
         def mean(whole, count):
-            return whole * jnp.asarray(grid.size_of_step(at.hparams), whole.dtype) / count
+            return whole * jnp.asarray(number(at.hparams, step), whole.dtype) / count
 
-        return found._replace(mean=grid.means(found.mean, weights, mean)), state
+        return found._replace(mean=grid_means(bits, found.mean, weights, mean)), state
 
     return UploadTransform(
         f"modular_sum({step}, {bits})",
-        send=lambda at, payload, state: grid.sent(at, payload),
+        send=send,
         decode=lambda at, wire, state: wire,
         receive=receive,
         facts=Facts(needs_sum=True),
