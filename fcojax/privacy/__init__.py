@@ -7,18 +7,19 @@ noise, with the package dp-accounting (``pip install fcojax[privacy]``).
 from fcojax.privacy.accounting import (
     Law,
     Releases,
+    clients_needed,
     epsilon,
     large_delta,
     law,
     multiplier_of,
     noise_for,
     releases,
+    rounds_within,
     together,
     total_epsilon,
 )
 from fcojax.privacy.audit import Audit, audit
 from fcojax.privacy.bands import square_root_bands
-from fcojax.privacy.budgets import clients_needed, rounds_within
 from fcojax.privacy.mechanism import adaptive_clip, gaussian, modular_gaussian
 
 __all__ = [

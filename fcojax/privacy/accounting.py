@@ -1,9 +1,10 @@
-"""Accounting, by the package dp-accounting: the epsilon of noise, and the noise for an epsilon.
+"""Accounting, by the package dp-accounting: epsilon, and the noise and the rounds that it allows.
 
 The protected unit is a client with all of its data. Every round of every run counts as a release of
 the model; measures, histories and checkpoints of a simulation are not protected.
 """
 
+import bisect
 import contextlib
 import importlib
 import logging
@@ -11,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
-from fcojax import Plan, Sampler
+from fcojax import Plan, Sampler, everyone
 from fcojax.arguments import validated
 from fcojax.engine.hparams import number
 from fcojax.engine.participation.availability import Cyclic, Trace
@@ -263,15 +264,99 @@ def noise_for(
     """
     accounted = law(cohort, num_clients)
     _warn_of(delta, num_clients)
+
+    def all_rounds(noise):
+        if noise == 0:
+            return _package().NonPrivateDpEvent()
+        event = accounted.event(together([noise] * num_runs))
+        return _package().SelfComposedDpEvent(event, num_rounds)
+
     with _without_its_log():
         found = _package().calibrate_dp_mechanism(
             lambda: _accountant(accounted, by),
-            lambda noise: _rounds(accounted, together([noise] * num_runs), num_rounds),
+            all_rounds,
             target,
             delta,
             _package().LowerEndpointAndGuess(0.0, 1.0),
         )
     return float(found)
+
+
+@validated
+def rounds_within(
+    target: Positive,
+    delta: Fraction,
+    plan: Plan,
+    num_clients: Count,
+    *,
+    hparams: Any = None,
+    num_runs: Count = 1,
+    spent: Sequence[Releases] = (),
+    by: Accountant = "rdp",
+) -> int:
+    """Return the largest number of rounds whose epsilon is within a budget; pass it to ``run``.
+
+    Args:
+      target: the largest epsilon.
+      delta: failure probability of (epsilon, delta)-privacy.
+      plan: a plan whose chain has noise, as of ``gaussian``.
+      num_clients: size of the population.
+      hparams: the hyperparameters, if the noise is a function of them.
+      num_runs: as for ``epsilon``.
+      spent: earlier releases about these clients, such as from tuning.
+      by: as for ``epsilon``.
+
+    Example:
+      >>> import fcojax
+      >>> from fcojax import privacy
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), uploads=privacy.gaussian(1.0, noise=0.0))
+      >>> rounds_within(2.0, 1e-3, plan, num_clients=100)
+      0
+    """
+
+    def allowed(num_rounds):
+        entry = releases(plan, num_rounds, hparams=hparams, num_runs=num_runs)
+        return total_epsilon([*spent, entry], num_clients, delta, by=by) <= target
+
+    return _most_rounds(allowed)
+
+
+@validated
+def clients_needed(
+    target: Positive, num_rounds: Count, dim: Count, *, share: Fraction = 0.1
+) -> int:
+    r"""Return how many clients a private run takes until its noise is small beside its signal.
+
+    All n clients take part in every round. The noise on the mean update has a norm of about
+    :math:`z C \sqrt d / n`, with the multiplier z for this epsilon and delta
+    :math:`n^{-1.1} / 10`; n is the smallest number at which it is at most a share of C.
+
+    Args:
+      target: epsilon.
+      num_rounds: number of rounds.
+      dim: d, the number of parameters.
+      share: the largest norm of the noise, in units of the clipping norm.
+
+    Example:
+      >>> clients_needed(3.0, num_rounds=20, dim=10) > 100  # so three hospitals gain nothing
+      True
+    """
+
+    def is_enough(number: int) -> bool:
+        delta = number**-1.1 / 10
+        noise = noise_for(target, delta, everyone(), number, num_rounds)
+        return noise * dim**0.5 / number <= share
+
+    return _most_rounds(lambda number: not is_enough(number + 1)) + 2
+
+
+def _most_rounds(allowed: Callable[[int], bool]) -> int:
+    """Return the largest allowed number, if all smaller ones are allowed too."""
+    beyond = 1
+    while beyond < 2**31 and allowed(beyond):
+        beyond *= 2
+    least = max(1, beyond // 2)
+    return bisect.bisect_left(range(beyond), True, least, key=lambda n: not allowed(n)) - 1
 
 
 @validated
@@ -368,12 +453,6 @@ def _events(accounted: Law, entry: Releases) -> tuple[Any, int]:
     return _gaussian(entry.noise / length_of(entry.bands)), -(
         -entry.num_rounds // cohort.num_groups
     )
-
-
-def _rounds(accounted: Law, noise: float, num_rounds: int) -> Any:
-    if noise == 0:
-        return _package().NonPrivateDpEvent()
-    return _package().SelfComposedDpEvent(accounted.event(noise), num_rounds)
 
 
 def _accountant(accounted: Law, by: Accountant) -> Any:

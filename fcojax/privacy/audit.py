@@ -132,8 +132,15 @@ def audit(
         _seen(algorithm, grid, params, data, own, its_plan, num_rounds, released)
         for its_plan, own in ((present, keys[:num_runs]), (absent, keys[num_runs:]))
     ]
-    names, choosing, bounding = _statistics(seen[0], seen[1], num_runs // 2)
-    return _bounded(names, choosing, bounding, delta, 1 - confidence, promised)
+    names, (choosing, bounding) = _statistics(seen[0], seen[1], num_runs // 2)
+    # Some runs choose a statistic, a threshold and a side, and the others bound epsilon.
+    thresholds = np.quantile(np.concatenate(choosing), _THRESHOLDS, axis=0)
+    bounds = _bounds(choosing, thresholds, delta, 1 - confidence)
+    side, row, column = np.unravel_index(np.argmax(bounds), bounds.shape)
+    threshold = thresholds[row, column]
+    own = tuple(values[:, [column]] for values in bounding)
+    lower = _bounds(own, np.array([[threshold]]), delta, 1 - confidence)[side, 0, 0]
+    return Audit(max(0.0, float(lower)), promised, names[column], float(threshold))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,21 +181,9 @@ def _with_planted(plan: Plan, client: int, key: Key, sign: float) -> Plan:
     return plan._replace(uploads=chain(UploadTransform("planted", send=send), plan.uploads))
 
 
-class _Seen(NamedTuple):
-    """The values of each run that an attacker sees.
+def _seen(algorithm, grid, params, data, keys, plan, num_rounds, released) -> dict[str, np.ndarray]:
+    """Return what an attacker sees in each run, a vector by the name of what it is."""
 
-    Attributes:
-      states: the server's state after each round, of shape [runs, points, rounds, entries].
-      models: the model after each round, of the same shape.
-      history: entries of the history that are released, [runs, points * rounds] each.
-    """
-
-    states: np.ndarray
-    models: np.ndarray
-    history: dict[str, np.ndarray]
-
-
-def _seen(algorithm, grid, params, data, keys, plan, num_rounds, released) -> _Seen:
     def observe(hparams, server, context):
         model = algorithm.model(hparams, server)
         return {"seen_state": _as_vector(server), "seen_model": _as_vector(model)}
@@ -197,34 +192,27 @@ def _seen(algorithm, grid, params, data, keys, plan, num_rounds, released) -> _S
     _, history = fcojax.sweep(
         whole, grid, params, data, keys, plan, num_rounds=num_rounds, observe=observe
     )
-    arrays = {
-        name: np.moveaxis(np.asarray(history[name], float), 1, 0)
+    # The runs first: [runs, points, rounds, entries].
+    states, models, *others = (
+        np.moveaxis(np.asarray(history[name], float), 1, 0)
         for name in ("seen_state", "seen_model", *released)
+    )
+    seen = {
+        "the steps of the server's state": np.diff(states, axis=2, prepend=0),
+        "the server's last state": states[:, :, -1],
+        "the last model": models[:, :, -1],
+        "the support of the models": (models != 0).astype(float),
+    } | {f"history[{name!r}]": other for name, other in zip(released, others, strict=True)}
+    return {
+        name: np.nan_to_num(values.reshape(len(values), -1), nan=-1e30, posinf=1e30, neginf=-1e30)
+        for name, values in seen.items()
     }
-    states, models = arrays.pop("seen_state"), arrays.pop("seen_model")
-    return _Seen(states, models, {n: a.reshape(len(a), -1) for n, a in arrays.items()})
 
 
-def _statistics(
-    present: _Seen, absent: _Seen, half: int
-) -> tuple[list[str], tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
-    """Return each statistic's name and its columns on the choosing and the bounding runs."""
-    features: list[tuple[str, np.ndarray, np.ndarray]] = []
-
-    def add(name, of):
-        features.append((name, *(of(seen).reshape(len(seen.states), -1) for seen in pair)))
-
-    pair = (present, absent)
-    add("the steps of the server's state", lambda seen: np.diff(seen.states, axis=2, prepend=0))
-    add("the server's last state", lambda seen: seen.states[:, :, -1])
-    add("the last model", lambda seen: seen.models[:, :, -1])
-    add("the support of the models", lambda seen: (seen.models != 0).astype(float))
-    for name in present.history:
-        add(f"history[{name!r}]", lambda seen, name=name: seen.history[name])
-
+def _statistics(present: dict, absent: dict, half: int) -> tuple[list[str], list[tuple]]:
+    """Return each statistic's name, and its columns on the choosing and on the bounding runs."""
     names, columns = [], ([], [])
-    for name, *both in features:
-        both = [np.nan_to_num(each, nan=-1e30, posinf=1e30, neginf=-1e30) for each in both]
+    for name, *both in ((name, present[name], absent[name]) for name in present):
         first = [each[:half] for each in both]
         apart = first[0].mean(axis=0) - first[1].mean(axis=0)
         spread = first[0].var(axis=0) + first[1].var(axis=0)
@@ -236,12 +224,9 @@ def _statistics(
         names += [f"entry {index} of {name}" for index in best]
         for column, each in zip(columns, both, strict=True):
             column += [each @ along, each.sum(axis=1), *each[:, best].T]
-    present_columns, absent_columns = (np.stack(column, axis=1) for column in columns)
-    return (
-        names,
-        (present_columns[:half], absent_columns[:half]),
-        (present_columns[half:], absent_columns[half:]),
-    )
+    both = [np.stack(column, axis=1) for column in columns]
+    parts = slice(half), slice(half, None)
+    return names, [tuple(each[part] for each in both) for part in parts]
 
 
 def _direction(both: list[np.ndarray], apart: np.ndarray, scale: np.ndarray) -> np.ndarray:
@@ -256,17 +241,6 @@ def _direction(both: list[np.ndarray], apart: np.ndarray, scale: np.ndarray) -> 
     units = [(values - values.mean(axis=0)) / np.sqrt(scale) for values in both]
     spread = sum(values.T @ values / runs for values in units) + _RIDGE * np.eye(size)
     return np.linalg.solve(spread, apart / np.sqrt(scale)) / np.sqrt(scale)
-
-
-def _bounded(names, choosing, bounding, delta, level, promised) -> Audit:
-    """Choose a statistic, a threshold and a side on some runs; bound epsilon on the others."""
-    thresholds = np.quantile(np.concatenate(choosing), _THRESHOLDS, axis=0)
-    bounds = _bounds(choosing, thresholds, delta, level)
-    side, row, column = np.unravel_index(np.argmax(bounds), bounds.shape)
-    threshold = thresholds[row, column]
-    own = tuple(values[:, [column]] for values in bounding)
-    lower = _bounds(own, np.array([[threshold]]), delta, level)[side, 0, 0]
-    return Audit(max(0.0, float(lower)), promised, names[column], float(threshold))
 
 
 def _bounds(both: tuple, thresholds: np.ndarray, delta: float, level: float) -> np.ndarray:
