@@ -4,7 +4,6 @@ The papers rotate by a Hadamard transform, which pads to a power of two; the Har
 exists for every size, and its entries are larger by at most a factor of sqrt 2.
 """
 
-import functools
 import math
 from typing import Literal
 
@@ -22,6 +21,18 @@ Scale = Literal["unbiased", "least error"]
 # The smallest a of rotated signs: half the square of the smallest mean |cos + sin| over a column,
 # which is (2 + sqrt 2) / 4, over multiples of an eighth of the circle.
 _LEAST = (3 + 2 * math.sqrt(2)) / 16
+
+# The positive half of the best levels of 1 to 4 bits for a standard normal variable. Each is the
+# mean of the variable between the midpoints to its neighbours.
+NORMAL_LEVELS = {
+    1: (0.7978845608028654,),
+    2: (0.4527800346364921, 1.510417608499096),
+    3: (0.24509417894422167, 0.7560052812058781, 1.3439092785050004, 2.1519457045369856),
+    4: (
+        *(0.12839502985114717, 0.3880482994902902, 0.6567591185324629, 0.94234045648696),
+        *(1.2562311973471747, 1.6180463860218783, 2.0690172265313787, 2.732589570995154),
+    ),
+}
 
 
 @factory
@@ -112,7 +123,7 @@ def eden(bits: Literal[1, 2, 3, 4] = 2, scale: Scale = "unbiased") -> Compressor
       communication-efficient and robust distributed mean estimation for federated learning", ICML
       2022.
     """
-    levels = normal_levels(bits)
+    levels = NORMAL_LEVELS[bits]
     half = len(levels)
 
     def encode(hparams, x, key):
@@ -139,33 +150,6 @@ def eden(bits: Literal[1, 2, 3, 4] = 2, scale: Scale = "unbiased") -> Compressor
         decode,
         contraction=(lambda hparams, like: worst) if scale == "least error" else None,
     )
-
-
-@functools.cache
-def normal_levels(bits: int) -> tuple[float, ...]:
-    """Return the positive half of the best levels for a standard normal variable.
-
-    Each level is the mean of the variable between the midpoints to its neighbours.
-
-    Args:
-      bits: bits of a level, including its sign.
-
-    Example:
-      >>> [round(level, 4) for level in normal_levels(2)]
-      [0.4528, 1.5104]
-    """
-    count = 2 ** (bits - 1)
-    levels = [3 * (place + 0.5) / count for place in range(count)]
-    for _ in range(10_000):
-        middles = [(a + b) / 2 for a, b in zip(levels[:-1], levels[1:], strict=True)]
-        bounds = [0.0, *middles, math.inf]
-        density = [math.exp(-0.5 * bound * bound) * math.sqrt(2 / math.pi) for bound in bounds]
-        share = [math.erf(bound / math.sqrt(2)) for bound in bounds]
-        levels = [
-            (density[place] - density[place + 1]) / (share[place + 1] - share[place])
-            for place in range(count)
-        ]
-    return tuple(levels)
 
 
 def hartley(x: Array) -> Array:

@@ -12,12 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 
 from fcojax import check, uploads
 from fcojax.uploads import coding
 from fcojax.uploads.compressor import Compressor
 from fcojax.uploads.packing import packed, unpacked
-from fcojax.uploads.rotation import hartley, normal_levels
+from fcojax.uploads.rotation import NORMAL_LEVELS, hartley
 from tests.support.tables import with_gate
 
 pytestmark = pytest.mark.slow
@@ -386,8 +387,11 @@ def test_a_sparse_vector_stays_biased_as_the_docstring_says():
 
 def test_levels_are_those_of_lloyd_and_max():
     listed = {1: [0.7979], 2: [0.4528, 1.5104], 3: [0.2451, 0.7560, 1.3439, 2.1519]}
-    for bits, levels in listed.items():
-        np.testing.assert_allclose(normal_levels(bits), levels, atol=1e-4)
+    for bits, levels in NORMAL_LEVELS.items():
+        np.testing.assert_allclose(levels, listed.get(bits, levels), atol=1e-4)
+        bounds = np.array([0, *np.add(levels[:-1], levels[1:]) / 2, 40])
+        density, share = 2 * scipy.stats.norm.pdf(bounds), 2 * scipy.stats.norm.cdf(bounds)
+        np.testing.assert_allclose(levels, -np.diff(density) / np.diff(share), rtol=1e-12)
 
 
 # Low rank.
