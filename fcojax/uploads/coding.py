@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -110,14 +109,7 @@ def worst_variance(compressor: Compressor, hparams: Any, payload: PyTree) -> Sca
 
 
 def encode(compressor: Compressor, hparams: Any, payload: PyTree, key: Key) -> Encoded:
-    """Return the encoded payload.
-
-    Args:
-      compressor: encodes the floating-point arrays.
-      hparams: the hyperparameters.
-      payload: the arrays of an upload.
-      key: known to the client and to the server.
-    """
+    """Return the encoded payload; the key is known to the client and to the server."""
     floats, whole = _split(payload)
     units = _units(compressor, floats)
     if not compressor.leafwise and units:
@@ -132,12 +124,7 @@ def encode(compressor: Compressor, hparams: Any, payload: PyTree, key: Key) -> E
 
 
 def decode(compressor: Compressor, encoded: Encoded) -> PyTree:
-    """Return the payload that the server decodes.
-
-    Args:
-      compressor: the compressor that encoded the payload.
-      encoded: the result of ``encode``.
-    """
+    """Return the payload that the server decodes."""
     hparams, key = encoded.known
     shapes = jax.tree.unflatten(encoded.form, encoded.shapes)
     floats, _ = _split(shapes)
@@ -160,13 +147,7 @@ def decode(compressor: Compressor, encoded: Encoded) -> PyTree:
 
 
 def num_bytes(compressor: Compressor, hparams: Any, encoded: Encoded) -> Scalar:
-    """Return the transmitted bytes of an encoded payload, or of its shapes.
-
-    Args:
-      compressor: the compressor that encoded the payload.
-      hparams: the hyperparameters.
-      encoded: the result of ``encode``.
-    """
+    """Return the transmitted bytes of an encoded payload, or of its shapes."""
     whole = tree.num_bytes(encoded.whole)
     if compressor.num_bytes is None:
         return whole + tree.num_bytes(encoded.sent)
@@ -201,24 +182,14 @@ def compressed(compressor: Compressor) -> UploadTransform:
         return sent_by(compressor, at, encode(compressor, at.hparams, payload, at.key), state)
 
     name = f"compressed({compressor.name})"
-    return UploadTransform(name, send=send, decode=decoded_by(compressor))
+    return UploadTransform(
+        name, send=send, decode=lambda at, encoded, state: decode(compressor, encoded)
+    )
 
 
 def sent_by(compressor: Compressor, at: At, encoded: Encoded, state: PyTree) -> Sent:
-    """Return an encoded payload with its bytes.
-
-    Args:
-      compressor: the compressor that encoded it.
-      at: where the client is.
-      encoded: the result of ``encode``.
-      state: what the client keeps.
-    """
+    """Return an encoded payload with its bytes, and what the client keeps."""
     return Sent(encoded, state, num_bytes=num_bytes(compressor, at.hparams, encoded))
-
-
-def decoded_by(compressor: Compressor) -> Callable[[At, Encoded, PyTree], PyTree]:
-    """Return the function that decodes what this compressor encodes."""
-    return lambda at, encoded, state: decode(compressor, encoded)
 
 
 def _is_float(leaf: Any) -> bool:

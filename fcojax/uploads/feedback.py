@@ -23,9 +23,9 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.engine.hparams import number
 from fcojax.engine.transform import At, Facts, Sent, UploadTransform
-from fcojax.types import Array, NonNegative, Probability, PyTree, Share
+from fcojax.types import NonNegative, Probability, PyTree, Share
 from fcojax.uploads import coding
-from fcojax.uploads.coding import decoded_by, sent_by
+from fcojax.uploads.coding import sent_by
 from fcojax.uploads.compressor import Compressor, factory, require_contractive
 
 
@@ -48,14 +48,6 @@ class Compared(NamedTuple):
 
     last: PyTree
     estimate: PyTree
-
-
-class Either(NamedTuple):
-    """An encoded change, or the whole change; ``whole`` tells which is sent."""
-
-    encoded: coding.Encoded
-    change: PyTree
-    whole: Array
 
 
 @factory
@@ -100,7 +92,7 @@ def ef14(compressor: Compressor) -> UploadTransform:
         f"ef14({compressor.name})",
         lambda payload: (_zeros(payload), ()),
         send,
-        decoded_by(compressor),
+        lambda at, wire, kept: coding.decode(compressor, wire),
         facts=Facts(feeds_back=True),
     )
 
@@ -139,12 +131,12 @@ def ef21(compressor: Compressor) -> UploadTransform:
     """
     require_contractive(compressor)
 
-    def corrected(at, payload, estimate):
+    def send(at, payload, estimate):
         wanted = tree.sub(tree.floats(payload), estimate)
         encoded, sent = _sent(compressor, at, wanted, payload)
-        return encoded, tree.add(estimate, sent)
+        return sent_by(compressor, at, encoded, tree.add(estimate, sent))
 
-    return _mirrored(f"ef21({compressor.name})", compressor, _zeros, corrected, lambda g: g)
+    return _mirrored(f"ef21({compressor.name})", compressor, _zeros, send, lambda g: g)
 
 
 @factory
@@ -218,18 +210,19 @@ def econtrol(
     """
     require_contractive(compressor)
 
-    def corrected(at, payload, kept):
+    def send(at, payload, kept):
         eta = number(at.hparams, rate)
         error = tree.sub(tree.floats(payload), kept.estimate)
         wanted = tree.add_scaled(error, eta, kept.missing)
         encoded, sent = _sent(compressor, at, wanted, payload)
         missing = tree.add(kept.missing, tree.sub(error, sent))
-        return encoded, Controlled(missing, tree.add(kept.estimate, sent))
+        after = Controlled(missing, tree.add(kept.estimate, sent))
+        return sent_by(compressor, at, encoded, after)
 
-    name = f"econtrol({compressor.name}, {rate})"
-    return _mirrored(
-        name, compressor, lambda zeros: Controlled(_zeros(zeros), _zeros(zeros)), corrected
-    )
+    def init(payload):
+        return Controlled(_zeros(payload), _zeros(payload))
+
+    return _mirrored(f"econtrol({compressor.name}, {rate})", compressor, init, send)
 
 
 @factory
@@ -269,18 +262,14 @@ def diana(
             return 1 / (1 + coding.worst_variance(compressor, hparams, payload))
         return number(hparams, rate)
 
-    def shifted(at, payload, shift):
+    def send(at, payload, shift):
         wanted = tree.sub(tree.floats(payload), shift)
         encoded, sent = _sent(compressor, at, wanted, payload)
-        return encoded, tree.add_scaled(shift, alpha(at.hparams, payload), sent)
-
-    def estimated(hparams, mean, memory, fraction):
-        learned = alpha(hparams, mean) * fraction
-        kept = Sum(*tree.add_compensated(memory.value, memory.residue, learned, mean))
-        return tree.add(memory.value, mean), kept
+        after = tree.add_scaled(shift, alpha(at.hparams, payload), sent)
+        return sent_by(compressor, at, encoded, after)
 
     name = f"diana({compressor.name})" if rate is None else f"diana({compressor.name}, {rate})"
-    return _mirrored(name, compressor, _zeros, shifted, lambda h: h, estimated)
+    return _mirrored(name, compressor, _zeros, send, lambda h: h, alpha)
 
 
 @factory
@@ -333,28 +322,27 @@ def marina(
         kept = Compared(upload, tree.add(kept.estimate, change))
         few = coding.num_bytes(compressor, at.hparams, encoded)
         num_bytes = jnp.where(whole, tree.num_bytes(narrow), few)
-        return Sent(Either(encoded, narrow, whole), kept, num_bytes=num_bytes)
+        return Sent((encoded, narrow, whole), kept, num_bytes=num_bytes)
 
-    def changed(either):
-        return tree.where(either.whole, either.change, coding.decode(compressor, either.encoded))
+    def changed(wire):
+        encoded, narrow, whole = wire
+        return tree.where(whole, narrow, coding.decode(compressor, encoded))
 
-    made = _mirrored(
-        f"marina({compressor.name}, {probability})",
-        compressor,
-        lambda zeros: Compared(_zeros(zeros), _zeros(zeros)),
-        changed=changed,
-    )
-    return made._replace(send=send)
+    def init(payload):
+        return Compared(_zeros(payload), _zeros(payload))
+
+    name = f"marina({compressor.name}, {probability})"
+    return _mirrored(name, compressor, init, send, changed=changed)
 
 
 def _mirrored(
     name: str,
     compressor: Compressor,
     init: Callable,
-    corrected: Callable | None = None,
+    send: Callable,
     estimate: Callable[[Any], PyTree] = lambda kept: kept.estimate,
-    estimated: Callable | None = None,
-    changed: Callable | None = None,
+    learned: Callable[[Any, list], Any] | None = None,
+    changed: Callable[[Any], PyTree] | None = None,
 ) -> UploadTransform:
     """Return the transform that sends changes of an estimate, which the server adds up.
 
@@ -362,18 +350,13 @@ def _mirrored(
       name: the call that makes it.
       compressor: encodes the changes.
       init: ``(payload) -> client_state``.
-      corrected: ``(at, payload, client_state) -> (encoded, client_state)``.
+      send: ``(at, payload, client_state) -> Sent``, of the encoded change.
       estimate: ``(client_state) -> estimate``.
-      estimated: ``(hparams, mean change, memory, fraction) -> (estimate, memory)``.
+      learned: ``(hparams, change) -> share`` of a change that goes into the estimate, where the
+        server adds the whole change to the estimate before; ``None`` if all of it does.
       changed: ``(wire) -> change``.
     """
     changed = changed or functools.partial(coding.decode, compressor)
-    estimated = estimated or _summed
-
-    def send(at, payload, kept):
-        assert corrected is not None
-        encoded, kept = corrected(at, payload, kept)
-        return sent_by(compressor, at, encoded, kept)
 
     def decode(at, wire, kept):
         change = changed(wire)
@@ -384,8 +367,12 @@ def _mirrored(
     def receive(at, found, weights, memory):
         if at.by_rule:
             return found, memory
-        mean, memory = estimated(at.hparams, found.mean, memory, found.fraction)
-        return found._replace(mean=mean), memory
+        share = found.fraction
+        if learned is not None:
+            share = learned(at.hparams, found.mean) * share
+        after = Sum(*tree.add_compensated(memory.value, memory.residue, share, found.mean))
+        mean = after.value if learned is None else tree.add(memory.value, found.mean)
+        return found._replace(mean=mean), after
 
     return UploadTransform(
         name,
@@ -395,12 +382,6 @@ def _mirrored(
         receive=receive,
         facts=Facts(feeds_back=True, estimates_all=True),
     )
-
-
-def _summed(hparams: Any, mean: PyTree, memory: Sum, fraction: Array) -> tuple[PyTree, Sum]:
-    """Return the sum of all mean changes so far, as the estimate and as the memory."""
-    after = Sum(*tree.add_compensated(memory.value, memory.residue, fraction, mean))
-    return after.value, after
 
 
 def _sent(
