@@ -72,11 +72,7 @@ def adaptive_clip(
 
 @factory
 def gaussian(
-    clip: Any,
-    noise: Any = 0.0,
-    *,
-    per_leaf: bool = False,
-    bands: tuple = (1.0,),
+    clip: Any, noise: Any = 0.0, *, per_leaf: bool = False, bands: tuple = (1.0,)
 ) -> UploadTransform:
     r"""Return the transform that clips each upload, and adds Gaussian noise to the sum of a round.
 
@@ -122,19 +118,15 @@ def gaussian(
     """
     bands = require_bands(bands)
     known = _noise_of(clip, noise, bands)
-    if len(bands) > 1 and isinstance(clip, AdaptiveClip):
-        raise ValueError("bands need a fixed norm; pass one band, or a number as clip.")
-    name = f"gaussian({clip}, {noise})"
+    name, facts = f"gaussian({clip}, {noise})", Facts(noisy=known, needs_sum=bool(known))
     if isinstance(clip, AdaptiveClip):
-        return _adaptive(name, clip, noise, per_leaf, known)
+        return _adaptive(name, clip, noise, per_leaf, facts)
 
     def open_(at, payload, client_state, past):
         clipped, longer = _clipped(tree.floats(payload), number(at.hparams, clip), per_leaf)
         return Opened(clipped, metrics={"clipped": longer})
 
     def receive(at, found, weights, past):
-        if not known:
-            return found, past
         deviation = number(at.hparams, noise) * number(at.hparams, clip) * weights.largest
         drawn, past = correlated(bands, _normal_like(found.mean, at.private_key), past)
         mean = _over_expected(found.mean, weights, deviation, drawn)
@@ -144,14 +136,14 @@ def gaussian(
         name,
         lambda payload: ((), first_noise(bands, payload)),
         open=open_,
-        receive=receive,
+        receive=receive if known else None,
         bound=lambda hparams, norm: jnp.minimum(norm, number(hparams, clip)),
-        facts=Facts(noisy=known, needs_sum=bool(known)),
+        facts=facts,
     )
 
 
 def _adaptive(
-    name: str, adaptive: AdaptiveClip, noise: Any, per_leaf: bool, known: Noise | bool
+    name: str, adaptive: AdaptiveClip, noise: Any, per_leaf: bool, facts: Facts
 ) -> UploadTransform:
     """Return the transform with an adaptive norm; opened uploads are in units of the norm."""
 
@@ -161,22 +153,17 @@ def _adaptive(
         return Opened([*tree.scale(1 / norm, clipped), within], metrics={"clipped": longer})
 
     def receive(at, found, weights, norm):
-        def following(within):
-            share = within + 0.5
-            return follow_quantile(norm, share, adaptive.quantile, adaptive.rate)
-
         *update, within = found.mean
-        if not known:
-            after = jnp.where(weights.count > 0, following(within), norm)
-            return found._replace(mean=tree.scale(norm, update)), after
-        key, own = jax.random.split(at.private_key)
-        multiplier = noise_on_uploads(number(at.hparams, noise), adaptive.noise)
-        scale = multiplier * weights.largest
-        update = _over_expected(update, weights, scale, _normal_like(update, key))
-        deviation = adaptive.noise * weights.largest
-        [within] = _over_expected([within], weights, deviation, _normal_like([within], own))
+        if facts.noisy:
+            key, own = jax.random.split(at.private_key)
+            scale = noise_on_uploads(number(at.hparams, noise), adaptive.noise) * weights.largest
+            update = _over_expected(update, weights, scale, _normal_like(update, key))
+            scale = adaptive.noise * weights.largest
+            [within] = _over_expected([within], weights, scale, _normal_like([within], own))
+            found = _hidden(found, weights)
+        after = follow_quantile(norm, within + 0.5, adaptive.quantile, adaptive.rate)
         found = found._replace(mean=tree.scale(norm, update))
-        return _hidden(found, weights), following(within)
+        return found, jnp.where(found.step, after, norm)
 
     def init(payload):
         return (), jnp.asarray(adaptive.start, jnp.result_type(float))
@@ -187,18 +174,13 @@ def _adaptive(
         open=open_,
         receive=receive,
         bound=lambda hparams, norm: jnp.sqrt(1.25),  # in units of the norm, with the half
-        facts=Facts(noisy=known, needs_sum=bool(known)),
+        facts=facts,
     )
 
 
 @factory
 def modular_gaussian(
-    clip: Any,
-    noise: Any,
-    step: Positive | Callable[[Any], Any],
-    bits: int,
-    *,
-    per_leaf: bool = False,
+    clip: Any, noise: Any, step: Positive | Callable, bits: int, *, per_leaf: bool = False
 ) -> UploadTransform:
     """Return the transform for noise on a sum modulo a power of two.
 
@@ -318,6 +300,8 @@ def _noise_of(clip: Any, noise: Any, bands: tuple = (1.0,)) -> Noise | bool:
                 f"noise is {noise} and adaptive_clip has {clip.noise}; pass a number above "
                 f"{noise / 2} to adaptive_clip, so that both have the privacy of noise."
             )
+        if len(bands) > 1:
+            raise ValueError("bands need a fixed norm; pass one band, or a number as clip.")
     elif not callable(clip) and not (isinstance(clip, float) and clip == math.inf):
         checked_value("clip", clip, Positive, single=True)
     if not callable(noise) and noise == 0:
