@@ -100,11 +100,9 @@ NOT_A_NUMBER = {"NaN", "NaNs"}
 
 # Run inside compiled programs, on arrays that the library has made: JAX's own words are enough.
 INSIDE = {
-    "clip",
     "dense_kernels",
     "distance",
     "factored_loss",
-    "follow_quantile",
     "key_of_fold",
     "linear_steps",
     "riemannian_gradient",

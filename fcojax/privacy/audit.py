@@ -18,10 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import fcojax
-from fcojax import ClientData, Plan, Sampler
+from fcojax import ClientData, Plan, tree
 from fcojax.algorithms import Algorithm
 from fcojax.arguments import validated
 from fcojax.engine.hparams import is_schedule, num_points, take
+from fcojax.engine.participation.samplers import DerivedSampler
 from fcojax.engine.randomness import folded_by
 from fcojax.engine.transform import Sent, UploadTransform, chain
 from fcojax.engine.validation import require_hparams
@@ -144,39 +145,32 @@ def audit(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Without(Sampler):
-    """A sampler of a population in which one client never takes part."""
+class _Without(DerivedSampler):
+    """A sampler of a population in which one client never takes part; the mean size is public."""
 
-    sampler: Sampler
     client: int
 
     def draw(self, key, round_index, num_clients, sizes=None):
         drawn = self.sampler.draw(key, round_index, num_clients, sizes)
         return drawn._replace(present=drawn.present & (drawn.indices != self.client))
 
-    def size(self, num_clients: int) -> int:
-        return self.sampler.size(num_clients)
-
-    def mean_size(self, num_clients: int) -> float:
-        # The denominator is public, so it is that of the whole population.
-        return self.sampler.mean_size(num_clients)
+    @property
+    def can_be_absent(self) -> bool:
+        return True
 
 
 def _with_planted(plan: Plan, client: int, key: Key, sign: float) -> Plan:
     """Return the plan in which one client sends random vectors that are the same in all runs."""
 
     def send(at, payload, state):
-        leaves, structure = jax.tree.flatten(payload)
         # If rounds or points shared their noise, their difference would be that of these vectors.
         own = folded_by(jax.random.fold_in(key, at.round), at.hparams)
-        keys = jax.random.split(own, max(1, len(leaves)))
+        keys = jax.random.split(own, max(1, len(payload)))
         sent = [
             sign * _LARGE * jax.random.normal(own, leaf.shape, leaf.dtype)
-            for leaf, own in zip(leaves, keys, strict=False)
+            for leaf, own in zip(payload, keys, strict=False)
         ]
-        chosen = at.client == client
-        mixed = [jnp.where(chosen, one, leaf) for one, leaf in zip(sent, leaves, strict=True)]
-        return Sent(jax.tree.unflatten(structure, mixed), state)
+        return Sent(tree.where(at.client == client, sent, payload), state)
 
     return plan._replace(uploads=chain(UploadTransform("planted", send=send), plan.uploads))
 

@@ -24,8 +24,8 @@ from fcojax.engine.transform import (
     UploadTransform,
 )
 from fcojax.privacy.bands import correlated, first_noise, require_bands
-from fcojax.robust import clip as clipped_to
-from fcojax.robust import follow_quantile
+from fcojax.robust.bounds import follow_quantile
+from fcojax.robust.means import clip as clipped_to
 from fcojax.types import Array, Key, NonNegative, Positive, Share
 from fcojax.uploads.modular import grid_means, modular_sum
 
@@ -101,16 +101,12 @@ def gaussian(
         client may come back within that many rounds, as in ``cyclic(num_groups=4)``.
 
     Example:
-      >>> import fcojax, numpy as np
-      >>> from fcojax import privacy
-      >>> data = fcojax.from_clients([{"a": np.array([a])} for a in (1.0, 2.0, 900.0)])
-      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
-      >>> plan = fcojax.Plan(fcojax.local_steps(1), uploads=gaussian(clip=3.0))
-      >>> model, history = fcojax.run(
-      ...     fed_avg, fed_avg.hparams_type(client_lr=1.0), jnp.array(0.0), data,
-      ...     jax.random.key(0), plan, num_rounds=1)
-      >>> float(model), round(float(history["clipped"][0]), 3)  # (1 + 2 + 3) / 3
-      (2.0, 0.333)
+      >>> import fcojax
+      >>> private = gaussian(clip=3.0, noise=1.0)
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), uploads=private)
+      >>> at = fcojax.uploads.At(hparams=None, round=0)
+      >>> private.open(at, [jnp.array(900.0)], (), []).payload[0].tolist()
+      3.0
 
     References:
       McMahan, Ramage, Talwar and Zhang, "Learning differentially private recurrent language

@@ -3,20 +3,17 @@
 ``averaged`` makes an aggregator from a rule, for ``fcojax.Plan``.
 """
 
-from fcojax.robust.bounds import follow_quantile, norm_bound, norm_quantile
+from fcojax.robust.bounds import norm_bound, norm_quantile
 from fcojax.robust.means import (
+    bucketing,
     centred_clipping,
-    clip,
     geometric_median,
     krum,
     mean_around_median,
     median,
     multi_krum,
-    trimmed_mean,
-)
-from fcojax.robust.mixing import (
-    bucketing,
     nearest_neighbour_mixing,
+    trimmed_mean,
 )
 from fcojax.robust.rule import Mixing, Rule, averaged
 
@@ -38,7 +35,4 @@ __all__ = [
     "Mixing",
     "bucketing",
     "nearest_neighbour_mixing",
-    # for other aggregators
-    "clip",
-    "follow_quantile",
 ]

@@ -28,23 +28,15 @@ def norm_bound(bound: Positive) -> UploadTransform:
       bound: the largest Euclidean norm of an upload that counts.
 
     Example:
-      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
-      >>> data = fcojax.from_clients([{"a": np.array([a])} for a in (1.0, 2.0, 1e6)])
-      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
-      >>> plan = fcojax.Plan(fcojax.local_steps(1), uploads=norm_bound(10.0))
-      >>> model, history = fcojax.run(
-      ...     fed_avg, fed_avg.hparams_type(client_lr=0.5), jnp.array(0.0), data,
-      ...     jax.random.key(0), plan, num_rounds=60)
-      >>> round(float(model), 3), int(history["left_out"][0])
-      (1.5, 1)
+      >>> import fcojax
+      >>> bound = norm_bound(10.0)
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), uploads=bound)
+      >>> [bool(bound.open(None, [jnp.array(a)], (), ()).weight) for a in (2.0, 1e6)]
+      [True, False]
     """
-
-    def open_(at, payload, client_state, server_state):
-        return Opened(payload, _within(payload, bound))
-
     return UploadTransform(
         f"norm_bound({bound})",
-        open=open_,
+        open=lambda at, payload, own, state: Opened(payload, _within(payload, bound)),
         bound=lambda hparams, norm: jnp.minimum(norm, bound),
         facts=Facts(leaves_out="left_out"),
     )
@@ -67,19 +59,13 @@ def norm_quantile(quantile: Share, start: Positive, rate: Positive = 0.2) -> Upl
       rate: eta; the paper's is 0.2.
 
     Example:
-      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
-      >>> data = fcojax.from_clients([{"a": np.array([a])} for a in (1.0, 2.0, 1e6)])
-      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
-      >>> plan = fcojax.Plan(fcojax.local_steps(1), uploads=norm_quantile(0.6, start=10.0))
-      >>> _, history = fcojax.run(
-      ...     fed_avg, fed_avg.hparams_type(client_lr=0.5), jnp.array(0.0), data,
-      ...     jax.random.key(0), plan, num_rounds=3)
-      >>> history["left_out"].tolist()
-      [1, 1, 1]
+      >>> import fcojax
+      >>> bound = norm_quantile(0.6, start=10.0)
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), uploads=bound)
+      >>> _, first = bound.init([jnp.zeros(())])
+      >>> [bool(bound.open(None, [jnp.array(a)], (), first).weight) for a in (2.0, 1e6)]
+      [True, False]
     """
-
-    def open_(at, payload, client_state, bound):
-        return Opened(payload, _within(payload, bound))
 
     def receive(at, found, weights, bound):
         arrived = jnp.maximum(weights.arrived, 1).astype(bound.dtype)
@@ -90,26 +76,14 @@ def norm_quantile(quantile: Share, start: Positive, rate: Positive = 0.2) -> Upl
     return UploadTransform(
         f"norm_quantile({quantile}, {start}, {rate})",
         lambda payload: ((), jnp.asarray(start, jnp.result_type(float))),
-        open=open_,
+        open=lambda at, payload, own, bound: Opened(payload, _within(payload, bound)),
         receive=receive,
         facts=Facts(leaves_out="left_out"),
     )
 
 
 def follow_quantile(bound: Array, within: Array, quantile: Scalar, rate: Scalar) -> Array:
-    r"""Return :math:`C \exp(-\eta (b - q))`, the bound of the next round.
-
-    Args:
-      bound: C, the bound of this round.
-      within: b, the share of norms within it.
-      quantile: q, the share that is wanted.
-      rate: :math:`\eta`.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> round(float(follow_quantile(jnp.array(1.0), jnp.array(0.8), 0.9, 0.2)), 3)
-      1.02
-    """
+    r"""Return :math:`C \exp(-\eta (b - q))`, the bound after C, if a share b is within C."""
     return bound * jnp.exp(-rate * (within - quantile)).astype(bound.dtype)
 
 

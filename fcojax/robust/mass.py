@@ -91,12 +91,7 @@ def weighted_median(values: Array, weights: Array) -> Array:
 
 
 def medians(values: Array, weights: Array) -> tuple[Array, Array]:
-    """Return the smallest and the largest weighted median along the first axis.
-
-    Args:
-      values: as for ``weighted_median``.
-      weights: as for ``weighted_median``.
-    """
+    """Return the smallest and the largest weighted median, as for ``weighted_median``."""
     values, weights = ordered(values, weights)
     mass = jnp.cumsum(weights, axis=0)
     # Sums of rounded weights that are one half in exact arithmetic may be off by this much.
@@ -120,11 +115,6 @@ def lengths(vectors: Array) -> Array:
     return jnp.minimum(unit * units, limits.max)
 
 
-def distances(points: Array) -> Array:
-    """Return the Euclidean distances of all pairs of points, one row after the other."""
-    return jax.lax.map(lambda point: lengths(points - point[None]), points)
-
-
 def nearest(points: Array, weights: Array, mass: Any) -> tuple[Array, Array]:
     """Return the distances of all pairs, and the part of each weight that is among the nearest.
 
@@ -136,7 +126,7 @@ def nearest(points: Array, weights: Array, mass: Any) -> tuple[Array, Array]:
     Returns:
       Two arrays of shape [n, n], a row for each point.
     """
-    apart = distances(points)
+    apart = jax.lax.map(lambda point: lengths(points - point[None]), points)
 
     def of_one(row):
         row, weight, index = ordered(row, weights, jnp.arange(row.shape[0], dtype=jnp.int32))

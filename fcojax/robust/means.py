@@ -22,8 +22,8 @@ from fcojax.robust.mass import (
     rounding,
     weighted_median,
 )
-from fcojax.robust.rule import Rule
-from fcojax.types import Array, Count, Numbers, Positive, Real
+from fcojax.robust.rule import Mixing, Rule
+from fcojax.types import Array, Count, Numbers, Positive, Probability, Real
 
 _BELOW_HALF = "a number of at least 0 and below 0.5, as a majority has to be honest"
 Minority = Annotated[Any, Numbers(_BELOW_HALF, lambda x: (x >= 0) & (x < 0.5))] | Callable
@@ -127,7 +127,7 @@ def geometric_median(steps: Count = 3, smoothing: Positive = 1e-6) -> Rule:
 
     def mean(hparams, points, weights):
         def step(_, centre):
-            apart = jax.vmap(_length)(points - centre[None])
+            apart = jax.vmap(tree.euclidean_norm)(points - centre[None])
             return _total(weights / jnp.maximum(apart, smoothing), points)
 
         return jax.lax.fori_loop(0, steps, step, weighted_median(points, weights))
@@ -231,6 +231,64 @@ def centred_clipping(radius: Any, steps: Count = 1) -> Rule:
     return Rule(name, one, term, keeps_centre=True) if steps == 1 else Rule(name, mean)
 
 
+@factory
+def bucketing(size: Count) -> Mixing:
+    """Return the step that replaces random groups of points by their means.
+
+    Args:
+      size: points in a group; the last group may be smaller.
+
+    Example:
+      >>> mixed, _ = bucketing(2).mix(
+      ...     None, jnp.array([[0.0], [2.0]]), jnp.array([0.75, 0.25]), jax.random.key(0))
+      >>> mixed.tolist()
+      [[0.5]]
+
+    References:
+      Karimireddy, He and Jaggi, "Byzantine-robust learning on heterogeneous datasets via
+      bucketing", ICLR 2022.
+    """
+
+    def mix(hparams, points, weights, key):
+        n = points.shape[0]
+        order = jax.random.permutation(key, n)
+        order = order[jnp.argsort(weights[order] <= 0)]  # present points come first
+        group = jnp.zeros(n, jnp.int32).at[order].set(jnp.arange(n, dtype=jnp.int32) // size)
+        num_groups = -(-n // size)
+        mass = jnp.zeros(num_groups, weights.dtype).at[group].add(weights)
+        sums = jnp.zeros((num_groups, points.shape[1]), points.dtype)
+        sums = sums.at[group].add(weights[:, None] * points)
+        return sums / jnp.where(mass > 0, mass, 1)[:, None], mass
+
+    return Mixing(f"bucketing({size})", mix)
+
+
+@factory
+def nearest_neighbour_mixing(share: Probability | Callable) -> Mixing:
+    """Return the step that replaces each point by the mean of its nearest neighbours.
+
+    Args:
+      share: share of the weight that does not count as nearest.
+
+    Example:
+      >>> points = jnp.array([[0.0], [1.0], [2.0], [9.0]])
+      >>> mixed, _ = nearest_neighbour_mixing(0.25).mix(None, points, jnp.ones(4) / 4, None)
+      >>> mixed.tolist()
+      [[1.0], [1.0], [1.0], [4.0]]
+
+    References:
+      Allouah, Farhadkhani, Guerraoui, Gupta, Pinot and Stephan, "Fixing by
+      mixing: a recipe for optimal Byzantine ML under heterogeneity", AISTATS 2023.
+    """
+
+    def mix(hparams, points, weights, key):
+        _, near = nearest(points, weights, 1 - number(hparams, share))
+        mass = jnp.sum(near, axis=1, keepdims=True)
+        return near @ points / jnp.where(mass > 0, mass, 1), weights
+
+    return Mixing(f"nearest_neighbour_mixing({share})", mix)
+
+
 def clip(vector: Any, radius: Any) -> tuple[Any, Array]:
     """Return a vector or a list of arrays, scaled down to a norm if longer, and whether it was.
 
@@ -243,22 +301,11 @@ def clip(vector: Any, radius: Any) -> tuple[Any, Array]:
       >>> [round(float(part[0]), 3) for part in clipped], bool(longer)
       ([0.6, 0.8], True)
     """
-    unit, norm = _unit_and_norm(vector)
+    unit = tree.safe_unit(tree.max_abs(vector))
+    norm = tree.norm(tree.scale(1 / unit, vector))
     longer = norm * unit > radius
     factor = jnp.where(longer, radius / unit / jnp.where(norm > 0, norm, 1), 1)
     return tree.scale(factor, vector), longer
-
-
-def _unit_and_norm(vector: Any) -> tuple[Array, Array]:
-    """Return the largest entry and the norm in units of it, which cannot overflow or vanish."""
-    largest = jnp.max(jnp.stack([jnp.max(jnp.abs(x), initial=0) for x in jax.tree.leaves(vector)]))
-    unit = jnp.where(largest > 0, largest, 1)
-    return unit, tree.norm(tree.scale(1 / unit, vector))
-
-
-def _length(vector: Any) -> Array:
-    unit, norm = _unit_and_norm(vector)
-    return unit * norm
 
 
 def _scores(points: Array, weights: Array, share: Real) -> Array:

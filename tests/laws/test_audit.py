@@ -10,10 +10,11 @@ import pytest
 import scipy.stats
 
 import fcojax
-from fcojax import privacy, robust, uploads
+from fcojax import privacy, uploads
 from fcojax.algorithms import fed_avg, fed_dual_avg, scaffold
 from fcojax.engine.transform import Noise
 from fcojax.privacy.audit import _least_probabilities
+from fcojax.robust.means import clip
 from fcojax.transforms import euclidean, l1
 
 pytestmark = pytest.mark.slow
@@ -140,7 +141,7 @@ def clipped_by_leaf():
     """Each of four leaves is clipped to C, so that an upload may have twice the norm."""
 
     def open_(at, payload, state, past):
-        return uploads.Opened([robust.clip(leaf, 1.0)[0] for leaf in payload])
+        return uploads.Opened([clip(leaf, 1.0)[0] for leaf in payload])
 
     return NOISE._replace(open=open_)
 
