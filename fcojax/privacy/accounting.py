@@ -8,6 +8,7 @@ import bisect
 import contextlib
 import importlib
 import logging
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
@@ -18,7 +19,6 @@ from fcojax.engine.hparams import number
 from fcojax.engine.participation.availability import Cyclic, Trace
 from fcojax.engine.participation.base import Everyone
 from fcojax.engine.participation.samplers import CoinFlips, UniformCohort
-from fcojax.privacy.bands import length_of
 from fcojax.types import Count, Fraction, Positive
 
 Accountant = Literal["rdp", "pld"]
@@ -450,9 +450,8 @@ def _events(accounted: Law, entry: Releases) -> tuple[Any, int]:
             f"rounds, and the cohort is {cohort}; pass cyclic(num_groups={num_bands}) or more."
         )
     # The rounds of one client change disjoint sets of rows of the released matrix.
-    return _gaussian(entry.noise / length_of(entry.bands)), -(
-        -entry.num_rounds // cohort.num_groups
-    )
+    times = -(-entry.num_rounds // cohort.num_groups)
+    return _gaussian(entry.noise / math.hypot(*entry.bands)), times
 
 
 def _accountant(accounted: Law, by: Accountant) -> Any:

@@ -15,7 +15,6 @@ McKenna, McMahan, Rush, Thakurta and Xu, "(Amplified) banded matrix factorizatio
 unified approach to private training", NeurIPS 2023.
 """
 
-import math
 from collections.abc import Sequence
 
 import jax.numpy as jnp
@@ -93,8 +92,3 @@ def correlated(bands: tuple[float, ...], normals: list, past: list) -> tuple[lis
     noise = [one(normal, before) for normal, before in zip(normals, past, strict=True)]
     pairs = zip(noise, past, strict=True)
     return noise, [jnp.concatenate([own[None], before[:-1]]) for own, before in pairs]
-
-
-def length_of(bands: tuple[float, ...]) -> float:
-    """Return the norm of the coefficients, which bounds a client's change of the release."""
-    return math.sqrt(sum(band**2 for band in bands))

@@ -4,21 +4,12 @@ Vogels, Karimireddy and Jaggi, "PowerSGD: practical low-rank gradient compressio
 optimization", NeurIPS 2019.
 """
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.types import Array, Count
+from fcojax.types import Count
 from fcojax.uploads.compressor import Compressor, factory
-
-
-class Factors(NamedTuple):
-    """A matrix as the product of ``left`` and the transpose of ``right``."""
-
-    left: Array
-    right: Array
 
 
 @factory
@@ -61,12 +52,13 @@ def power(rank: Count, num_iterations: Count = 1) -> Compressor:
         for _ in range(num_iterations):
             left = jnp.linalg.qr(matrix @ right)[0]
             right = matrix.T @ left
-        return Factors(left, right)
+        return left, right
 
     def decode(hparams, encoded, key, like):
         if is_whole(like):
             return encoded
-        return (encoded.left @ encoded.right.T).reshape(like.shape).astype(like.dtype)
+        left, right = encoded
+        return (left @ right.T).reshape(like.shape).astype(like.dtype)
 
     def contraction(hparams, like):
         return 1.0 if is_whole(like) else rank / min(_form(like))
