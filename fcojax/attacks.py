@@ -230,14 +230,12 @@ def attacked(clients: Sequence[CountOrZero], attack: Attack) -> UploadTransform:
 
     Example:
       >>> import fcojax
-      >>> data = fcojax.from_clients([{"a": np.array([a])} for a in (1.0, 2.0, 3.0)])
-      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
-      >>> bad = fcojax.Plan(fcojax.local_steps(1), uploads=attacked((2,), scaled(1000.0)))
-      >>> model, _ = fcojax.run(
-      ...     fed_avg, fed_avg.hparams_type(client_lr=1.0), jnp.array(0.0), data,
-      ...     jax.random.key(0), bad, num_rounds=1)
-      >>> float(model)  # (1 + 2 + 3000) / 3
-      1001.0
+      >>> from fcojax.uploads import At
+      >>> bad = attacked((2,), scaled(1000.0))
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), uploads=bad)
+      >>> at = At(hparams=None, round=0, key=jax.random.key(0))
+      >>> [bad.send(at._replace(client=m), [jnp.ones(1)], ()).wire[0].tolist() for m in (1, 2)]
+      [[1.0], [1000.0]]
     """
     chosen = np.sort(np.asarray(clients, np.int32).reshape(-1))
     name = f"attacked({tuple(chosen.tolist())}, {attack.name})"

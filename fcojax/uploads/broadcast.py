@@ -31,17 +31,13 @@ def ef21p(compressor: Compressor) -> Broadcast:
       compressor: a contractive compressor with a fixed strength, such as ``uploads.top_k(0.1)``.
 
     Example:
-      >>> import fcojax, jax.numpy as jnp, numpy as np
       >>> from fcojax import uploads
-      >>> data = fcojax.from_rows({"a": np.arange(6, dtype="float32")}, sizes=[1, 2, 3])
-      >>> fed_avg = fcojax.algorithms.fed_avg(
-      ...     lambda w, rows: 0.5 * jnp.sum((w[None] - rows["a"][:, None]) ** 2, axis=1))
-      >>> plan = fcojax.Plan(fcojax.local_steps(1), broadcast=ef21p(uploads.top_k(1)))
-      >>> w, history = fcojax.run(
-      ...     fed_avg, fed_avg.hparams_type(client_lr=0.2), jnp.zeros(8, "float32"), data,
-      ...     jax.random.key(0), plan, num_rounds=300)
-      >>> np.asarray(w, float).round(2).tolist(), float(history["bytes_down"][0])
-      ([1.83, 1.83, 1.83, 1.83, 1.83, 1.83, 1.83, 1.83], 15.0)
+      >>> sender, estimate, message = ef21p(uploads.top_k(1)), jnp.zeros(2), jnp.array([3.0, 1.0])
+      >>> for key in jax.random.split(jax.random.key(0)):
+      ...     estimate, sent = sender.corrected(None, estimate, message, key)
+      ...     print(estimate.tolist())
+      [3.0, 0.0]
+      [3.0, 1.0]
     """
     require_contractive(compressor)
     if compressor.num_bytes is not None:

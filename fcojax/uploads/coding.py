@@ -166,16 +166,10 @@ def compressed(compressor: Compressor) -> UploadTransform:
       compressor: a compressor, such as ``uploads.qsgd(7)``.
 
     Example:
-      >>> import fcojax, numpy as np
       >>> from fcojax import uploads
-      >>> data = fcojax.from_rows({"a": np.arange(6, dtype="float32")}, sizes=[1, 2, 3])
-      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: (w[0] - rows["a"]) ** 2 + w[1] ** 2)
-      >>> plan = fcojax.Plan(fcojax.local_steps(1), uploads=compressed(uploads.qsgd(7)))
-      >>> w, history = fcojax.run(
-      ...     fed_avg, fed_avg.hparams_type(client_lr=0.1), jnp.zeros(2, "float32"), data,
-      ...     jax.random.key(0), plan, num_rounds=1)
-      >>> float(history["bytes_up"][0])  # three clients; 2 numbers of 4 bits, and a norm of 32
-      15.0
+      >>> one, at = compressed(uploads.qsgd(7)), At(hparams=None, round=0, key=jax.random.key(0))
+      >>> one.send(at, [jnp.zeros(2, "float32")], ()).num_bytes  # 2 of 4 bits, and a norm of 32
+      5
     """
 
     def send(at, payload, state):

@@ -76,17 +76,11 @@ def modular_sum(step: Positive | Callable[[Any], Any], bits: Bits) -> UploadTran
       bits: b, the bits of a transmitted entry.
 
     Example:
-      >>> import fcojax, numpy as np
       >>> from fcojax import uploads
-      >>> data = fcojax.from_rows({"a": np.array([1.0, 3.0])}, sizes=[1, 1])
-      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: (w - rows["a"]) ** 2 / 2)
-      >>> plan = fcojax.Plan(
-      ...     fcojax.local_steps(1), uploads=uploads.modular_sum(0.25, bits=5))
-      >>> w, history = fcojax.run(  # uploads 0.5 and 1.5 are 2 and 6 steps, of at most 15 together
-      ...     fed_avg, fed_avg.hparams_type(client_lr=0.5), jnp.array(0.0), data,
-      ...     jax.random.key(0), plan, num_rounds=1)
-      >>> float(w), int(history["refused"][0]), float(history["bytes_up"][0])
-      (1.0, 0, 2.0)
+      >>> at = uploads.At(hparams=None, round=0, key=jax.random.key(0))
+      >>> sent = modular_sum(0.25, bits=5).send(at, [jnp.array([0.5, 1.5])], ())
+      >>> sent.wire[0].tolist(), sent.num_bytes  # steps, of which a sum has at most 15
+      ([2.0, 6.0], 2)
     """
 
     def send(at, payload, state):
