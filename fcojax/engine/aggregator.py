@@ -87,18 +87,6 @@ def _add_rows(stacked: Stacked, terms: PyTree, weights: Array, places: Array) ->
 STACK = Collector(_no_rows, _add_rows)
 
 
-def no_memory(payload: PyTree) -> tuple:
-    """Return the memory of an aggregator that keeps none."""
-    del payload
-    return ()
-
-
-def whole(hparams: Any, payload: list, memory: PyTree) -> list:
-    """Return the payload unchanged, as the term of a mean."""
-    del hparams, memory
-    return payload
-
-
 def weighted_mean(
     hparams: Any, total: PyTree, weights: RoundWeights, memory: PyTree, key: Key
 ) -> tuple[PyTree, PyTree]:
@@ -120,21 +108,14 @@ class Aggregator(NamedTuple):
       attack: the attack that it simulates, as of ``attacks.seeing_all``.
 
     Example:
-      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
       >>> def signs(hparams, payload, memory):
       ...     return jax.tree.map(jnp.sign, payload)
-      >>> data = fcojax.from_clients([{"a": np.array([a])} for a in (1.0, 2.0, 900.0)])
-      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
-      >>> plan = fcojax.Plan(fcojax.local_steps(1), aggregator=fcojax.Aggregator(term=signs))
-      >>> model, _ = fcojax.run(
-      ...     fed_avg, fed_avg.hparams_type(), jnp.array(0.0), data, jax.random.key(0), plan,
-      ...     num_rounds=1)
-      >>> float(model)
-      1.0
+      >>> Aggregator(term=signs).term(None, [jnp.array([-2.0, 900.0])], ())[0].tolist()
+      [-1.0, 1.0]
     """
 
-    init: Callable[[ManyArrays], PyTree] = no_memory
-    term: Callable[[Any, Any, PyTree], PyTree] = whole
+    init: Callable[[ManyArrays], PyTree] = lambda payload: ()
+    term: Callable[[Any, Any, PyTree], PyTree] = lambda hparams, payload, memory: payload
     collect: Collector = SUM
     finish: Callable[[Any, PyTree, RoundWeights, PyTree, Key], tuple[PyTree, PyTree]] = (
         weighted_mean

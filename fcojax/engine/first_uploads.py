@@ -11,7 +11,7 @@ from fcojax.engine import transform
 from fcojax.engine.aggregator import MEAN
 from fcojax.engine.broadcast import first_estimate
 from fcojax.engine.client_loop import local_handle, through_chain
-from fcojax.engine.forms import split
+from fcojax.engine.forms import split, zeros
 from fcojax.engine.plan import Plan
 from fcojax.engine.state import Memory
 from fcojax.engine.tally import Contribution, term_of
@@ -30,15 +30,20 @@ class FirstUploads(NamedTuple):
 
 
 def one_update(
-    algorithm: Algorithm, plan: Plan, hparams: PyTree, server: PyTree, client: PyTree, data: Any
+    algorithm: Algorithm,
+    plan: Plan,
+    hparams: PyTree,
+    server: PyTree,
+    client: PyTree,
+    data: Any,
+    index: Any = None,
 ) -> ClientResult:
-    """Return the result of the first client in the first round; callers use only its shapes."""
-    return _update_of(algorithm, plan, hparams, server, client, data, jnp.zeros((), jnp.int32))
+    """Return the result of a client, by default the first, in the first round.
 
-
-def _update_of(algorithm, plan, hparams, server, client, data, index) -> ClientResult:
-    # Any key and round will do: callers read only shapes and dependences from the result.
+    Callers use only its shapes and what it depends on.
+    """
     key, zero = jax.random.key(0), jnp.zeros((), jnp.int32)
+    index = zero if index is None else index
     local = local_handle(data.local(), plan.work, key, zero, index, index)
     message = algorithm.broadcast(hparams, server)
     return algorithm.client_update(hparams, message, client, local, key)
@@ -49,12 +54,7 @@ def first_uploads(
 ) -> FirstUploads:
     """Return initial values; raise ``ValueError`` if a transform does not fit the algorithm.
 
-    Args:
-      algorithm: the algorithm of the run.
-      plan: how rounds are run.
-      hparams: the hyperparameters of the first round.
-      states: the first states of the server and of a client.
-      data: the clients.
+    ``states`` are the first ones of the server and of a client.
     """
     server, client = states
     message = algorithm.broadcast(hparams, server) if plan.broadcast else ()
@@ -85,8 +85,8 @@ def first_uploads(
 def _kept_for(plan: Plan, hparams: PyTree, result: ClientResult) -> tuple:
     """Return one client's first states, the server's memory, and the shapes of a contribution."""
     # They start from zeros, because nothing has been sent yet.
-    zeros = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(split(result.upload)[0])]
-    residuals, servers = transform.first_states(plan.uploads, zeros)
+    payload = zeros(split(result.upload)[0])
+    residuals, servers = transform.first_states(plan.uploads, payload)
     key, index = jax.random.key(0), jnp.zeros((), jnp.int32)
     by_rule = plan.aggregator != MEAN
     at = At(hparams, index, index, key, key, by_rule=by_rule, inclusion=lambda: jnp.ones(()))
@@ -96,9 +96,8 @@ def _kept_for(plan: Plan, hparams: PyTree, result: ClientResult) -> tuple:
 
     # A k beyond the number of entries is refused here.
     one = jax.eval_shape(contribution, result.upload)
-    _require_known_size(plan, at, zeros, residuals)
-    opened = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in one.payload]
-    return residuals, Memory(servers, plan.aggregator.init(opened)), one
+    _require_known_size(plan, at, payload, residuals)
+    return residuals, Memory(servers, plan.aggregator.init(zeros(one.payload))), one
 
 
 def reads_fraction(algorithm: Algorithm, hparams: PyTree, server: PyTree, upload: PyTree) -> bool:
@@ -126,7 +125,7 @@ def _require_equal_public_parts(algorithm, plan, hparams, states, data) -> None:
 
     def public(seen, hparams, server):
         client, data, index = seen
-        result = _update_of(algorithm, plan, hparams, server, client, data, index)
+        result = one_update(algorithm, plan, hparams, server, client, data, index)
         return split(result.upload)[1]
 
     # Everything that can differ between two clients, including the index: a plan may give each

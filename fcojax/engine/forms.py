@@ -13,47 +13,41 @@ from fcojax.types import Array, PyTree
 
 
 @functools.partial(
-    jax.tree_util.register_dataclass, data_fields=[], meta_fields=["structure", "parts", "public"]
+    jax.tree_util.register_dataclass, data_fields=[], meta_fields=["structure", "leaves"]
 )
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """The structure of an upload.
-
-    Attributes:
-      structure: of its parts, private and public.
-      parts: structure and shapes of each part; a public one may hold a whole subtree.
-      public: whether each part is ``Public``.
-    """
+    """The structure of an upload, and the shapes of its arrays."""
 
     structure: Any
-    parts: tuple[tuple[Any, tuple[jax.ShapeDtypeStruct, ...]], ...]
-    public: tuple[bool, ...]
+    leaves: tuple[jax.ShapeDtypeStruct, ...]
 
     def join(self, private: list, public: list) -> PyTree:
         """Return the upload of these private and public parts."""
+        parts, structure = jax.tree.flatten(self.shapes(), is_leaf=_is_public)
         sources = {False: iter(private), True: iter(public)}
-        return jax.tree.unflatten(self.structure, [next(sources[kind]) for kind in self.public])
+        return jax.tree.unflatten(structure, [next(sources[_is_public(part)]) for part in parts])
 
     def shapes(self) -> PyTree:
         """Return the shapes of the upload."""
-        parts = [jax.tree.unflatten(structure, leaves) for structure, leaves in self.parts]
-        return jax.tree.unflatten(self.structure, parts)
+        return jax.tree.unflatten(self.structure, self.leaves)
 
 
 def split(upload: PyTree) -> tuple[list, list, Form]:
     """Return the private and the public parts of an upload, and its form."""
     # A public part may hold a whole subtree, which then bypasses the chain as one.
-    parts, structure = jax.tree.flatten(upload, is_leaf=_is_public)
-    public = tuple(_is_public(part) for part in parts)
-    shapes = jax.eval_shape(lambda parts: parts, parts)
-    described = tuple(
-        (form, tuple(leaves)) for leaves, form in (jax.tree.flatten(part) for part in shapes)
-    )
+    parts = jax.tree.leaves(upload, is_leaf=_is_public)
+    shapes, structure = jax.tree.flatten(jax.eval_shape(lambda upload: upload, upload))
     return (
-        [part for part, kind in zip(parts, public, strict=True) if not kind],
-        [part for part, kind in zip(parts, public, strict=True) if kind],
-        Form(structure, described, public),
+        [part for part in parts if not _is_public(part)],
+        [part for part in parts if _is_public(part)],
+        Form(structure, tuple(shapes)),
     )
+
+
+def zeros(shapes: PyTree) -> PyTree:
+    """Return zeros of these shapes."""
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
 
 def _is_public(part: Any) -> bool:

@@ -18,7 +18,7 @@ from fcojax.engine import transform
 from fcojax.engine.aggregator import MEAN
 from fcojax.engine.client_loop import Rows
 from fcojax.engine.first_uploads import FirstUploads, first_uploads, one_update
-from fcojax.engine.forms import Form, merged, split
+from fcojax.engine.forms import Form, merged, split, zeros
 from fcojax.engine.plan import Plan
 from fcojax.engine.randomness import (
     AGGREGATE,
@@ -34,13 +34,12 @@ from fcojax.engine.round import reduced_over_rounds, server_step
 from fcojax.engine.state import Memory
 from fcojax.engine.tally import (
     Contribution,
-    TotalWeights,
     add_clients,
     empty_tally,
     finish_round,
     term_of,
 )
-from fcojax.engine.transform import At, Facts, UploadTransform, chain
+from fcojax.engine.transform import At, Facts, RoundWeights, UploadTransform, chain
 from fcojax.engine.validation import as_first_states, require_run
 from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
@@ -112,7 +111,7 @@ def forms(
 
 def first_rows(plan: Plan, result: ClientResult, state: PyTree) -> Rows:
     """Return what a client keeps before its first round, given the shapes of its result."""
-    payload = _zeros(split(result.upload)[0])
+    payload = zeros(split(result.upload)[0])
     return Rows(state, transform.first_states(plan.uploads, payload)[0])
 
 
@@ -133,7 +132,7 @@ def begin(
     if plan.uploads.transforms:
         update = functools.partial(one_update, algorithm, plan)
         result = jax.eval_shape(update, hparams, *states, data)
-        _require_blind(plan, hparams, _zeros(split(result.upload)[0]), first)
+        _require_blind(plan, hparams, zeros(split(result.upload)[0]), first)
     return states[0], first.memory
 
 
@@ -160,9 +159,9 @@ def answer(
     result = _updated(algorithm, plan, hparams, message, before.states, examples, keys, client)
     payload, public, _ = split(result.upload)
     at = _at(plan, hparams, index, client, keys.encode, keys.shared)
-    leaves, _, is_own = _wire(plan, at, payload, before.residuals)
     sent, kept = transform.send(plan.uploads, at, payload, before.residuals)
-    own = [leaf for leaf, mine in zip(leaves, is_own, strict=True) if mine]
+    is_own = _which_are_own(plan, at, payload, before.residuals)
+    own = [x for x, mine in zip(jax.tree.leaves(sent.wire), is_own, strict=True) if mine]
     metrics = merged(result.metrics, sent.metrics, "client_update of the algorithm")
     after = Rows(result.state, sent.client_state)
     decoded = transform.decode(plan.uploads, at, sent.wire, payload, before.residuals)
@@ -172,7 +171,7 @@ def answer(
 
 def decode(plan, hparams, sent: EncodedUpload, form: Forms, key: Key, index, client) -> tuple:
     """Return the payload and the public parts that a client has sent, with the key of the run."""
-    like = _zeros((form.decoded[0], form.rows.residuals))
+    like = zeros((form.decoded[0], form.rows.residuals))
     return _decode(plan, hparams, sent, *like, key, index, client)
 
 
@@ -182,8 +181,9 @@ def _decode(plan, hparams, sent, payload, residuals, key, index, client) -> tupl
     """Return a client's decoded upload; the server computes the parts that were not sent."""
     own = jax.random.fold_in(purpose_key(key, ENCODE, index), client)
     at = _at(plan, hparams, index, client, own, purpose_key(key, SHARED, index))
-    leaves, structure, is_own = _wire(plan, at, payload, residuals)
-    given = iter(sent.own)
+    known, _ = transform.send(plan.uploads, at, payload, residuals)
+    leaves, structure = jax.tree.flatten(known.wire)
+    given, is_own = iter(sent.own), _which_are_own(plan, at, payload, residuals)
     leaves = [next(given) if mine else leaf for leaf, mine in zip(leaves, is_own, strict=True)]
     wire = jax.tree.unflatten(structure, leaves)
     there = at._replace(key=None)
@@ -235,7 +235,7 @@ def step(
     everyone = jnp.sum(of_all)
     # Noise has the scale of the largest weight of all clients and is divided by the expected
     # weight, so that neither tells which clients are away.
-    totals = TotalWeights(jnp.sum(own), everyone, expected * everyone, jnp.max(of_all))
+    totals = RoundWeights(0, jnp.sum(own), everyone, 0, 0, expected * everyone, jnp.max(of_all))
     shared = purpose_key(key, SHARED, index)
 
     def contribution(client, sent: EncodedUpload) -> Contribution:
@@ -256,7 +256,7 @@ def step(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (clients, terms)
     )
     # Shares, as in `one_round`: the sum does not overflow if the mean is finite.
-    shares = own / jnp.where(totals.cohort > 0, totals.cohort, 1)
+    shares = own / jnp.where(totals.cohort_weight > 0, totals.cohort_weight, 1)
     places = jnp.arange(shares.size, dtype=jnp.int32)
     tally = empty_tally(plan, term, one, shares.size, shares.dtype)
     tally, counted = add_clients(counting, tally, terms, clients, finite, shares, places)
@@ -305,15 +305,13 @@ def _at(plan: Plan, hparams, index, client, key, round_key) -> At:
     return At(hparams, index, client, key, round_key, by_rule=plan.aggregator != MEAN)
 
 
-def _wire(plan: Plan, at: At, *given) -> tuple[list, Any, list[bool]]:
-    """Return the arrays and the structure of what is sent, and which depend on the upload."""
+def _which_are_own(plan: Plan, at: At, *given) -> list[bool]:
+    """Return which arrays of what is sent depend on the upload."""
 
-    def encode(kept, *place):
-        return transform.send(plan.uploads, _at(plan, *place), *kept)[0].wire
+    def encode(given, *place):
+        return transform.send(plan.uploads, _at(plan, *place), *given)[0].wire
 
-    places = at.hparams, at.round, at.client, at.key, at.round_key
-    leaves, structure = jax.tree.flatten(encode(given, *places))
-    return leaves, structure, depend_on_first(encode, given, *places)
+    return depend_on_first(encode, given, at.hparams, at.round, at.client, at.key, at.round_key)
 
 
 def _no_inclusion() -> Array:
@@ -330,7 +328,7 @@ def _require_blind(plan: Plan, hparams: PyTree, payload: list, first: FirstUploa
     there = at._replace(key=None, inclusion=_no_inclusion)
 
     def read(residuals, payload):
-        wire = transform.send(plan.uploads, at, payload, _zeros(residuals))[0].wire
+        wire = transform.send(plan.uploads, at, payload, zeros(residuals))[0].wire
         decoded = transform.decode(plan.uploads, there, wire, payload, residuals)
         given = decoded, residuals, first.memory.transforms, {}, {}
         return transform.opened(plan.uploads, there, *given)
@@ -340,7 +338,3 @@ def _require_blind(plan: Plan, hparams: PyTree, payload: list, first: FirstUploa
             "a transform of the plan reads on the server what a client keeps, and over a network "
             "the server has no copy of it; pass the plain mean with error feedback."
         )
-
-
-def _zeros(shapes: PyTree) -> PyTree:
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)

@@ -21,13 +21,13 @@ from fcojax.engine.client_loop import (
     slots_of,
 )
 from fcojax.engine.first_uploads import one_update
-from fcojax.engine.forms import Form, merged, require_same_form, split
+from fcojax.engine.forms import Form, merged, require_same_form, split, zeros
 from fcojax.engine.nonfinite import guarded
 from fcojax.engine.plan import Plan
 from fcojax.engine.randomness import AGGREGATE, DOWN, SERVER, SHARED, draw_cohort, purpose_key
 from fcojax.engine.state import Memory
-from fcojax.engine.tally import RoundResult, TotalWeights, finish_round
-from fcojax.engine.transform import At
+from fcojax.engine.tally import RoundResult, finish_round
+from fcojax.engine.transform import At, RoundWeights
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree, Scalar
 
@@ -58,7 +58,7 @@ def one_round(
     totals = _total_weights(context, slots)
     # Shares add up to at most one, so that no sum of finite uploads overflows. In float32 the sum
     # of 10,000 uploads of 1e35 with weights of one would, though their mean is finite.
-    shares = slots.weights / jnp.where(totals.cohort > 0, totals.cohort, 1)
+    shares = slots.weights / jnp.where(totals.cohort_weight > 0, totals.cohort_weight, 1)
     slots = slots._replace(weights=shares)
 
     one_client = client_function(context, message, slots.first_client)
@@ -159,8 +159,8 @@ def reduced_over_rounds(metrics: dict[str, Array], names: tuple[str, ...]) -> di
     return means | {name: jnp.sum(values, axis=0) for name, values in counts.items()}
 
 
-def _total_weights(context: RoundContext, slots: Slots) -> TotalWeights:
-    """Return the total weights of a round, over the clients of all devices."""
+def _total_weights(context: RoundContext, slots: Slots) -> RoundWeights:
+    """Return the weights of a round before any client is counted, over all devices."""
     data = context.data
     # A block of a population on disk holds some clients; `fraction` is a share of all clients.
     weights = data.weights if data.held is None else data.held.weights
@@ -170,7 +170,7 @@ def _total_weights(context: RoundContext, slots: Slots) -> TotalWeights:
     # Noisy sums are divided by this, not by the weight of the actual cohort: one client then moves
     # the numerator alone, by a bounded amount.
     expected = context.plan.cohort.mean_size(data.num_clients) / data.num_clients
-    return TotalWeights(cohort, everyone, expected * everyone, largest)
+    return RoundWeights(0, cohort, everyone, 0, 0, expected * everyone, largest)
 
 
 def _over_devices(data: ClientData, sums: PyTree) -> PyTree:
@@ -230,9 +230,9 @@ def _upload_bytes(context: RoundContext, form: Form) -> Scalar:
         return tree.num_bytes((payload, public))
     # XLA removes this, except for draws from the round's key, such as MARINA's coin, on which the
     # size may depend.
-    payload = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(payload)]
     shared = purpose_key(context.key, SHARED, context.index)
     at = At(context.hparams, context.index, jnp.zeros_like(context.index), context.key, shared)
+    payload = zeros(payload)
     states, _ = transform.first_states(chain, payload)
     sent, _ = transform.send(chain, at, payload, states)
     size = tree.num_bytes(sent.wire) if sent.num_bytes is None else sent.num_bytes

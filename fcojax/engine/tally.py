@@ -114,18 +114,6 @@ def add_clients(
     return after, counted
 
 
-class TotalWeights(NamedTuple):
-    """Total weights of the cohort, the population and the average cohort, and the largest weight.
-
-    Weights of a tally are shares of ``cohort``, so that no sum of finite uploads overflows.
-    """
-
-    cohort: Array
-    all: Array
-    expected: Array
-    largest: Array
-
-
 class RoundResult(NamedTuple):
     """The result of a round, from which the server updates its state.
 
@@ -150,7 +138,7 @@ def finish_round(
     plan: Plan,
     at: At,
     tally: Tally,
-    totals: TotalWeights,
+    totals: RoundWeights,
     one: Contribution,
     memory: Memory,
     key: Key,
@@ -158,41 +146,21 @@ def finish_round(
 ) -> RoundResult:
     """Return the result of a round from the sums over its clients.
 
-    Args:
-      plan: its aggregator and its chain make the result.
-      at: where transforms are, with the server's private key.
-      tally: the sums.
-      totals: the weights.
-      one: the shapes of one contribution.
-      memory: what the server keeps.
-      key: the aggregator's key.
-      public_if_empty: the public parts if no client counts; ``None`` for zeros.
+    ``totals`` are the weights before any client is counted, ``key`` is the aggregator's, and of
+    ``one`` only shapes are read. If no client counts, the public parts are ``public_if_empty``, or
+    zeros.
     """
     collected, public, metrics = tally.collected
     left = tally.left
-    arrived = (
-        tally.participants
-        - tally.dropped
-        - sum(count for name, count in left.items() if name != "left_out")
-    )
-    count = arrived - left.get("left_out", 0)
-    weights = RoundWeights(
-        share=tally.weight,
-        cohort_weight=totals.cohort,
-        population_weight=totals.all,
-        count=count,
-        arrived=arrived,
-        expected_weight=totals.expected,
-        largest=totals.largest,
-    )
+    count = tally.participants - tally.dropped - sum(left.values())
+    arrived = count + left.get("left_out", 0)
+    weights = totals._replace(share=tally.weight, count=count, arrived=arrived)
     found, kept = collected, memory.aggregator
     if not plan.uploads.needs_sum:
         found, kept = plan.aggregator.finish(at.hparams, collected, weights, kept, key)
     # Uploads in bfloat16 are summed and averaged in float32, also by aggregators, and cast back for
     # the algorithm.
-    sums = jax.tree.map(
-        lambda leaf: jnp.zeros(leaf.shape, tree.mean_dtype(leaf.dtype)), one.payload
-    )
+    sums = SUM.start(one.payload, 0)
     require_same_form("finish of the aggregator", sums, found, "mean")
     require_same_form("finish of the aggregator", memory.aggregator, kept, "memory")
     public = mean_of(public, weights)
@@ -203,23 +171,17 @@ def finish_round(
     given = Received(found, public, weights.fraction, weights.count > 0)
     last, transforms = transform.received(plan.uploads, at, given, weights, memory.transforms)
     # A mean of another shape would broadcast in the server's step, or lose its last parts.
-    before = _shapes_alone(split(one.form.shapes())[:2])
-    after = _shapes_alone((last.mean, last.public))
+    before, after = (
+        jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), float), parts)
+        for parts in (split(one.form.shapes())[:2], (last.mean, last.public))
+    )
     require_same_form("the plan's chain", before, after, "payload")
+    nobody = jnp.zeros((), jnp.int32)
     return RoundResult(
         tree.cast_means(one.form.join(last.mean, last.public), one.form.shapes()),
         last.fraction,
         last.step,
         memory._replace(transforms=transforms, aggregator=kept),
         tree.cast_means(mean_of(metrics, weights), one.metrics),
-        {"participants": tally.participants, "dropped": tally.dropped, "lost": _none(left)} | left,
+        {"participants": tally.participants, "dropped": tally.dropped, "lost": nobody} | left,
     )
-
-
-def _shapes_alone(parts: PyTree) -> PyTree:
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), float), parts)
-
-
-def _none(left: dict[str, Array]) -> Array:
-    """Return the number of lost uploads of a chain that loses none."""
-    return left.get("lost", jnp.zeros((), jnp.int32))

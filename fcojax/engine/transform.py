@@ -193,16 +193,6 @@ class Facts(NamedTuple):
     attack: Any = None
 
 
-def _no_states(payload: list) -> tuple[tuple, tuple]:
-    del payload
-    return (), ()
-
-
-def _sent_whole(at: At, payload: PyTree, client_state: PyTree) -> Sent:
-    del at
-    return Sent(payload, client_state)
-
-
 class UploadTransform(NamedTuple):
     """One thing that happens to uploads; every default passes them on unchanged.
 
@@ -242,8 +232,8 @@ class UploadTransform(NamedTuple):
     """
 
     name: str
-    init: Callable[[list], tuple[PyTree, PyTree]] = _no_states
-    send: Callable[[At, PyTree, PyTree], Sent] = _sent_whole
+    init: Callable[[list], tuple[PyTree, PyTree]] = lambda payload: ((), ())
+    send: Callable[[At, PyTree, PyTree], Sent] = lambda at, payload, kept: Sent(payload, kept)
     decode: Callable[[At, Any, PyTree], PyTree] | None = None
     open: Callable[[At, list, PyTree, PyTree], Opened] | None = None
     receive: Callable[[At, Received, RoundWeights, PyTree], tuple[Received, PyTree]] | None = None
@@ -311,23 +301,33 @@ def chain(*transforms: UploadTransform) -> UploadTransform:
     return UploadTransform(f"chain({', '.join(one.name for one in found)})", parts=found)
 
 
+# What a chain does once at most, how to tell, and what to pass.
+_ONCE: tuple[tuple[str, Callable[[UploadTransform], Any], str], ...] = (
+    (
+        "compresses",
+        lambda one: one.decode is not None,
+        "one, such as uploads.compose(...) of two compressors",
+    ),
+    ("adds noise", lambda one: one.facts.noisy, "one of them"),
+    ("estimates the mean over all clients", lambda one: one.facts.estimates_all, "one of them"),
+    ("needs the sum", lambda one: one.facts.needs_sum, "one of them"),
+)
+
+
 def _require_order(transforms: tuple[UploadTransform, ...]) -> None:
     """Raise ``ValueError`` for transforms that would run in this order and be wrong."""
-    encoders = [one for one in transforms if one.decode is not None]
-    if len(encoders) > 1:
-        raise ValueError(
-            f"the chain compresses twice, by {encoders[0].name} and {encoders[1].name}; pass one, "
-            "such as uploads.compose(...) of two compressors."
-        )
-    noisy = [one for one in transforms if one.facts.noisy]
-    if len(noisy) > 1:
-        raise ValueError(
-            f"the chain adds noise twice, by {noisy[0].name} and {noisy[1].name}; pass one of them."
-        )
+    for does, is_such, instead in _ONCE:
+        such = [one.name for one in transforms if is_such(one)]
+        if len(such) > 1:
+            raise ValueError(f"the chain {does} twice, by {such[0]} and {such[1]}; pass {instead}.")
     for index, one in enumerate(transforms):
-        later = transforms[index + 1 :]
-        if one.facts.noisy:
-            _require_clip_last(one, transforms[:index])
+        before, later = transforms[:index], transforms[index + 1 :]
+        changing = [x.name for x in before if x.open is not None and not x.facts.leaves_out]
+        if one.facts.noisy and changing:
+            raise ValueError(
+                f"{changing[0]} is before {one.name} in the chain, so the server would apply it to "
+                "clipped uploads, which could then be longer than the norm; pass it after."
+            )
         if one.decode is None:
             continue
         looking = [each.name for each in transforms if each.open is not None and each is not one]
@@ -336,10 +336,10 @@ def _require_order(transforms: tuple[UploadTransform, ...]) -> None:
                 f"{one.name} shows the server a sum alone, but {looking[0]} looks at each upload; "
                 "pass one of them."
             )
-        changing = [each.name for each in transforms[:index] if each.facts.noisy]
-        if changing:
+        noisy = [each.name for each in before if each.facts.noisy]
+        if noisy:
             raise ValueError(
-                f"the chain has {changing[0]} before {one.name}; compress first, then clip and add "
+                f"the chain has {noisy[0]} before {one.name}; compress first, then clip and add "
                 "noise to what the server decodes."
             )
         if one.facts.estimates_all and any(each.facts.noisy for each in later):
@@ -347,25 +347,6 @@ def _require_order(transforms: tuple[UploadTransform, ...]) -> None:
                 f"{one.name} adds up changes on both sides, which differ once the server clips and "
                 "adds noise; pass uploads.compressed(...) or uploads.ef14(...) before noise."
             )
-    estimating = [one.name for one in transforms if one.facts.estimates_all]
-    if len(estimating) > 1:
-        raise ValueError(
-            f"{estimating[0]} and {estimating[1]} both estimate the mean over all clients; pass "
-            "one of them."
-        )
-    sums = [one.name for one in transforms if one.facts.needs_sum]
-    if len(sums) > 1:
-        raise ValueError(f"{sums[0]} and {sums[1]} both need the sum; pass one of them.")
-
-
-def _require_clip_last(noisy: UploadTransform, before: tuple[UploadTransform, ...]) -> None:
-    """Raise ``ValueError`` if the server would change uploads after it has clipped them."""
-    changing = [one.name for one in before if one.open is not None and not one.facts.leaves_out]
-    if changing:
-        raise ValueError(
-            f"{changing[0]} is before {noisy.name} in the chain, so the server would apply it to "
-            "clipped uploads, which could then be longer than the norm; pass it after."
-        )
 
 
 def first_states(given: UploadTransform, payload: list) -> tuple[tuple, tuple]:
@@ -416,14 +397,7 @@ def opened(
 ) -> tuple[Opened, dict[str, Array]]:
     """Return what the server makes of a decoded upload, and for each name whether it is kept.
 
-    Args:
-      given: the transforms.
-      at: where the server is.
-      payload: the decoded upload.
-      states: what the client's transforms keep.
-      servers: what the server's transforms keep.
-      kept: for each name whether the client's transforms keep the upload.
-      metrics: those of the client's transforms.
+    ``kept`` and ``metrics`` are those of the client's transforms.
     """
     weight = None
     for one, state, server in reversed(list(zip(given.transforms, states, servers, strict=True))):
