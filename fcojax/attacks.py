@@ -13,11 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import Aggregator, ClientData, tree
-from fcojax.arguments import at_most, validated
+from fcojax.arguments import at_most, factory, validated
 from fcojax.engine.aggregator import MEAN, STACK, Stacked
 from fcojax.engine.transform import Facts, Opened, Sent, UploadTransform
-from fcojax.memo import memoised
-from fcojax.robust.rule import as_points, as_upload
+from fcojax.robust.rule import as_points
 from fcojax.types import (
     Array,
     Count,
@@ -28,6 +27,7 @@ from fcojax.types import (
     Positive,
     Real,
 )
+from fcojax.uploads.coding import from_vector
 
 
 class Attack(NamedTuple):
@@ -216,8 +216,7 @@ def strongest(
     return Attack(f"strongest({direction.name})", together=together)
 
 
-@memoised
-@validated
+@factory
 def attacked(clients: Sequence[CountOrZero], attack: Attack) -> UploadTransform:
     """Return the transform in which some clients are bad; the first of a chain.
 
@@ -263,8 +262,7 @@ def attacked(clients: Sequence[CountOrZero], attack: Attack) -> UploadTransform:
     return UploadTransform(name, open=flagged, receive=unflagged, facts=Facts(attack=attack.name))
 
 
-@memoised
-@validated
+@factory
 def seeing_all(attack: Attack, aggregator: Aggregator = MEAN) -> Aggregator:
     """Return the aggregator whose bad clients know the honest uploads of all clients of the round.
 
@@ -298,7 +296,7 @@ def seeing_all(attack: Attack, aggregator: Aggregator = MEAN) -> Aggregator:
         points, like = as_points(sent), [leaf[0] for leaf in sent]
         shares = stacked.shares.astype(points.dtype)
         points = _replaced(points, bad, together(points, shares, bad))
-        parts = jax.vmap(lambda point: as_upload(point, like))(points)
+        parts = jax.vmap(lambda point: from_vector(point, like))(points)
         terms = jax.vmap(lambda payload: base.term(hparams, payload, memory))(parts)
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), terms)
         places = jnp.arange(shares.shape[0], dtype=jnp.int32)

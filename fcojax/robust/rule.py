@@ -4,7 +4,6 @@ A rule does not depend on clients or rounds. ``averaged`` makes an aggregator fr
 ``fcojax.Plan``.
 """
 
-import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from fcojax.arguments import factory
 from fcojax.engine.aggregator import STACK, Stacked
 from fcojax.engine.transform import mean_of
 from fcojax.types import Array, Key, OneArray
+from fcojax.uploads.coding import from_vector
 
 
 class Rule(NamedTuple):
@@ -133,7 +133,7 @@ def _of_cohort(rule: Rule, mixing: tuple[Mixing, ...]) -> Aggregator:
             if rule.keeps_centre:
                 origin = as_points([leaf[None] for leaf in centre])
             mean = rule.mean(hparams, points - origin, shares)
-            found = as_upload(origin[0] + mean, like)
+            found = from_vector(origin[0] + mean, like)
         return found, found if rule.keeps_centre else centre
 
     return Aggregator(term=term, collect=STACK, finish=finish)
@@ -144,12 +144,3 @@ def as_points(leaves: list) -> Array:
     dtype = jnp.result_type(*leaves)
     flat = [leaf.reshape(leaf.shape[0], -1).astype(dtype) for leaf in leaves]
     return jnp.concatenate(flat, axis=1)
-
-
-def as_upload(point: Array, like: list) -> list:
-    """Return a vector as a list of arrays."""
-    ends = list(itertools.accumulate((leaf.size for leaf in like), initial=0))
-    return [
-        point[first:end].reshape(leaf.shape).astype(leaf.dtype)
-        for leaf, first, end in zip(like, ends[:-1], ends[1:], strict=True)
-    ]

@@ -1,7 +1,7 @@
 """Encoding and decoding of payloads, and compression without feedback."""
 
-import dataclasses
 import functools
+import itertools
 import math
 from typing import Any, NamedTuple
 
@@ -10,18 +10,13 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.arguments import validated
+from fcojax.engine.forms import Form
 from fcojax.engine.transform import At, Sent, UploadTransform
 from fcojax.types import Array, Key, NumberTree, Params, PyTree, Scalar
 from fcojax.uploads.compressor import Compressor, factory
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["sent", "whole", "finite", "known"],
-    meta_fields=["form", "shapes"],
-)
-@dataclasses.dataclass(frozen=True)
-class Encoded:
+class Encoded(NamedTuple):
     """An encoded payload; ``sent`` and ``whole`` are transmitted.
 
     Attributes:
@@ -29,16 +24,14 @@ class Encoded:
       whole: leaves that are sent uncompressed: integers, and arrays of size zero.
       finite: whether the payload was finite; otherwise its floats decode to NaN.
       known: the hyperparameters and the key, which the server has.
-      form: the structure of the payload.
-      shapes: shapes and dtypes of its leaves.
+      form: the form of the payload.
     """
 
     sent: list
     whole: list
     finite: Array
     known: tuple[Any, Key]
-    form: Any
-    shapes: tuple[jax.ShapeDtypeStruct, ...]
+    form: Form
 
 
 class Constants(NamedTuple):
@@ -118,16 +111,15 @@ def encode(compressor: Compressor, hparams: Any, payload: PyTree, key: Key) -> E
         compressor.encode(hparams, unit, jax.random.fold_in(key, index))
         for index, unit in enumerate(units)
     ]
-    leaves, form = jax.tree.flatten(payload)
-    shapes = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves)
-    return Encoded(sent, whole, tree.all_finite(floats), (hparams, key), form, shapes)
+    leaves, structure = jax.tree.flatten(payload)
+    form = Form(structure, tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in leaves))
+    return Encoded(sent, whole, tree.all_finite(floats), (hparams, key), form)
 
 
 def decode(compressor: Compressor, encoded: Encoded) -> PyTree:
     """Return the payload that the server decodes."""
     hparams, key = encoded.known
-    shapes = jax.tree.unflatten(encoded.form, encoded.shapes)
-    floats, _ = _split(shapes)
+    floats, _ = _split(encoded.form.shapes())
     units = [
         compressor.decode(hparams, sent, jax.random.fold_in(key, index), unit)
         for index, (sent, unit) in enumerate(
@@ -135,15 +127,20 @@ def decode(compressor: Compressor, encoded: Encoded) -> PyTree:
         )
     ]
     if not compressor.leafwise and units:
-        ends = [sum(leaf.size for leaf in floats[: index + 1]) for index in range(len(floats))]
-        units = [
-            part.reshape(leaf.shape).astype(leaf.dtype)
-            for part, leaf in zip(jnp.split(units[0], ends[:-1]), floats, strict=True)
-        ]
+        units = from_vector(units[0], floats)
     found = iter([jnp.where(encoded.finite, unit, jnp.nan) for unit in units])
     whole = iter(encoded.whole)
-    leaves = [next(found) if _is_float(leaf) else next(whole) for leaf in encoded.shapes]
-    return jax.tree.unflatten(encoded.form, leaves)
+    leaves = [next(found) if _is_float(leaf) else next(whole) for leaf in encoded.form.leaves]
+    return jax.tree.unflatten(encoded.form.structure, leaves)
+
+
+def from_vector(vector: Array, like: list) -> list:
+    """Return a vector as a list of arrays of these shapes and dtypes."""
+    ends = list(itertools.accumulate((leaf.size for leaf in like), initial=0))
+    return [
+        vector[first:end].reshape(leaf.shape).astype(leaf.dtype)
+        for leaf, first, end in zip(like, ends[:-1], ends[1:], strict=True)
+    ]
 
 
 def num_bytes(compressor: Compressor, hparams: Any, encoded: Encoded) -> Scalar:
@@ -151,7 +148,7 @@ def num_bytes(compressor: Compressor, hparams: Any, encoded: Encoded) -> Scalar:
     whole = tree.num_bytes(encoded.whole)
     if compressor.num_bytes is None:
         return whole + tree.num_bytes(encoded.sent)
-    floats = [leaf for leaf in encoded.shapes if _is_float(leaf)]
+    floats, _ = _split(encoded.form.shapes())
     return whole + sum(compressor.num_bytes(hparams, unit) for unit in _units(compressor, floats))
 
 

@@ -104,14 +104,10 @@ def contractive(compressor: Compressor) -> Compressor:
       >>> kept.variance, kept.contraction(None, jnp.zeros(4))
       (None, 0.25)
     """
-    if compressor.contraction is not None:
-        return compressor
     variance = compressor.variance
-    if variance is None:
-        raise ValueError(
-            f"compressor is {compressor.name}, neither unbiased nor contractive; pass one that "
-            "states its variance."
-        )
+    if compressor.contraction is not None or variance is None:
+        require_contractive(compressor)
+        return compressor
 
     def share(hparams, like):
         return 1 / (1 + variance(hparams, like))
@@ -144,12 +140,9 @@ def compose(first: Compressor, second: Compressor) -> Compressor:
       26
     """
 
-    def sent_first(hparams, like, key):
+    def sent_first(hparams, like):
         x = jax.ShapeDtypeStruct(like.shape, like.dtype)
-        return jax.eval_shape(lambda x: first.encode(hparams, x, key), x)
-
-    def values_of(hparams, like):
-        return sent_first(hparams, like, jax.random.key(0)).values
+        return jax.eval_shape(lambda x: first.encode(hparams, x, jax.random.key(0)), x)
 
     def encode(hparams, x, key):
         one, other = jax.random.split(key)
@@ -157,25 +150,24 @@ def compose(first: Compressor, second: Compressor) -> Compressor:
         if not hasattr(encoded, "values") or first.num_bytes is not None:
             raise ValueError(
                 f"first is {first.name}, which does not send a fixed number of values; pass top_k "
-                f"or "
-                "rand_k with k as a number."
+                "or rand_k with k as a number."
             )
         return encoded._replace(values=second.encode(hparams, encoded.values, other))
 
     def decode(hparams, encoded, key, like):
         one, other = jax.random.split(key)
-        values = second.decode(hparams, encoded.values, other, values_of(hparams, like))
+        values = second.decode(hparams, encoded.values, other, sent_first(hparams, like).values)
         return first.decode(hparams, encoded._replace(values=values), one, like)
 
     def combined(firsts, seconds, join):
         if firsts is None or seconds is None:
             return None
         return lambda hparams, like: join(
-            firsts(hparams, like), seconds(hparams, values_of(hparams, like))
+            firsts(hparams, like), seconds(hparams, sent_first(hparams, like).values)
         )
 
     def num_bytes(hparams, like):
-        sent = sent_first(hparams, like, jax.random.key(0))
+        sent = sent_first(hparams, like)
         assert second.num_bytes is not None
         return tree.num_bytes(sent._replace(values=())) + second.num_bytes(hparams, sent.values)
 

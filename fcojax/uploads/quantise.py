@@ -169,11 +169,12 @@ def natural() -> Compressor:
         signs = jnp.unpackbits(negative, count=like.size).astype(bool)
         return jnp.where(signs, -size, size).reshape(like.shape).astype(like.dtype)
 
-    def one_eighth(hparams, like):
-        return 0.125
-
     return Compressor(
-        "natural()", encode, decode, one_eighth, contraction=lambda hparams, like: 0.875
+        "natural()",
+        encode,
+        decode,
+        variance=lambda hparams, like: 0.125,
+        contraction=lambda hparams, like: 0.875,
     )
 
 
@@ -239,12 +240,7 @@ def _not_zero(scale: Array) -> Array:
 
 
 def rounded(x: Array, key: Any) -> Array:
-    """Round each entry up with the probability of its fraction, else down.
-
-    Args:
-      x: floats.
-      key: PRNG key.
-    """
+    """Round each entry up with the probability of its fraction, else down."""
     below = jnp.floor(x)
     up = jax.random.uniform(key, x.shape, x.dtype) < x - below
     return below + up.astype(x.dtype)
