@@ -79,11 +79,9 @@ def law(sampler: Sampler, num_clients: Count) -> Law:
             ),
         )
     if isinstance(sampler, Everyone | Cyclic | Trace):
-        name = (
-            "every client in every round"
-            if isinstance(sampler, Everyone)
-            else ("no gain from sampling, as if every client took part in every round")
-        )
+        name = "every client in every round"
+        if not isinstance(sampler, Everyone):
+            name = "no gain from sampling, as if every client took part in every round"
         return Law(name, "add or remove", _gaussian)
     raise ValueError(
         f"the cohort is {sampler}, which cannot be accounted for, as participation may depend on "

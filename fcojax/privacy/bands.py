@@ -15,13 +15,11 @@ McKenna, McMahan, Rush, Thakurta and Xu, "(Amplified) banded matrix factorizatio
 unified approach to private training", NeurIPS 2023.
 """
 
-from collections.abc import Sequence
-
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.arguments import checked_value, validated
-from fcojax.types import Array, Count, Real
+from fcojax.arguments import validated
+from fcojax.types import Array, Count
 
 
 @validated
@@ -45,19 +43,6 @@ def square_root_bands(num_bands: Count) -> tuple[float, ...]:
     for k in range(1, num_bands):
         bands.append(bands[-1] * (2 * k - 1) / (2 * k))
     return tuple(bands)
-
-
-def require_bands(bands: Sequence[float]) -> tuple[float, ...]:
-    """Return the coefficients; raise ``ValueError`` unless their matrix has an inverse.
-
-    Args:
-      bands: the coefficients, finite, the first of them above 0.
-    """
-    for band in bands:
-        checked_value("bands", band, Real, single=True)
-    if not bands or not bands[0] > 0:
-        raise ValueError(f"bands is {bands!r}; pass finite numbers, the first above 0.")
-    return tuple(map(float, bands))
 
 
 def first_noise(bands: tuple[float, ...], payload: list) -> list:

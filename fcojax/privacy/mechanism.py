@@ -23,10 +23,10 @@ from fcojax.engine.transform import (
     RoundWeights,
     UploadTransform,
 )
-from fcojax.privacy.bands import correlated, first_noise, require_bands
+from fcojax.privacy.bands import correlated, first_noise
 from fcojax.robust.bounds import follow_quantile
 from fcojax.robust.means import clip as clipped_to
-from fcojax.types import Array, Key, NonNegative, Positive, Share
+from fcojax.types import Array, Key, NonNegative, Positive, Real, Share
 from fcojax.uploads.modular import grid_means, modular_sum
 
 
@@ -72,7 +72,7 @@ def adaptive_clip(
 
 @factory
 def gaussian(
-    clip: Any, noise: Any = 0.0, *, per_leaf: bool = False, bands: tuple = (1.0,)
+    clip: Any, noise: Any = 0.0, *, per_leaf: bool = False, bands: tuple[Real, ...] = (1.0,)
 ) -> UploadTransform:
     r"""Return the transform that clips each upload, and adds Gaussian noise to the sum of a round.
 
@@ -112,7 +112,6 @@ def gaussian(
       McMahan, Ramage, Talwar and Zhang, "Learning differentially private recurrent language
       models", ICLR 2018.
     """
-    bands = require_bands(bands)
     known = _noise_of(clip, noise, bands)
     name, facts = f"gaussian({clip}, {noise})", Facts(noisy=known, needs_sum=bool(known))
     if isinstance(clip, AdaptiveClip):
@@ -300,6 +299,8 @@ def _noise_of(clip: Any, noise: Any, bands: tuple = (1.0,)) -> Noise | bool:
             raise ValueError("bands need a fixed norm; pass one band, or a number as clip.")
     elif not callable(clip) and not (isinstance(clip, float) and clip == math.inf):
         checked_value("clip", clip, Positive, single=True)
+    if not bands or bands[0] <= 0:
+        raise ValueError(f"bands is {bands!r}; pass finite numbers, the first above 0.")
     if not callable(noise) and noise == 0:
         return False
     if clip == math.inf:
