@@ -235,7 +235,9 @@ def step(
     everyone = jnp.sum(of_all)
     # Noise has the scale of the largest weight of all clients and is divided by the expected
     # weight, so that neither tells which clients are away.
-    totals = RoundWeights(0, jnp.sum(own), everyone, 0, 0, expected * everyone, jnp.max(of_all))
+    none: Any = 0
+    weighed = expected * everyone, jnp.max(of_all)
+    totals = RoundWeights(none, jnp.sum(own), everyone, none, none, *weighed)
     shared = purpose_key(key, SHARED, index)
 
     def contribution(client, sent: EncodedUpload) -> Contribution:

@@ -4,6 +4,8 @@ The mean of the uploads is the only thing that crosses clients. With a few scala
 thing that crosses devices.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -170,7 +172,8 @@ def _total_weights(context: RoundContext, slots: Slots) -> RoundWeights:
     # Noisy sums are divided by this, not by the weight of the actual cohort: one client then moves
     # the numerator alone, by a bounded amount.
     expected = context.plan.cohort.mean_size(data.num_clients) / data.num_clients
-    return RoundWeights(0, cohort, everyone, 0, 0, expected * everyone, largest)
+    none: Any = 0
+    return RoundWeights(none, cohort, everyone, none, none, expected * everyone, largest)
 
 
 def _over_devices(data: ClientData, sums: PyTree) -> PyTree:
