@@ -144,8 +144,9 @@ def _adaptive(
 
     def open_(at, payload, client_state, norm):
         clipped, longer = _clipped(tree.floats(payload), norm, per_leaf)
-        within = 0.5 - longer  # plus and minus one half: one client moves the sum by a half
-        return Opened([*tree.scale(1 / norm, clipped), within], metrics={"clipped": longer})
+        # Plus and minus one half: one client moves the sum by a half.
+        sent = [*tree.scale(1 / norm, clipped), 0.5 - longer]
+        return Opened(sent, metrics={"clipped": longer})
 
     def receive(at, found, weights, norm):
         *update, within = found.mean
@@ -160,12 +161,9 @@ def _adaptive(
         found = found._replace(mean=tree.scale(norm, update))
         return found, jnp.where(found.step, after, norm)
 
-    def init(payload):
-        return (), jnp.asarray(adaptive.start, jnp.result_type(float))
-
     return UploadTransform(
         name,
-        init,
+        lambda payload: ((), jnp.asarray(adaptive.start, jnp.result_type(float))),
         open=open_,
         receive=receive,
         bound=lambda hparams, norm: jnp.sqrt(1.25),  # in units of the norm, with the half
