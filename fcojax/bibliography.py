@@ -114,6 +114,8 @@ def _docstrings(part: Any, seen: set[int]) -> Iterator[str]:
         yield from _docstrings(tuple(part.values()), seen)
     elif isinstance(part, list | tuple):
         yield from _of_factory(type(part))
+        # The facts of an algorithm name its factory, which goes before what it was made with.
+        yield from _docstrings(getattr(part, "facts", ()), seen)
         for entry in part:
             yield from _docstrings(entry, seen)
     elif isinstance(part, functools.partial):

@@ -95,4 +95,4 @@ def fed_com_loc(
         return down, part if compresses == "upload" else 1
 
     plain = Algorithm(init, broadcast, client_update, server_update, model)
-    return plain._replace(sent=sent, codecs="none")
+    return plain._replace(sent=sent, facts=plain.facts._replace(codecs="none"))

@@ -14,7 +14,13 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.algorithms import Algorithm, ClientResult, mean_gradient, takes
+from fcojax.algorithms import (
+    Algorithm,
+    ClientResult,
+    Facts,
+    mean_gradient,
+    takes,
+)
 from fcojax.types import Positive
 
 
@@ -93,5 +99,5 @@ def fed_mls(loss):
         client_update,
         server_update,
         model,
-        needs_everyone=True,
+        facts=Facts(needs_everyone=True),
     )

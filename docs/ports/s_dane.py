@@ -10,7 +10,13 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.algorithms import Algorithm, ClientResult, mean_gradient, takes
+from fcojax.algorithms import (
+    Algorithm,
+    ClientResult,
+    Facts,
+    mean_gradient,
+    takes,
+)
 from fcojax.types import NonNegative, Positive
 
 
@@ -91,5 +97,5 @@ def s_dane(loss):
         client_update,
         server_update,
         model,
-        needs_everyone="or held",
+        facts=Facts(needs_everyone="or held"),
     )

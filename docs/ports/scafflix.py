@@ -103,4 +103,7 @@ def scafflix(loss, penalty=None, *, step_factors=(1.0,)):
 
     plain = Algorithm(init, broadcast, client_update, server_update, model)
     num_clients = len(step_factors) if len(step_factors) > 1 else None
-    return plain._replace(client_model=client_model, num_clients=num_clients)
+    return plain._replace(
+        client_model=client_model,
+        facts=plain.facts._replace(num_clients=num_clients),
+    )

@@ -98,4 +98,6 @@ def tamuna(loss, *, num_clients: Count, num_owners: Count):
         return 1, q / (2 * n)  # the server can compute the masks itself
 
     plain = Algorithm(init, broadcast, client_update, server_update, model)
-    return plain._replace(sent=sent, codecs="none", num_clients=n)
+    return plain._replace(
+        sent=sent, facts=plain.facts._replace(codecs="none", num_clients=n)
+    )

@@ -10,7 +10,7 @@ from experiments.report.summary import SUPPORT
 from experiments.study import Sweep
 from fcojax import StateObserver, kkt_violation, personal
 from fcojax.algorithms import Algorithm
-from fcojax.algorithms.fed_dual_avg import FedDualAvgHparams
+from fcojax.algorithms.mirror_and_dual import FedDualAvgHparams
 from fcojax.extend import VIOLATION, on_disk
 from fcojax.problems import ClientData, Problem, population_loss
 from fcojax.reference import optimum

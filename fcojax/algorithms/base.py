@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
 import jax
-import jax.numpy as jnp
 
 from fcojax.algorithms.local import Local
 from fcojax.arguments import validated
@@ -110,17 +109,6 @@ class Displacement(NamedTuple):
 
     params: Params
     elapsed: Public | tuple
-
-
-def elapsed(local: Local, client_lr: Scalar) -> Public:
-    """Return the sum of a client's step sizes, ``client_lr`` times its number of steps.
-
-    Args:
-      local: the client's handle.
-      client_lr: the size of each step.
-    """
-    client_lr = jnp.asarray(client_lr)
-    return Public(local.num_steps.astype(client_lr.dtype) * client_lr)
 
 
 class ClientResult(NamedTuple):
@@ -257,6 +245,36 @@ def once_each(hparams: Any, before: PyTree, after: PyTree) -> tuple[Scalar, Scal
     return 1, 1
 
 
+class Facts(NamedTuple):
+    """What an algorithm needs of a run, and what it is made of.
+
+    Attributes:
+      needs_everyone: whether it is correct only if all clients take part in every round; the engine
+        then refuses cohorts that leave clients out or lose uploads. With ``"or held"``, for two
+        exchanges per round of the method, it accepts ``held(sampler, rounds=2)``.
+      codecs: which transforms its uploads may have: ``"any"``; ``"without feedback"`` if uploads
+        change their meaning between rounds, so that the part that one left out cannot be added
+        to the next upload; ``"none"`` if it compresses its uploads itself, or is exact only without
+        compression.
+      num_clients: the number of clients that it is made for; ``None`` for any.
+      exact: whether its limit minimises the mean loss plus psi, with several full-batch steps.
+      parts: the names of its geometry, correction and server step, if it has them.
+      factory: the function that made it; set by ``takes``.
+
+    Example:
+      >>> import fcojax
+      >>> fcojax.algorithms.fed_pd(None).facts.needs_everyone
+      True
+    """
+
+    needs_everyone: bool | Literal["or held"] = False
+    codecs: Literal["any", "without feedback", "none"] = "any"
+    num_clients: int | None = None
+    exact: bool = False
+    parts: tuple[str, ...] = ()
+    factory: Callable[..., Any] | None = None
+
+
 HparamsType = TypeVar("HparamsType")
 
 
@@ -273,18 +291,11 @@ class Algorithm(NamedTuple, Generic[HparamsType]):
       client_update: one client's round; see ``ClientUpdate``.
       server_update: the server's step; see ``ServerUpdate``.
       model: the current model; see ``Model``.
-      needs_everyone: whether it is correct only if all clients take part in every round; the engine
-        then refuses cohorts that leave clients out or lose uploads. With ``"or held"``, for two
-        exchanges per round of the method, it accepts ``held(sampler, rounds=2)``.
       sent: how many messages a round sends; see ``Sent``.
       hparams_type: the type of its hyperparameters; ``tuple`` for any, ``None`` if not known.
-      codecs: which transforms its uploads may have: ``"any"``; ``"without feedback"`` if uploads
-        change their meaning between rounds, so that the part that one left out cannot be added
-        to the next upload; ``"none"`` if it compresses its uploads itself, or is exact only without
-        compression.
       client_model: a client's own model, for personalised methods; see ``ClientModel``. ``None`` if
         all clients use ``model``.
-      num_clients: the number of clients that it is made for; ``None`` for any.
+      facts: what it needs of a run; see ``Facts``.
 
     Example:
       >>> import fcojax, jax.numpy as jnp
@@ -300,19 +311,17 @@ class Algorithm(NamedTuple, Generic[HparamsType]):
     client_update: ClientUpdate
     server_update: ServerUpdate
     model: Model
-    needs_everyone: bool | Literal["or held"] = False
     sent: Sent = once_each
     hparams_type: type[HparamsType] = cast(Any, None)
-    codecs: Literal["any", "without feedback", "none"] = "any"
     client_model: ClientModel | None = None
-    num_clients: int | None = None
+    facts: Facts = Facts()
 
 
 Arguments = ParamSpec("Arguments")
 
 
 # An argument that a factory may take after the loss; the launcher builds it for the problem.
-Geometry = Literal["penalty", "mirror", "manifold"]
+Kind = Literal["penalty", "mirror", "manifold"]
 
 
 class Factory(Protocol, Generic[Arguments, HparamsType]):
@@ -320,11 +329,11 @@ class Factory(Protocol, Generic[Arguments, HparamsType]):
 
     Attributes:
       Hparams: the type of its hyperparameters.
-      geometry: the names of its arguments after the loss, of ``Geometry``.
+      geometry: the names of its arguments after the loss, of ``Kind``.
     """
 
     Hparams: type[HparamsType]
-    geometry: tuple[Geometry, ...]
+    geometry: tuple[Kind, ...]
 
     def __call__(
         self, *args: Arguments.args, **kwargs: Arguments.kwargs
@@ -333,7 +342,7 @@ class Factory(Protocol, Generic[Arguments, HparamsType]):
 
 @validated
 def takes(
-    hparams_type: type[HparamsType], *geometry: Geometry
+    hparams_type: type[HparamsType], *geometry: Kind
 ) -> Callable[[Callable[Arguments, Algorithm]], Factory[Arguments, HparamsType]]:
     """Decorate a factory with the type of its hyperparameters and the geometry it takes.
 
@@ -365,7 +374,10 @@ def takes(
             if not isinstance(built, Algorithm) or built.hparams_type is tuple:
                 return built
             own = built.hparams_type if chooses else hparams_type
-            return built._replace(hparams_type=kwargs.get("hparams_type", own))
+            return built._replace(
+                hparams_type=kwargs.get("hparams_type", own),
+                facts=built.facts._replace(factory=factory),
+            )
 
         typed = cast(Factory[Arguments, HparamsType], build)
         typed.Hparams = hparams_type

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, takes
+from fcojax.algorithms.controls import scaffold
 from fcojax.algorithms.local import mean_gradient
-from fcojax.algorithms.scaffold import scaffold
 from fcojax.problems.losses import Loss
 from fcojax.transforms.penalties.l1 import zero
 from fcojax.transforms.penalty import Penalty

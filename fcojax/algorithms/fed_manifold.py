@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.algorithms.base import Algorithm, ClientResult, Public, takes
+from fcojax.algorithms.base import Algorithm, ClientResult, Facts, Public, takes
 from fcojax.algorithms.local import mean_gradient
 from fcojax.problems.losses import Loss
 from fcojax.transforms.manifolds.manifold import Manifold, ambient_norm, riemannian_gradient
@@ -121,7 +121,7 @@ def fed_manifold(
       >>> algorithm = fcojax.algorithms.fed_manifold(loss, fcojax.transforms.sphere())
       >>> hparams = algorithm.hparams_type(client_lr=0.1)
       >>> server, client = algorithm.init(hparams, jnp.array([0.0, 4.0]))
-      >>> algorithm.model(hparams, server).tolist(), algorithm.needs_everyone
+      >>> algorithm.model(hparams, server).tolist(), algorithm.facts.needs_everyone
       ([0.0, 1.0], False)
 
     References:
@@ -183,7 +183,9 @@ def fed_manifold(
         return server.point
 
     if sends == "both":
-        return Algorithm(init, broadcast, client_update, server_update, model)
+        return Algorithm(
+            init, broadcast, client_update, server_update, model, facts=Facts(exact=True)
+        )
 
     def own_point_init(hparams, params):
         server, zeros = init(hparams, params)
@@ -200,4 +202,4 @@ def fed_manifold(
         return result._replace(state=OwnPoint(point, result.state))
 
     functions = own_point_init, own_point_broadcast, own_point_client_update, server_update, model
-    return Algorithm(*functions, needs_everyone=True)
+    return Algorithm(*functions, facts=Facts(needs_everyone=True, exact=True))

@@ -1,4 +1,4 @@
-r"""Solvers of the local problems of FedPD, FedDyn and the splitting methods.
+r"""Ways to solve the local problems of FedPD, FedDyn and the splitting methods.
 
 With prox step :math:`\eta`, anchor :math:`x_0` and dual :math:`\lambda`, the local problem is
 
@@ -11,89 +11,53 @@ Zhang, Hong, Dhople, Yin and Liu, "FedPD: a federated learning framework with ad
 non-IID data", IEEE Trans. Signal Process. 2021 (arXiv 2005.11418), Oracles I and II.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from fcojax import tree
-from fcojax.algorithms.local import Batch, Local
+from fcojax.algorithms.local import mean_gradient
+from fcojax.algorithms.parts import Geometry, Steps, primal
 from fcojax.arguments import validated
 from fcojax.memo import memoised
 from fcojax.problems.quadratic import Factored
 from fcojax.transforms.penalties.l1 import zero
 from fcojax.transforms.penalty import Penalty
-from fcojax.types import Array, Count, Params, PyTree, Scalar
+from fcojax.types import Array, Count, Params
 from fcojax.xla.loops import cond_unbatched
 
 
-class LocalProblem(NamedTuple):
-    """One client's augmented Lagrangian in one round.
-
-    Attributes:
-      gradient: ``(x, batch) -> slope`` of the client's own loss.
-      anchor: x_0, the model that the client received.
-      dual: lambda.
-      prox_step: eta.
-    """
-
-    gradient: Callable[[Params, Batch], Params]
-    anchor: Params
-    dual: Params
-    prox_step: Scalar
-
-    def slope(self, x: Params, loss_slope: Params) -> Params:
-        """The gradient of L at x, given an estimate of the gradient of the loss."""
-        terms = tree.add_scaled(self.dual, 1 / self.prox_step, tree.sub(x, self.anchor))
-        return tree.add(loss_slope, terms)
-
-
-class Solver(NamedTuple):
-    """An approximate solver of ``LocalProblem``.
-
-    Attributes:
-      init: ``(params) -> memory``, the solver's part of a client's state.
-      solve: ``(hparams, problem, model, memory, local) -> (model, memory)``, where ``model`` is
-        the client's solution in the last round it took part in.
-    """
-
-    example = "gd()"
-
-    init: Callable[[Params], PyTree]
-    solve: Callable[[Any, LocalProblem, Params, PyTree, Local], tuple[Params, PyTree]]
-
-
 @memoised
-def exact() -> Solver:
+def exact() -> Geometry:
     """The exact minimiser, for quadratic losses of clients factored by ``problems.factored``.
 
     In the eigenbasis of the client's Hessian the solution is a division per coordinate, for any
     prox step; ``client_lr`` and the number of steps in the engine's ``work`` are unused.
     """
 
-    def solve(hparams, problem, model, memory, local):
+    def steps(loss, hparams, problem, local):
         rows = local.full().examples
         if not isinstance(rows, Factored) or local.max_size != 1:
             raise ValueError(
-                f"a client has up to {local.max_size} examples of type {type(rows).__name__}, but "
-                "exact() needs one factored quadratic; pass data=problems.factored(loss, data, "
-                "params) with the loss problems.factored_loss, or use gd()."
+                f"a client has up to {local.max_size} examples of type {type(rows).__name__}, "
+                "but exact() needs one factored quadratic; pass data=problems.factored(loss, "
+                "data, params) with the loss problems.factored_loss, or use gd()."
             )
         axes, curvatures, slopes, _ = jax.tree.map(lambda leaf: leaf[0], rows)
-        target, unravel = ravel_pytree(
-            tree.add_scaled(problem.anchor, -problem.prox_step, problem.dual)
-        )
-        step = jnp.asarray(problem.prox_step, target.dtype)
+        anchor, dual = problem.constants
+        target, unravel = ravel_pytree(tree.add_scaled(anchor, -hparams.prox_step, dual))
+        step = jnp.asarray(hparams.prox_step, target.dtype)
         z = (target @ axes + step * slopes) / (1 + step * curvatures)
-        return unravel(axes @ z), memory
+        end = unravel(axes @ z)
+        return Steps(problem.start, end, tree.sub(end, problem.start), problem.memory)
 
-    return Solver(_no_memory, solve)
+    return Geometry("exact", steps)
 
 
 @memoised
-def gd(*, warm_start: bool = True) -> Solver:
+def gd(*, warm_start: bool = True) -> Geometry:
     r"""Gradient steps :math:`x \leftarrow x - s \nabla L(x)` with s the ``client_lr``.
 
     The engine's ``work`` fixes their number and the size of minibatches (Oracle I of FedPD). With
@@ -103,12 +67,12 @@ def gd(*, warm_start: bool = True) -> Solver:
       warm_start: start at the client's last solution, as FedPD does; otherwise at the anchor, as
         the code of FedDyn does.
     """
-    return proxgd(zero(), warm_start=warm_start)
+    return primal(zero(), warm_start=warm_start)._replace(name="primal")
 
 
 @memoised
 @validated
-def proxgd(penalty: Penalty, *, warm_start: bool = True) -> Solver:
+def proxgd(penalty: Penalty, *, warm_start: bool = True) -> Geometry:
     r"""Proximal gradient steps on :math:`L + \psi`, so that the clients' models are sparse.
 
     .. math:: x \leftarrow \mathrm{prox}_{s \psi}(x - s \nabla L(x))
@@ -120,16 +84,7 @@ def proxgd(penalty: Penalty, *, warm_start: bool = True) -> Solver:
       penalty: psi.
       warm_start: start at the client's last solution; otherwise at the anchor.
     """
-
-    def solve(hparams, problem, model, memory, local):
-        def step(x, batch):
-            slope = problem.slope(x, problem.gradient(x, batch))
-            moved = tree.add_scaled(x, -hparams.client_lr, slope)
-            return penalty.prox(moved, hparams.client_lr, hparams.penalty_scale)
-
-        return local.scan(step, model if warm_start else problem.anchor), memory
-
-    return Solver(_no_memory, solve)
+    return primal(penalty, warm_start=warm_start)
 
 
 class GradientMemory(NamedTuple):
@@ -141,7 +96,7 @@ class GradientMemory(NamedTuple):
 
 @memoised
 @validated
-def variance_reduced(*, refresh_every: Count) -> Solver:
+def variance_reduced(*, refresh_every: Count) -> Geometry:
     r"""Oracle II of FedPD: minibatch steps with a recursive estimate of the gradient.
 
     .. math:: x^+ = x - s \big(g + \lambda + (x - x_0) / \eta\big), \qquad
@@ -156,27 +111,26 @@ def variance_reduced(*, refresh_every: Count) -> Solver:
       refresh_every: I, rounds from one full gradient to the next.
     """
 
-    def init(params):
+    def memory(hparams, params):
         return GradientMemory(tree.zeros_like(params), jnp.zeros((), jnp.int32))
 
-    def solve(hparams, problem, model, memory, local):
+    def steps(loss, hparams, problem, local):
+        gradient = mean_gradient(loss)
+
         def step(carry, batch):
             x, estimate = carry
-            moved = tree.add_scaled(x, -hparams.client_lr, problem.slope(x, estimate))
-            change = tree.sub(problem.gradient(moved, batch), problem.gradient(x, batch))
+            slope = problem.slope(hparams, estimate, x, batch, *problem.constants)
+            moved = tree.add_scaled(x, -hparams.client_lr, slope)
+            change = tree.sub(gradient(moved, batch), gradient(x, batch))
             return moved, tree.add(estimate, change)
 
         estimate = cond_unbatched(
-            memory.rounds % refresh_every == 0,
-            lambda: problem.gradient(model, local.full()),
-            lambda: memory.estimate,
+            problem.memory.rounds % refresh_every == 0,
+            lambda: gradient(problem.last, local.full()),
+            lambda: problem.memory.estimate,
         )
-        model, estimate = local.scan(step, (model, estimate))
-        return model, GradientMemory(estimate, memory.rounds + 1)
+        end, estimate = local.scan(step, (problem.last, estimate))
+        kept = GradientMemory(estimate, problem.memory.rounds + 1)
+        return Steps(problem.start, end, tree.sub(end, problem.start), kept)
 
-    return Solver(init, solve)
-
-
-def _no_memory(params: Params) -> tuple:
-    del params
-    return ()
+    return Geometry("primal, variance reduced", steps, memory=memory)

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, Public, takes
 from fcojax.algorithms.fast_fed_dual_avg import strongly_convex_model
-from fcojax.algorithms.fed_dual_avg import DualPoint
 from fcojax.algorithms.local import mean_gradient
+from fcojax.algorithms.parts import DualPoint
 from fcojax.problems.losses import Loss
 from fcojax.transforms.calculus.compose import translated
 from fcojax.transforms.mirrors.mirror import Mirror

@@ -22,9 +22,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
-from fcojax.algorithms.base import Algorithm, ClientResult, Public
-from fcojax.algorithms.local import mean_gradient
-from fcojax.algorithms.local_solvers import LocalProblem, Solver, gd
+from fcojax.algorithms.base import Algorithm, Facts, Public
+from fcojax.algorithms.local_solvers import gd
+from fcojax.algorithms.parts import (
+    Correction,
+    Geometry,
+    LocalProblem,
+    ServerStep,
+    augmented_slope,
+    method,
+)
 from fcojax.arguments import factory
 from fcojax.problems.losses import Loss
 from fcojax.transforms.penalty import Penalty
@@ -86,7 +93,7 @@ class MultiTaskClient(NamedTuple):
 
 @factory
 def multi_task(
-    loss: Loss, penalty: Penalty, matrix: Matrix, *, solver: Solver | None = None
+    loss: Loss, penalty: Penalty, matrix: Matrix, *, solver: Geometry | None = None
 ) -> Algorithm[CoupledHparams]:
     r"""A model for each client under any penalty on their stack, or on differences of clients.
 
@@ -145,7 +152,6 @@ def multi_task(
     head = mixing[:num_clients]
     scales = np.diagonal(head)
     is_diagonal = np.array_equal(head, np.diag(scales)) and scales.all()
-    gradient, solver = mean_gradient(loss), solver or gd()
 
     def solved(hparams, server):
         """Return X, psi's prox at 2 A X - V, and the new V."""
@@ -168,14 +174,15 @@ def multi_task(
         dual = tree.add(dual, tree.sub(prox, tree.add(offset, image)))
         return tree.add(first, moved), prox, dual
 
-    def init(hparams, params):
-        def nothing(num_rows):
-            return jax.tree.map(lambda leaf: jnp.zeros((num_rows, *leaf.shape), leaf.dtype), params)
+    def nothing(num_rows, params):
+        return jax.tree.map(lambda leaf: jnp.zeros((num_rows, *leaf.shape), leaf.dtype), params)
 
-        rows = Rows(nothing(num_clients), Public(jnp.zeros(num_clients)))
-        own = CoupledClient(params, params, solver.init(params))
-        client = MultiTaskClient(own, jnp.array(-1, jnp.int32))
-        return MultiTaskServer(params, rows, nothing(len(mixing))), client
+    def init(hparams, params):
+        rows = Rows(nothing(num_clients, params), Public(jnp.zeros(num_clients)))
+        return MultiTaskServer(params, rows, nothing(len(mixing), params))
+
+    def own(params, memory):
+        return MultiTaskClient(CoupledClient(params, params, memory), jnp.array(-1, jnp.int32))
 
     def broadcast(hparams, server):
         center, prox, _ = solved(hparams, server)
@@ -185,26 +192,29 @@ def multi_task(
             models = tree.cast_like(_product(np.diag(1 / scales), heads), server.rows.changes)
         return MultiTaskMessage(tree.cast_like(center, server.rows.changes), models)
 
-    def client_update(hparams, message, client, local, key):
-        index, (point, last, memory) = local.client.astype(jnp.int32), client.own
+    def begin(hparams, message, client, local):
+        x, own = _row(message.center, local.client.astype(jnp.int32)), client.own
+        anchor = tree.sub(tree.scale(2.0, x), own.point)
+        constants = anchor, tree.zeros_like(x)
+        return LocalProblem(anchor, augmented_slope, constants, own.model, own.memory)
+
+    def keep(hparams, message, client, local, steps):
+        index, before = local.client.astype(jnp.int32), client.own.point
         x = _row(message.center, index)
-        anchor = tree.sub(tree.scale(2.0, x), point)
-        problem = LocalProblem(gradient, anchor, tree.zeros_like(x), hparams.prox_step)
-        y, memory = solver.solve(hparams, problem, last, memory, local)
-        own = CoupledClient(tree.add(point, tree.sub(y, x)), y, memory)
+        own = CoupledClient(tree.add(before, tree.sub(steps.end, x)), steps.end, steps.memory)
         chosen = jnp.arange(num_clients, dtype=jnp.int32) == index
 
         def placed(leaf):
             mask = chosen.reshape(-1, *(1,) * leaf.ndim).astype(leaf.dtype)
             return mask * leaf[None]
 
-        changes = jax.tree.map(placed, tree.sub(own.point, point))
+        changes = jax.tree.map(placed, tree.sub(own.point, before))
         weights = placed(jnp.where(client.index < 0, 1.0, 0.0))
-        return ClientResult(MultiTaskClient(own, index), Rows(changes, Public(weights)), {})
+        return MultiTaskClient(own, index), Rows(changes, Public(weights))
 
-    def server_update(hparams, server, mean_upload, fraction, key):
+    def step(hparams, server, mean, fraction, key):
         dual = tree.cast_like(solved(hparams, server)[2], server.dual)
-        rows = tree.add_scaled(server.rows, fraction, mean_upload)
+        rows = tree.add_scaled(server.rows, fraction, mean)
         return MultiTaskServer(server.start, rows, dual)
 
     def models_of(message):
@@ -222,16 +232,11 @@ def multi_task(
         row = _row(models_of(message), client.index)
         return tree.where(client.index < 0, client.own.point, row)
 
-    return Algorithm(
-        init,
-        broadcast,
-        client_update,
-        server_update,
-        model,
-        hparams_type=CoupledHparams,
-        client_model=client_model,
-        num_clients=num_clients,
-    )
+    facts = Facts(num_clients=num_clients, exact=True)
+    coupled = Correction("row of a table", begin, keep, own, facts, client_model)
+    server = ServerStep("prox of the table", step, init, broadcast, model)
+    algorithm = method(loss, solver or gd(), coupled, server, facts=facts)
+    return algorithm._replace(hparams_type=CoupledHparams)
 
 
 def _product(matrix: np.ndarray | Array, x: PyTree) -> PyTree:

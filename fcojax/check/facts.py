@@ -79,7 +79,7 @@ def facts(subject: Subject) -> Facts:
         _size(client),
         _proxes(jax.make_jaxpr(client_round)(server, client).jaxpr),
         _proxes(jax.make_jaxpr(server_round)(server, upload).jaxpr),
-        bool(algorithm.needs_everyone),
+        bool(algorithm.facts.needs_everyone),
     )
 
 

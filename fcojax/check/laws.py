@@ -67,7 +67,8 @@ def recorded(
       shift: a number that is added to the clients' states before the first round.
     """
     # The recorder changes no upload.
-    algorithm = subject.build(_counted)._replace(codecs="any")
+    algorithm = subject.build(_counted)
+    algorithm = algorithm._replace(facts=algorithm.facts._replace(codecs="any"))
     plan = Plan(_WORK, cohort or everyone(), uploads=_RECORDER)
     hparams, data = subject.hparams(client_lr=_CLIENT_LR), data or _data(dtype)
 
@@ -160,7 +161,7 @@ def weights(subject: Subject) -> Finding:
 
 def absent(subject: Subject) -> Finding:
     """Absent clients keep their states, and their data do not affect the server."""
-    if subject.build(None).needs_everyone:
+    if subject.build(None).facts.needs_everyone:
         return Finding(None, "it needs every client in every round")
     cohort, data, clients = uniform_cohort(cohort_size=2), _data(), quadratic_clients()
     first = jnp.zeros((), jnp.int32)
@@ -309,7 +310,7 @@ def fraction(subject: Subject) -> Finding:
     it has to change by the same multiple of the mean over **all** clients, where absent ones count
     as zero.
     """
-    if subject.build(None).needs_everyone:
+    if subject.build(None).facts.needs_everyone:
         return Finding(None, "it needs every client in every round")
     full, some = recorded(subject), recorded(subject, cohort=uniform_cohort(cohort_size=2))
     found = {_stays_right(upload[1:], full, some) for upload in full.residuals} - {None}

@@ -136,7 +136,7 @@ def limits(subject: Subject, *, num_rounds: Count = 6000) -> dict[str, Finding]:
         ("half the clients", uniform_cohort(cohort_size=4), 0.0),
         ("30 per cent lost", everyone(), 0.3),
     ):
-        if subject.build(None).needs_everyone:
+        if subject.build(None).facts.needs_everyone:
             result[name] = Finding(None, "it needs every client in every round")
             continue
         found = limit(subject, cohort, lost=lost, num_rounds=num_rounds)

@@ -153,7 +153,7 @@ def asynchronous(algorithm: Algorithm, order: Arrivals, power: NonNegative = 0.5
       >>> history["staleness"].tolist(), float(w)
       ([0.0, 0.0, 0.0, 3.0], 1.625)
     """
-    if algorithm.needs_everyone:
+    if algorithm.facts.needs_everyone:
         raise ValueError(
             "the algorithm needs all clients in every round, which an asynchronous server does not "
             "wait for; pass another, such as fed_dual_avg."

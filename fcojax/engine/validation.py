@@ -85,14 +85,14 @@ def as_first_states(states: Any) -> tuple[PyTree, PyTree]:
 def _require_cohort(algorithm: Algorithm, plan: Plan, data: ClientData) -> None:
     places = plan.cohort.size(data.num_clients)
     # `size` above has refused a cohort that is larger than the population.
-    if not algorithm.needs_everyone:
+    if not algorithm.facts.needs_everyone:
         return
     # Two exchanges with the same clients are the method on that cohort.
     held = plan.cohort.rounds % 2 == 0
     losing = [one.name for one in plan.uploads.transforms if one.facts.leaves_out is not None]
-    if algorithm.needs_everyone == "or held" and held and not losing:
+    if algorithm.facts.needs_everyone == "or held" and held and not losing:
         return
-    advice = ", or held(sampler)" if algorithm.needs_everyone == "or held" else ""
+    advice = ", or held(sampler)" if algorithm.facts.needs_everyone == "or held" else ""
     out = f"which can leave some of the {data.num_clients} clients out"
     absent = places < data.num_clients or plan.cohort.can_be_absent
     reasons = {
@@ -116,13 +116,13 @@ def _require_uploads(algorithm: Algorithm, plan: Plan, num_clients: int) -> None
     changing = [
         fact for fact in facts if not fact.arrives and (fact.feeds_back or not fact.estimates_all)
     ]
-    if algorithm.codecs == "none" and not plain and (changing or plan.aggregator != MEAN):
+    if algorithm.facts.codecs == "none" and not plain and (changing or plan.aggregator != MEAN):
         raise ValueError(
             "the plan transforms or aggregates uploads, but this algorithm needs their plain mean; "
             "pass neither, or another algorithm, such as fed_avg."
         )
     made = [(one.name, one.facts.num_clients) for one in plan.uploads.transforms]
-    for name, number in [("the algorithm", algorithm.num_clients), *made]:
+    for name, number in [("the algorithm", algorithm.facts.num_clients), *made]:
         if number not in (None, num_clients):
             raise ValueError(
                 f"{name} is made for {number} clients but the problem has {num_clients}; pass "
@@ -134,7 +134,7 @@ def _require_uploads(algorithm: Algorithm, plan: Plan, num_clients: int) -> None
                 f"{one.name} has leaves_out={one.facts.leaves_out!r}, which the engine counts "
                 "itself; choose another name."
             )
-        if one.facts.feeds_back and algorithm.codecs != "any":
+        if one.facts.feeds_back and algorithm.facts.codecs != "any":
             raise ValueError(
                 f"{one.name} adds its error to later uploads, which have another meaning in this "
                 "algorithm; pass a transform without feedback, such as uploads.compressed(...)."

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fcojax.algorithms.local_sgd import LocalSGDHparams
+from fcojax.algorithms.averages import LocalSGDHparams
 from fcojax.arguments import validated
 from fcojax.theory.linear_models import Constants, LinearModel
 from fcojax.types import Count, CountOrZero, Positive

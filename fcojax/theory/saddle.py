@@ -10,10 +10,17 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.algorithms import Algorithm, ClientResult, Displacement, fed_dual_avg, takes
-from fcojax.algorithms.base import elapsed
-from fcojax.algorithms.fe_dual_ex import extrapolation
-from fcojax.algorithms.fed_dual_avg import DualPoint, FedDualAvgHparams
+from fcojax.algorithms import (
+    Algorithm,
+    ClientResult,
+    Displacement,
+    Public,
+    fed_dual_avg,
+    mean_gradient,
+    takes,
+)
+from fcojax.algorithms.mirror_and_dual import FedDualAvgHparams
+from fcojax.algorithms.parts import DualPoint, elapsed
 from fcojax.arguments import validated
 from fcojax.problems.losses import Loss
 from fcojax.theory.averages import Averaged
@@ -46,7 +53,7 @@ def extrapolated_average(loss: Loss, mirror: Mirror) -> Algorithm:
     References:
       Bai and Bullins, 2024, Algorithm 1, line 14, and equation 4.
     """
-    averaging, steps_of = fed_dual_avg(loss, mirror), extrapolation(loss, mirror)
+    averaging, gradient = fed_dual_avg(loss, mirror), mean_gradient(loss)
 
     def init(hparams, params):
         inner, client = averaging.init(hparams, params)
@@ -56,11 +63,17 @@ def extrapolated_average(loss: Loss, mirror: Mirror) -> Algorithm:
         return averaging.broadcast(hparams, server.inner)
 
     def client_update(hparams, message, client, local, key):
-        extrapolate, step = steps_of(hparams, message)
+        def along(moved, ahead, batch):
+            w = averaging.model(hparams, tree.add(message, ahead))
+            dual = tree.add_scaled(moved.dual, -hparams.client_lr, gradient(w, batch))
+            return DualPoint(dual, moved.elapsed + hparams.client_lr)
+
         end, path = local.scan(
-            step, tree.zeros_like(message), emit=lambda moved, batch: extrapolate(moved, batch).dual
+            lambda moved, batch: along(moved, along(moved, moved, batch), batch),
+            tree.zeros_like(message),
+            emit=lambda moved, batch: along(moved, moved, batch).dual,
         )
-        moved = Displacement(end.dual, elapsed(local, hparams.client_lr))
+        moved = Displacement(end.dual, Public(elapsed(hparams, local)))
         return ClientResult(client, Path(moved, path), {})
 
     def server_update(hparams, server, mean_upload, fraction, key):

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 import fcojax
+from fcojax.algorithms import Facts
 from fcojax.engine.plan import Plan
 from fcojax.engine.validation import require_run
 from fcojax.problems import from_clients
@@ -17,7 +18,7 @@ def refuses_to_be_traced(*args):
 
 def needing_everyone():
     chosen = federations.algorithm("fed_avg")
-    return chosen._replace(client_update=refuses_to_be_traced, needs_everyone=True)
+    return chosen._replace(client_update=refuses_to_be_traced, facts=Facts(needs_everyone=True))
 
 
 def test_a_cohort_of_all_in_another_order_is_everyone():

@@ -164,11 +164,11 @@ def test_laws(law, name):
 def applies(law, name):
     """Return whether a law has to hold; other laws may not apply."""
     if law == "absent clients":
-        return not build(name).needs_everyone
+        return not build(name).facts.needs_everyone
     has_state = bool(jax.tree.leaves(build(name).init(rates(name), point(name))[1]))
     if law == "kept states":
         return has_state
-    return law != "fraction" or (has_state and not build(name).needs_everyone)
+    return law != "fraction" or (has_state and not build(name).facts.needs_everyone)
 
 
 @pytest.mark.slow

@@ -230,7 +230,7 @@ def test_a_client_of_weight_zero_adds_no_loss():
 def on_a_path(loss, penalty):
     """The path of the clients of ``fcojax.check``, at most eight."""
     path = algorithms.multi_task(loss, penalty, np.diff(np.eye(8), axis=0))
-    return path._replace(num_clients=None)
+    return path._replace(facts=path.facts._replace(num_clients=None))
 
 
 @pytest.mark.slow

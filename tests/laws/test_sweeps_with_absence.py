@@ -31,7 +31,7 @@ PAIRS = [
     (name, cohort)
     for name in NAMES
     for cohort in (COHORTS if name in SOME else ("a chunk that is not full", "everyone"))
-    if cohort == "everyone" or not build(name).needs_everyone
+    if cohort == "everyone" or not build(name).facts.needs_everyone
 ]
 LOSSES = fcojax.dropout(0.3)
 KEYS = jax.random.split(jax.random.key(5), 3)

@@ -158,7 +158,7 @@ TABLE = {
     ),
     "losing what all must send": (
         lambda: ran(
-            algorithm=FED_AVG._replace(needs_everyone=True),
+            algorithm=FED_AVG._replace(facts=algorithms.Facts(needs_everyone=True)),
             plan=fcojax.Plan(STEPS, uploads=fcojax.dropout(0.1)),
         ),
         "dropout(0.1)",

@@ -79,7 +79,9 @@ def _population():
 def a_round(name):
     """A plan of minibatch epochs for clients of different sizes, some of them absent."""
     chosen, hparams, data = _algorithm(name), test_algorithm_laws.rates(name), _population()
-    cohort = fcojax.everyone() if chosen.needs_everyone else fcojax.uniform_cohort(cohort_size=3)
+    cohort = (
+        fcojax.everyone() if chosen.facts.needs_everyone else fcojax.uniform_cohort(cohort_size=3)
+    )
     same_for_all = name in ("fed_gd", "prox_skip")
     work = fcojax.local_steps(1) if same_for_all else fcojax.local_epochs(1, 2)
     plan = fcojax.Plan(work, cohort)

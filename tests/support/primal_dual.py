@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import fcojax
-from fcojax.algorithms.fed_dyn import with_duals
 from fcojax.algorithms.local_solvers import exact, gd
+from fcojax.algorithms.splittings import with_duals
 from fcojax.engine.plan import Plan
 from fcojax.engine.stepper import start
 from fcojax.problems import factored, factored_loss

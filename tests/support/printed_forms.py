@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from fcojax import algorithms, tree
-from fcojax.algorithms import Algorithm, ClientResult, Displacement, mean_gradient
-from fcojax.algorithms.base import elapsed, takes
+from fcojax.algorithms import Algorithm, ClientResult, Displacement, Facts, Public, mean_gradient
+from fcojax.algorithms.base import takes
+from fcojax.algorithms.parts import elapsed
 from fcojax.transforms.manifolds.manifold import riemannian_gradient
 
 
@@ -56,7 +57,7 @@ def _printed(gradient: Callable, prox: Callable) -> Algorithm:
         start = model(hparams, message)
         direction = tree.scale(1 / client.step, tree.sub(client.start, message.ambient))
         correction = tree.sub(direction, client.slope)
-        steps = elapsed(local, hparams.client_lr)
+        steps = Public(elapsed(hparams, local))
 
         def step(now, batch):
             slope = gradient(now.point, batch)
@@ -82,7 +83,9 @@ def _printed(gradient: Callable, prox: Callable) -> Algorithm:
     def model(hparams, server):
         return prox(hparams, server.ambient, server.step)
 
-    return Algorithm(init, broadcast, client_update, server_update, model, needs_everyone=True)
+    return Algorithm(
+        init, broadcast, client_update, server_update, model, facts=Facts(needs_everyone=True)
+    )
 
 
 @takes(algorithms.composite_fl.Hparams, "penalty")

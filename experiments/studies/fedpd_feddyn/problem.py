@@ -11,8 +11,8 @@ import fcojax
 from experiments.study import Config, observe_model
 from fcojax import Plan
 from fcojax.algorithms import Algorithm, Work, fed_dyn, fed_pd
-from fcojax.algorithms.fed_dyn import with_duals
 from fcojax.algorithms.local_solvers import exact, gd
+from fcojax.algorithms.splittings import with_duals
 from fcojax.extend import take
 from fcojax.problems import factored, factored_loss
 from fcojax.types import Array, Params, PyTree

@@ -1,21 +1,45 @@
-r"""RFedAvg and RFedProx: local Riemannian steps, averaged in the tangent space.
-
-Li and Ma, "Federated learning on Riemannian manifolds", Applied Set-Valued Analysis and
-Optimization 2023 (arXiv 2206.05668); in their public code the proximal term has the wrong sign,
-which drives clients apart.
-"""
+"""Riemannian averages: local steps on a manifold, averaged in the tangent space."""
 
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from fcojax import tree
-from fcojax.algorithms.base import Algorithm, ClientResult, takes
+from fcojax.algorithms.base import Algorithm, takes
 from fcojax.algorithms.local import Batch, mean_gradient
+from fcojax.algorithms.parts import Geometry, ServerStep, method, none, pull, stepping
 from fcojax.problems.losses import Loss
 from fcojax.transforms.manifolds.manifold import Manifold, riemannian_gradient
 from fcojax.types import NonNegative, Params, Positive
 
 MapNames = Literal["geodesic", "retraction", "projection"]
+
+
+class Maps(NamedTuple):
+    """``move(x, tangent) -> y`` along a manifold, and ``back(x, y) -> tangent``, its inverse."""
+
+    move: Callable[[Params, Params], Params]
+    back: Callable[[Params, Params], Params]
+
+
+def gradient_on(manifold: Manifold, loss: Loss) -> Callable[[Params, Batch], Params]:
+    """Return ``(z, batch) -> gradient``, the Riemannian gradient at z of the mean loss."""
+    gradient = mean_gradient(loss)
+    return lambda z, batch: riemannian_gradient(manifold, z, gradient(z, batch))
+
+
+def curved(manifold: Manifold, maps: Maps) -> Geometry:
+    r"""Steps :math:`z \leftarrow R_z(-\eta_c \, slope)` on a manifold."""
+
+    def step(hparams, z, slope, _):
+        return maps.move(z, tree.scale(-hparams.client_lr, slope))
+
+    return stepping(
+        "manifold",
+        step,
+        leave=maps.back,
+        start=lambda hparams, params: manifold.project(params),
+        gradient=lambda loss: gradient_on(manifold, loss),
+    )
 
 
 class RFedAvgHparams(NamedTuple):
@@ -31,13 +55,6 @@ class RFedProxHparams(NamedTuple):
     client_lr: Positive = 0.01
     server_lr: Positive = 1.0
     prox_scale: NonNegative = 1.0
-
-
-class Maps(NamedTuple):
-    """``move(x, tangent) -> y`` along the manifold, and ``back(x, y) -> tangent``, its inverse."""
-
-    move: Callable[[Params, Params], Params]
-    back: Callable[[Params, Params], Params]
 
 
 @takes(RFedAvgHparams, "manifold")
@@ -66,14 +83,13 @@ def r_fed_avg(loss: Loss, manifold: Manifold, *, maps: MapNames = "retraction") 
       >>> server, client = algorithm.init(hparams, jnp.array([0.0, 4.0]))
       >>> algorithm.model(hparams, server).tolist()
       [0.0, 1.0]
+
+    References:
+      Li and Ma, "Federated learning on Riemannian manifolds", Applied Set-Valued Analysis and
+      Optimization 2023 (arXiv 2206.05668).
     """
-    move, back = maps_of(manifold, maps)
-    gradient = gradient_on(manifold, loss)
-
-    def step(hparams, start, z, batch):
-        return move(z, tree.scale(-hparams.client_lr, gradient(z, batch)))
-
-    return _averaging(manifold, Maps(move, back), step)
+    maps_used = maps_of(manifold, maps)
+    return method(loss, curved(manifold, maps_used), none(), tangent_average(maps_used))
 
 
 @takes(RFedProxHparams, "manifold")
@@ -98,43 +114,24 @@ def r_fed_prox(loss: Loss, manifold: Manifold, *, maps: MapNames = "retraction")
       RFedProxHparams(client_lr=0.01, server_lr=1.0, prox_scale=5.0)
       >>> fcojax.algorithms.r_fed_prox.geometry
       ('manifold',)
+
+    References:
+      Li and Ma, "Federated learning on Riemannian manifolds", Applied Set-Valued Analysis and
+      Optimization 2023 (arXiv 2206.05668); in their public code the proximal term has the wrong
+      sign, which drives clients apart.
     """
-    move, back = maps_of(manifold, maps)
-    gradient = gradient_on(manifold, loss)
-
-    def step(hparams, start, z, batch):
-        slope = tree.add_scaled(gradient(z, batch), -hparams.prox_scale, back(z, start))
-        return move(z, tree.scale(-hparams.client_lr, slope))
-
-    return _averaging(manifold, Maps(move, back), step)
+    maps_used = maps_of(manifold, maps)
+    correction = pull(towards=maps_used.back)
+    return method(loss, curved(manifold, maps_used), correction, tangent_average(maps_used))
 
 
-def _averaging(manifold: Manifold, maps: Maps, step) -> Algorithm:
-    """Local steps ``step(hparams, start, z, batch)``, then the mean in the tangent space."""
+def tangent_average(maps: Maps) -> ServerStep:
+    """The mean of the tangent vectors to the clients' points, times ``server_lr``."""
 
-    def init(hparams, params):
-        return manifold.project(params), ()
+    def step(hparams, x, mean, fraction, key):
+        return maps.move(x, tree.scale(hparams.server_lr, mean))
 
-    def broadcast(hparams, server):
-        return server
-
-    def client_update(hparams, message, client, local, key):
-        end = local.scan(lambda z, batch: step(hparams, message, z, batch), message)
-        return ClientResult(client, maps.back(message, end), {})
-
-    def server_update(hparams, server, mean_upload, fraction, key):
-        return maps.move(server, tree.scale(hparams.server_lr, mean_upload))
-
-    def model(hparams, server):
-        return server
-
-    return Algorithm(init, broadcast, client_update, server_update, model)
-
-
-def gradient_on(manifold: Manifold, loss: Loss) -> Callable[[Params, Batch], Params]:
-    """Return ``(z, batch) -> gradient``, the Riemannian gradient at z of the mean loss."""
-    gradient = mean_gradient(loss)
-    return lambda z, batch: riemannian_gradient(manifold, z, gradient(z, batch))
+    return ServerStep("average, tangent", step)
 
 
 def maps_of(manifold: Manifold, maps: MapNames) -> Maps:

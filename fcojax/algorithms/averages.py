@@ -1,0 +1,358 @@
+"""Averages of models: FedAvg, FedProx, local SGD, and weights that grow with the losses."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fcojax import tree
+from fcojax.algorithms import parts
+from fcojax.algorithms.base import Algorithm, Facts, Public, takes
+from fcojax.algorithms.local import mean_loss
+from fcojax.algorithms.parts import ServerStep, average, method, none, primal, pull, stepping
+from fcojax.problems.losses import Loss
+from fcojax.transforms.penalties.l1 import zero
+from fcojax.transforms.penalty import Penalty
+from fcojax.types import Array, NonNegative, Params, Positive, Scalar
+
+
+class FedAvgHparams(NamedTuple):
+    """``client_lr`` is eta_c, ``server_lr`` is eta_s."""
+
+    client_lr: Positive = 0.01
+    server_lr: Positive = 1.0
+
+
+class FedAvgSubgradientHparams(NamedTuple):
+    """``client_lr`` is eta_c, ``server_lr`` is eta_s, ``penalty_scale`` is the strength of psi."""
+
+    client_lr: Positive = 0.01
+    server_lr: Positive = 1.0
+    penalty_scale: NonNegative = 0.1
+
+
+@takes(FedAvgHparams)
+def fed_avg(loss: Loss) -> Algorithm:
+    r"""Federated averaging, for a loss without a penalty.
+
+    With K local steps and cohort S_r a round is
+
+    .. math:: w^m_{k+1} = w^m_k - \eta_c \nabla f(w^m_k; \xi^m_k), \quad w^m_0 = w_r, \qquad
+              w_{r+1} = w_r + \eta_s \sum_{m \in S_r} p_m (w^m_K - w_r).
+
+    Its server state and its message are the parameters; clients keep no state.
+
+    Args:
+      loss: one loss per example.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> data = fcojax.from_rows({"a": np.array([1.0, 3.0])}, sizes=[1, 1], weights=[3, 1])
+      >>> algorithm = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+      >>> w, _ = fcojax.run(
+      ...     algorithm, algorithm.hparams_type(client_lr=0.5), jnp.array(0.0), data,
+      ...     jax.random.key(0), fcojax.local_steps(2), num_rounds=30)
+      >>> round(float(w), 3)
+      1.5
+
+    References:
+      McMahan, Moore, Ramage, Hampson and Aguera y Arcas, "Communication-efficient learning of deep
+      networks from decentralized data", AISTATS 2017, in the notation of Yuan, Zaheer and Reddi,
+      "Federated composite optimization", ICML 2021, Algorithm 1.
+    """
+    return method(loss, primal(), none(), average())
+
+
+@takes(FedAvgSubgradientHparams, "penalty")
+def fed_avg_subgradient(
+    loss: Loss, penalty: Penalty, *, after_gradient_step: bool = True
+) -> Algorithm:
+    r"""FedAvg on the loss plus a subgradient of the penalty, without any prox.
+
+    The local step adds :math:`s \in \partial \psi` to the gradient. The subgradient is the one that
+    automatic differentiation of ``penalty.value`` returns, which for l1 is
+    :math:`\lambda\,\mathrm{sign}(w)` with sign(0) = 0. An indicator has no effect: its value has
+    gradient zero inside its set.
+
+    Args:
+      loss: one loss per example.
+      penalty: psi; only its value is used.
+      after_gradient_step: take the subgradient at the point after the gradient step, as the
+        reference code does; otherwise at the same point as the gradient, as in the paper.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> data = fcojax.from_clients([{"h": np.ones(1)}, {"h": 3 * np.ones(1)}])
+      >>> loss = lambda x, rows: rows["h"] / 2 * (x - rows["h"]) ** 2  # minimiser with |x|: 2
+      >>> algorithm = fcojax.algorithms.fed_avg_subgradient(loss, fcojax.transforms.l1())
+      >>> hparams = algorithm.hparams_type(client_lr=0.1, penalty_scale=1.0)
+      >>> plan, key = fcojax.local_steps(2), jax.random.key(0)
+      >>> x, _ = fcojax.run(algorithm, hparams, jnp.array(0.0), data, key, plan, num_rounds=100)
+      >>> round(float(x), 2)
+      1.94
+
+    References:
+      Yuan, Zaheer and Reddi, "Federated composite optimization", ICML 2021, section 1 and Figure 1,
+      where it is called FedAvg(d).
+    """
+    subgradient = jax.grad(penalty.value)
+
+    def step(hparams, w, slope, _):
+        moved = tree.add_scaled(w, -hparams.client_lr, slope)
+        at = moved if after_gradient_step else w
+        return tree.add_scaled(moved, -hparams.client_lr, subgradient(at, hparams.penalty_scale))
+
+    return method(loss, stepping("subgradient", step), none(), average())
+
+
+class FedProxHparams(NamedTuple):
+    """``client_lr`` is eta_c, ``server_lr`` is eta_s, ``prox_scale`` is mu.
+
+    ``penalty_scale`` is the strength of psi.
+    """
+
+    client_lr: Positive = 0.01
+    server_lr: Positive = 1.0
+    prox_scale: NonNegative = 0.1
+    penalty_scale: NonNegative = 0.1
+
+
+@takes(FedProxHparams, "penalty")
+def fed_prox(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
+    r"""FedProx: clients take steps on their own objective plus a proximal term.
+
+    .. math:: \min_w \; f_m(w) + \psi(w) + \tfrac{\mu}{2} |w - w_r|^2, \qquad
+              w_{r+1} = w_r + \eta_s \sum_{m \in S_r} p_m (w^m_K - w_r)
+
+    A local step is :math:`w \leftarrow \mathrm{prox}_{\eta_c \psi}(w - \eta_c (\nabla f_m(w) +
+    \mu (w - w_r)))`; the engine's ``work`` fixes their number, which may differ between clients.
+    With mu = 0 it is FedAvg, or FedMiD without its server's prox. The term reduces the drift of
+    clients but does not remove it: there are no control variates, so the error of the limit is of
+    the order of ``client_lr``. The model is a mean of sparse models, and so it is dense.
+
+    For the term with another optimiser, use ``fed_opt(..., proximal_term=True)``.
+
+    Args:
+      loss: one loss per example.
+      penalty: psi, applied after each local step; none by default.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> data = fcojax.from_clients([{"h": np.ones(1)}, {"h": 3 * np.ones(1)}])
+      >>> loss = lambda x, rows: rows["h"] / 2 * (x - rows["h"]) ** 2  # pooled minimiser 10 / 4
+      >>> algorithm = fcojax.algorithms.fed_prox(loss)
+      >>> for prox_scale in (0.0, 10.0):  # without the term, and with it
+      ...     x, _ = fcojax.run(
+      ...         algorithm, algorithm.hparams_type(client_lr=0.05, prox_scale=prox_scale),
+      ...         jnp.array(0.0), data, jax.random.key(0), fcojax.local_steps(20), num_rounds=100)
+      ...     print(round(float(x), 2))
+      2.2
+      2.43
+
+    References:
+      Li, Sahu, Zaheer, Sanjabi, Talwalkar and Smith, "Federated optimization in heterogeneous
+      networks", MLSys 2020.
+    """
+    return method(loss, primal(penalty), pull(), average())
+
+
+class FedGDHparams(NamedTuple):
+    """``client_lr`` is s, the size of every local step."""
+
+    client_lr: Positive = 0.01
+
+
+@takes(FedGDHparams)
+def fed_gd(loss: Loss) -> Algorithm:
+    r"""Federated gradient descent: E full local gradient steps, then the weighted average.
+
+    .. math:: x_{r+1} = \sum_k p_k G_k^E(x_r), \qquad G_k(x) = x - s \nabla f_k(x)
+
+    This is FedAvg with full gradients and a server rate of one. E is the ``num_steps`` of
+    ``local_steps(num_steps)``; work with minibatches is refused, and so is compression. For E > 1
+    the limit depends on s and E and is in general not the minimiser of :math:`\sum_k p_k f_k`; for
+    quadratic clients ``fcojax.theory.least_squares`` computes it, and every iterate, in closed
+    form.
+
+    Args:
+      loss: one loss per example.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> data = fcojax.from_clients([{"h": np.ones(1)}, {"h": 3 * np.ones(1)}])
+      >>> loss = lambda x, rows: rows["h"] / 2 * (x - rows["h"]) ** 2  # pooled minimiser 10 / 4
+      >>> for num_steps in (1, 2):
+      ...     x, _ = fcojax.run(
+      ...         fed_gd(loss), fed_gd.Hparams(0.5), jnp.array(0.0), data, jax.random.key(0),
+      ...         fcojax.local_steps(num_steps), num_rounds=100)
+      ...     print(round(float(x), 5))
+      2.5
+      2.0
+
+    References:
+      Li, Huang, Yang, Wang and Zhang, "On the convergence of FedAvg on non-IID data", ICLR 2020,
+      with full participation. ``fcojax.theory`` computes their bound.
+    """
+    plain = none()
+
+    def begin(hparams, message, own, local):
+        if local.work.batch_size is not None:
+            raise ValueError(
+                f"batch_size is {local.work.batch_size} but fed_gd takes full gradients; pass "
+                "local_steps(num_steps) alone, or use local_sgd."
+            )
+        return plain.begin(hparams, message, own, local)
+
+    correction = plain._replace(begin=begin, facts=Facts(codecs="none"))
+    return method(loss, primal(), correction, average(lambda hparams: 1.0))
+
+
+class LocalSGDHparams(NamedTuple):
+    r"""``client_lr`` is :math:`s_0`, the first step size; a ``decay`` of 0 keeps it constant."""
+
+    client_lr: Positive = 0.01
+    decay: NonNegative = 0.0
+
+
+class CountedPoint(NamedTuple):
+    """A point, and the number of local steps so far."""
+
+    params: Params
+    step: Array
+
+
+def inverse_time(hparams: LocalSGDHparams, step: Array) -> Scalar:
+    r"""The step size :math:`s_t = s_0 / (1 + d t)`, with s_0 the ``client_lr`` and d the ``decay``.
+
+    The schedule :math:`2 / (\alpha (\gamma + t))` of the theorem has :math:`s_0 = 2 / (\alpha
+    \gamma)` and :math:`d = 1 / \gamma`.
+    """
+    return hparams.client_lr / (1 + hparams.decay * step)
+
+
+@takes(LocalSGDHparams)
+def local_sgd(loss: Loss, *, step_size: Callable[[Any, Array], Scalar] = inverse_time) -> Algorithm:
+    r"""Local SGD: local steps whose size depends on the global step t, then the weighted average.
+
+    .. math:: x^k_{t+1} = x^k_t - s_t \nabla f_k(x^k_t; \xi^k_t), \qquad
+              x^k_{t+1} \leftarrow \sum_j p_j x^j_{t+1} \ \text{ if } E \text{ divides } t + 1
+
+    The step size also changes inside a round, so the message carries t beside the model. The
+    theorem draws examples with replacement, as ``local_steps(E, batch_size, replace=True)`` does;
+    with ``local_steps(E)`` gradients are full, and with a decay of zero this is ``fed_gd``. Where
+    clients take different numbers of steps, t grows by their weighted mean, to the nearest integer.
+
+    Args:
+      loss: one loss per example.
+      step_size: ``(hparams, t) -> s_t`` with t a float. A schedule with other numbers reads them
+        from ``hparams``, which may then be any named tuple.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp
+      >>> from fcojax.algorithms.averages import inverse_time
+      >>> hparams = fcojax.algorithms.local_sgd.Hparams(client_lr=1.0, decay=0.5)
+      >>> [float(inverse_time(hparams, jnp.array(t))) for t in (0.0, 2.0, 6.0)]  # the default
+      [1.0, 0.5, 0.25]
+      >>> loss = lambda w, rows: 0.5 * (w - rows["a"]) ** 2
+      >>> by_root = fcojax.algorithms.local_sgd(
+      ...     loss, step_size=lambda hparams, t: hparams.client_lr / jnp.sqrt(1 + t))
+
+    References:
+      Li, Huang, Yang, Wang and Zhang, "On the convergence of FedAvg on non-IID data", ICLR 2020,
+      section 2 and Theorem 1, with t counted from zero.
+    """
+
+    def step(hparams, at, slope, _):
+        size = step_size(hparams, at.step.astype(jnp.result_type(float)))
+        return CountedPoint(tree.add_scaled(at.params, -size, slope), at.step + 1)
+
+    def averaged(hparams, server, mean, fraction, key):
+        num_steps = jnp.round(mean.elapsed.value).astype(server.step.dtype)
+        return CountedPoint(tree.add(server.params, mean.params), server.step + num_steps)
+
+    geometry = stepping(
+        "primal, decay",
+        step,
+        model=lambda hparams, start, at: at.params,
+        leave=lambda start, end: tree.sub(end.params, start.params),
+        start=lambda hparams, params: CountedPoint(params, jnp.zeros((), jnp.int32)),
+    )
+    server = ServerStep("average", averaged, model=lambda hparams, server: server.params)
+    counted = none(lambda hparams, local, steps: local.num_steps)
+    algorithm = method(loss, geometry, counted, server)
+    return algorithm if step_size is inverse_time else algorithm._replace(hparams_type=tuple)
+
+
+class QFedAvgHparams(NamedTuple):
+    """``client_lr`` is eta, ``power`` is q, ``penalty_scale`` is the strength of psi."""
+
+    client_lr: Positive = 0.01
+    power: NonNegative = 1.0
+    penalty_scale: NonNegative = 0.1
+
+
+class Weighted(NamedTuple):
+    """A client's mean step, a weight times a gradient, and the inverse of the server's step."""
+
+    slope: Params
+    inverse: Public
+
+
+_SMALLEST = 1e-12  # a loss of zero would be divided by
+
+
+@takes(QFedAvgHparams, "penalty")
+def q_fed_avg(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
+    r"""q-FedAvg with a penalty, for losses that are not negative.
+
+    .. math:: \min_w \sum_i p_i \frac{f_i(w)^{q + 1}}{q + 1} + \psi(w)
+
+    After K steps of size :math:`\eta` a client has the mean gradient :math:`g_i`; the server's step
+    is the inverse of an estimate of the curvature of the objective,
+
+    .. math:: w^+ = \mathrm{prox}_{\psi / h} \Big(w - \frac1h \sum_i p_i f_i^q g_i\Big), \qquad
+              h = \sum_i p_i \Big(q f_i^{q-1} |g_i|^2 + \frac{f_i^q}{K \eta}\Big).
+
+    With q = 0 it is ``fed_mid_osp`` with a Euclidean mirror. The weights are powers of the losses
+    at w, which takes one more pass over a client's examples; they bypass what happens to uploads.
+
+    Args:
+      loss: one loss per example, not negative.
+      penalty: psi; none by default.
+
+    Example:
+      >>> import fcojax, jax, numpy as np
+      >>> data = fcojax.from_rows({"a": np.array([0.0, 0.0, 3.0])}, [1, 1, 1])
+      >>> algorithm = fcojax.algorithms.q_fed_avg(lambda w, rows: (w - rows["a"]) ** 2 / 2)
+      >>> for power in (0.0, 1.0, 10.0):  # the mean, and towards the midpoint
+      ...     w, _ = fcojax.run(
+      ...         algorithm, algorithm.hparams_type(client_lr=0.5, power=power), jnp.array(1.0),
+      ...         data, jax.random.key(0), fcojax.local_steps(1), num_rounds=200)
+      ...     print(round(float(w), 2))
+      1.0
+      1.33
+      1.48
+
+    References:
+      Li, Sanjabi, Beirami and Smith, "Fair resource allocation in federated learning", ICLR 2020.
+    """
+    value, psi = mean_loss(loss), penalty or zero()
+
+    def keep(hparams, message, own, local, steps):
+        elapsed = parts.elapsed(hparams, local)
+        level = jnp.maximum(value(message, local.full()).astype(elapsed.dtype), _SMALLEST)
+        power = jnp.asarray(hparams.power, elapsed.dtype)
+        weight = level**power
+        slope = tree.scale(-1 / elapsed, steps.moved)
+        square = tree.vdot(slope, slope).astype(elapsed.dtype)
+        curvature = power * weight / level * square
+        return own, Weighted(tree.scale(weight, slope), Public(curvature + weight / elapsed))
+
+    def step(hparams, w, mean, fraction, key):
+        size = 1 / mean.inverse.value
+        target = tree.add_scaled(w, -size, mean.slope)
+        return psi.prox(target, size, hparams.penalty_scale)
+
+    weighed = none()._replace(name="loss weights", keep=keep)
+    return method(loss, primal(), weighed, ServerStep("curvature, prox", step))

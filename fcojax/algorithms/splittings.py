@@ -1,0 +1,287 @@
+"""Splittings: clients solve local problems around the server's point, and keep a dual."""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fcojax import tree
+from fcojax.algorithms.base import Algorithm, Facts, takes
+from fcojax.algorithms.local_solvers import gd
+from fcojax.algorithms.parts import Geometry, Moves, lagrangian, mean_of_all, method, with_drift
+from fcojax.problems.losses import Loss
+from fcojax.transforms.penalties.l1 import zero
+from fcojax.transforms.penalty import Penalty
+from fcojax.types import Array, NonNegative, Params, Positive, Scalar
+
+
+class FedDynHparams(NamedTuple):
+    """``client_lr`` is the local solver's step; ``prox_step`` is eta, 1/alpha in the paper.
+
+    ``penalty_scale`` is the strength of psi.
+    """
+
+    client_lr: Positive = 0.01
+    prox_step: Positive = 1.0
+    penalty_scale: NonNegative = 0.1
+
+
+@takes(FedDynHparams, "penalty")
+def fed_dyn(
+    loss: Loss,
+    penalty: Penalty | None = None,
+    *,
+    solver: Geometry | None = None,
+    report: Literal["server", "sampled", "all"] = "server",
+) -> Algorithm:
+    r"""Federated dynamic regularisation of the mean loss plus psi, with any cohort.
+
+    A client of the cohort P minimises its augmented Lagrangian, then updates its dual; the others
+    keep their state:
+
+    .. math:: x_i \approx \arg\min_x f_i(x) + \langle \lambda_i, x - x_0 \rangle
+                         + \tfrac{1}{2 \eta} |x - x_0|^2, \qquad
+              \lambda_i \leftarrow \lambda_i + (x_i - x_0) / \eta.
+
+    The server computes, with weights p_i that sum to one over all clients,
+
+    .. math:: h \leftarrow h + \tfrac{1}{\eta} \sum_{i \in P} p_i (x_i - x_0), \qquad
+              x_0 \leftarrow \mathrm{prox}_{\eta \psi}\Big(
+                  \frac{\sum_{i \in P} p_i x_i}{\sum_{i \in P} p_i} + \eta h\Big).
+
+    The drift h equals the mean of the duals of all clients in every round, if it does so in the
+    first: both receive the same increments. A difference b between them persists, and the method
+    then converges to a point where the mean gradient is b. So duals and drift start at zero, and
+    ``with_duals`` computes the drift for other duals. In the paper's symbols the client's gradient
+    state is minus the dual, the server's is minus h, and alpha is 1 / eta.
+
+    With full participation, the same solver and the same start this is FedPD without skipping. One
+    vector goes up and one down; a client stores two, :math:`x_i` and :math:`\lambda_i`.
+
+    Args:
+      loss: one loss per example.
+      penalty: psi, applied on the server; none by default.
+      solver: the solver of the local problems; by default ``gd(warm_start=False)``, as in the
+        authors' code.
+      report: the model that is returned: ``"server"`` for x_0; ``"sampled"`` for the mean of the
+        cohort's x_i; or ``"all"`` for the mean of the last x_i of all clients, which varies least
+        and needs a second vector up. The iterates and the limit are the same.
+
+    Example:
+      >>> import fcojax, jax, numpy as np
+      >>> data = fcojax.from_clients([{"h": np.ones(1)}, {"h": 3 * np.ones(1)}])
+      >>> loss = lambda x, rows: rows["h"] / 2 * (x - rows["h"]) ** 2  # minimiser with |x|: 2
+      >>> algorithm = fcojax.algorithms.fed_dyn(loss, fcojax.transforms.l1())
+      >>> hparams = algorithm.hparams_type(client_lr=0.2, prox_step=0.5, penalty_scale=1.0)
+      >>> plan, key = fcojax.local_steps(5), jax.random.key(0)
+      >>> x, _ = fcojax.run(algorithm, hparams, jnp.array(0.0), data, key, plan, num_rounds=200)
+      >>> round(float(x), 3)
+      2.0
+
+    References:
+      Acar, Zhao, Matas Navarro, Mattina, Whatmough and Saligrama, "Federated learning based on
+      dynamic regularization", ICLR 2021.
+    """
+
+    def upload(own, x, moved):
+        return Moves(moved, tree.sub(x, own.model) if report == "all" else ())
+
+    geometry, server = solver or gd(warm_start=False), with_drift(penalty or zero(), report)
+    return method(loss, geometry, lagrangian(upload), server, facts=Facts(exact=True))
+
+
+def with_duals(state: Any, duals: Params, weights: Array) -> Any:
+    """Return the engine's ``State`` with new duals, and with their mean as the drift.
+
+    Use it for warm starts, for example from the duals of an earlier run.
+
+    Args:
+      state: the state of a run of ``fed_dyn``.
+      duals: the new lambda_i, one row per client.
+      weights: the weights of the clients.
+
+    Example:
+      >>> import fcojax, numpy as np
+      >>> data = fcojax.from_clients([{"a": np.ones(1)}] * 2, weights=[1.0, 3.0])
+      >>> algorithm = fcojax.algorithms.fed_dyn(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+      >>> state = fcojax.start(
+      ...     algorithm, FedDynHparams(), jnp.zeros(()), data, jax.random.key(0),
+      ...     fcojax.local_steps(1))
+      >>> with_duals(state, jnp.array([2.0, -2.0]), data.weights).server.drift.tolist()
+      -1.0
+    """
+    shares = weights / jnp.sum(weights)
+    drift = jax.tree.map(lambda rows: jnp.tensordot(shares.astype(rows.dtype), rows, 1), duals)
+    return state._replace(
+        server=state.server._replace(drift=drift), clients=state.clients._replace(dual=duals)
+    )
+
+
+class FedDRHparams(NamedTuple):
+    """``client_lr`` is the local solver's step, ``prox_step`` is eta, ``relaxation`` alpha.
+
+    ``penalty_scale`` is the strength of psi.
+    """
+
+    client_lr: Positive = 0.01
+    prox_step: Positive = 1.0
+    relaxation: NonNegative = 1.95
+    penalty_scale: NonNegative = 0.1
+
+
+@takes(FedDRHparams, "penalty")
+def fed_dr(
+    loss: Loss, penalty: Penalty | None = None, *, solver: Geometry | None = None
+) -> Algorithm:
+    r"""Randomised Douglas-Rachford splitting of the mean loss plus psi; exact, with any cohort.
+
+    A client of the cohort S computes, from the server's x_0 and a relaxed anchor,
+
+    .. math:: a_i = x_i + \alpha (x_0 - x_i), \quad
+              x_i \approx \mathrm{prox}_{\eta f_i}(a_i - \eta \lambda_i), \quad
+              \lambda_i \leftarrow \lambda_i + (x_i - a_i) / \eta,
+
+    and sends the change of its proposal :math:`m_i = x_i + \eta \lambda_i`. The server keeps the
+    mean of the proposals of **all** clients, to which it adds the mean change, and
+    :math:`x_0 = \mathrm{prox}_{\eta \psi}(\sum_i p_i m_i)`.
+
+    In the paper's symbols :math:`y_i = x_i - \eta \lambda_i` and :math:`\hat x_i = m_i`. All
+    clients start at the first model with :math:`\lambda_i = 0`, so the mean is right in the first
+    round; an error in it would persist. Relaxations between 0 and 2 converge for convex losses and
+    any eta.
+
+    Args:
+      loss: one loss per example.
+      penalty: psi, applied on the server; none by default.
+      solver: the solver of the local problems; ``gd()`` by default.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> data = fcojax.from_clients([{"h": np.ones(1)}, {"h": 3 * np.ones(1)}])
+      >>> loss = lambda x, rows: rows["h"] / 2 * (x - rows["h"]) ** 2  # minimiser with |x|: 2
+      >>> algorithm = fcojax.algorithms.fed_dr(loss, fcojax.transforms.l1())
+      >>> hparams = algorithm.hparams_type(client_lr=0.2, relaxation=1.5, penalty_scale=1.0)
+      >>> plan, key = fcojax.local_steps(3), jax.random.key(0)
+      >>> x, _ = fcojax.run(algorithm, hparams, jnp.array(0.0), data, key, plan, num_rounds=100)
+      >>> round(float(x), 3)
+      2.0
+
+    References:
+      Tran-Dinh, Pham, Phan and Nguyen, "FedDR: randomized Douglas-Rachford splitting algorithms for
+      nonconvex federated composite optimization", NeurIPS 2021 (arXiv 2103.03452), Algorithms 1 and
+      2.
+    """
+    return _splitting(loss, penalty, solver, lambda hparams: hparams.relaxation)
+
+
+class FedADMMHparams(NamedTuple):
+    """``client_lr`` is the local solver's step; ``prox_step`` is eta.
+
+    ``penalty_scale`` is the strength of psi.
+    """
+
+    client_lr: Positive = 0.01
+    prox_step: Positive = 1.0
+    penalty_scale: NonNegative = 0.1
+
+
+@takes(FedADMMHparams, "penalty")
+def fed_admm(
+    loss: Loss, penalty: Penalty | None = None, *, solver: Geometry | None = None
+) -> Algorithm:
+    r"""Minimise the mean loss plus psi, exactly, with any cohort S and inexact local solves.
+
+    .. math:: x_i \approx \arg\min_x f_i(x) + \langle \lambda_i, x - x_0 \rangle
+                         + \tfrac{1}{2 \eta} |x - x_0|^2, \qquad
+              \lambda_i \leftarrow \lambda_i + (x_i - x_0) / \eta
+
+    for the clients of S, and :math:`x_0 = \mathrm{prox}_{\eta \psi}(\sum_i p_i (x_i + \eta
+    \lambda_i))` over **all** clients, whose changes the server sums. This is ``fed_dr`` without
+    relaxation; with full participation it is ``fed_pd`` without skipping. One vector goes up and
+    one down; a client stores two, :math:`x_i` and :math:`\lambda_i`.
+
+    Args:
+      loss: one loss per example.
+      penalty: psi, applied on the server; none by default.
+      solver: the solver of the local problems; ``gd()`` by default.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> data = fcojax.from_clients([{"h": np.ones(1)}, {"h": 3 * np.ones(1)}])
+      >>> loss = lambda x, rows: rows["h"] / 2 * (x - rows["h"]) ** 2  # minimiser with |x|: 2
+      >>> algorithm = fcojax.algorithms.fed_admm(loss, fcojax.transforms.l1())
+      >>> hparams = algorithm.hparams_type(client_lr=0.2, prox_step=1.0, penalty_scale=1.0)
+      >>> plan, key = fcojax.local_steps(3), jax.random.key(0)
+      >>> x, _ = fcojax.run(algorithm, hparams, jnp.array(0.0), data, key, plan, num_rounds=100)
+      >>> round(float(x), 3)
+      2.0
+
+    References:
+      Wang, Marella and Anderson, "FedADMM: a federated primal-dual algorithm allowing partial
+      participation", CDC 2022 (arXiv 2203.15104); Gong, Li and Freris, "FedADMM: a robust federated
+      deep learning framework with adaptivity to system heterogeneity", ICDE 2022 (arXiv
+      2204.03529), is the same for psi = 0 and the server step of its analysis.
+    """
+    return _splitting(loss, penalty, solver, lambda hparams: 1.0)
+
+
+class FedSplitHparams(NamedTuple):
+    """``client_lr`` is the local solver's step, ``prox_step`` is s.
+
+    ``penalty_scale`` is the strength of a penalty in the solver, as in ``proxgd(penalty)``.
+    """
+
+    client_lr: Positive = 0.01
+    prox_step: Positive = 1.0
+    penalty_scale: NonNegative = 0.1
+
+
+@takes(FedSplitHparams)
+def fed_split(loss: Loss, *, solver: Geometry | None = None) -> Algorithm:
+    r"""Minimise a smooth and strongly convex mean loss; full participation, no penalty.
+
+    Clients compute :math:`x_i = \mathrm{prox}_{s f_i}(2 x_0 - z_i)` and update
+    :math:`z_i \leftarrow z_i + 2 (x_i - x_0)`; the model x_0 is the mean of the :math:`z_i`. That
+    is ``fed_dr`` with :math:`\alpha = 2`. The prox step s is best near :math:`1 / \sqrt{L \mu}`.
+
+    A solver such as ``proxgd(penalty)`` adds a penalty of strength ``penalty_scale`` to the local
+    problems, which are then not smooth, and the model converges to a wrong point: use ``fed_dr``
+    with :math:`\alpha < 2`.
+
+    Args:
+      loss: one loss per example.
+      solver: the solver of the local problems; ``gd()`` by default.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> data = fcojax.from_clients([{"h": np.ones(1)}, {"h": 3 * np.ones(1)}])
+      >>> loss = lambda x, rows: rows["h"] / 2 * (x - rows["h"]) ** 2  # minimiser 2.5
+      >>> algorithm = fcojax.algorithms.fed_split(loss)
+      >>> hparams = algorithm.hparams_type(client_lr=0.2, prox_step=0.5)
+      >>> plan, key = fcojax.local_steps(5), jax.random.key(0)
+      >>> x, _ = fcojax.run(algorithm, hparams, jnp.array(0.0), data, key, plan, num_rounds=100)
+      >>> round(float(x), 3)
+      2.5
+
+    References:
+      Pathak and Wainwright, "FedSplit: an algorithmic framework for fast federated optimization",
+      NeurIPS 2020.
+    """
+    split = _splitting(loss, None, solver, lambda hparams: 2.0)
+    return split._replace(facts=split.facts._replace(needs_everyone=True))
+
+
+def _splitting(
+    loss: Loss,
+    penalty: Penalty | None,
+    solver: Geometry | None,
+    relaxation: Callable[[Any], Scalar],
+) -> Algorithm:
+    """Douglas-Rachford splitting with a relaxation that is a function of the hyperparameters."""
+
+    def upload(own, x, moved):
+        return tree.add(tree.sub(x, own.model), moved)
+
+    correction = lagrangian(upload, relaxation)
+    return method(loss, solver or gd(), correction, mean_of_all(penalty), facts=Facts(exact=True))
