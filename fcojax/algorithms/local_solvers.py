@@ -25,7 +25,7 @@ from fcojax.memo import memoised
 from fcojax.problems.quadratic import Factored
 from fcojax.transforms.penalties.l1 import zero
 from fcojax.transforms.penalty import Penalty
-from fcojax.types import Array, Count, Params
+from fcojax.types import Array, Count, Params, Positive
 from fcojax.xla.loops import cond_unbatched
 
 
@@ -43,7 +43,7 @@ def exact() -> Geometry:
             raise ValueError(
                 f"a client has up to {local.max_size} examples of type {type(rows).__name__}, "
                 "but exact() needs one factored quadratic; pass data=problems.factored(loss, "
-                "data, params) with the loss problems.factored_loss, or use gd()."
+                "data, params) with the loss problems.factored_loss, or use gd(tolerance=...)."
             )
         axes, curvatures, slopes, _ = jax.tree.map(lambda leaf: leaf[0], rows)
         anchor, dual = problem.constants
@@ -57,7 +57,8 @@ def exact() -> Geometry:
 
 
 @memoised
-def gd(*, warm_start: bool = True) -> Geometry:
+@validated
+def gd(*, warm_start: bool = True, tolerance: Positive | None = None) -> Geometry:
     r"""Gradient steps :math:`x \leftarrow x - s \nabla L(x)` with s the ``client_lr``.
 
     The engine's ``work`` fixes their number and the size of minibatches (Oracle I of FedPD). With
@@ -66,8 +67,37 @@ def gd(*, warm_start: bool = True) -> Geometry:
     Args:
       warm_start: start at the client's last solution, as FedPD does; otherwise at the anchor, as
         the code of FedDyn does.
+      tolerance: stop as soon as :math:`|\nabla L(x)|` is at most this; the number of the engine's
+        ``work`` is then the most steps, and batches are full. For a convex loss x is then within
+        :math:`\eta` times the tolerance of the exact solution. No reverse-mode derivative.
     """
-    return primal(zero(), warm_start=warm_start)._replace(name="primal")
+    if tolerance is None:
+        return primal(zero(), warm_start=warm_start)._replace(name="primal")
+
+    def steps(loss, hparams, problem, local):
+        gradient = mean_gradient(loss)
+        if local.work.batch_size is not None:
+            raise ValueError(
+                f"batch_size is {local.work.batch_size} but gd has a tolerance; the slope of a "
+                "minibatch does not tell how near the solution is, so pass no batch_size."
+            )
+
+        def slope_at(x, batch):
+            return problem.slope(hparams, gradient(x, batch), x, batch, *problem.constants)
+
+        def step(carry, batch):
+            x = tree.add_scaled(carry[0], -hparams.client_lr, carry[1])
+            return x, slope_at(x, batch)
+
+        first = problem.last if warm_start else problem.start
+        (end, _), _ = local.until(
+            step,
+            (first, slope_at(first, local.full())),
+            lambda carry: tree.euclidean_norm(carry[1]) <= tolerance,
+        )
+        return Steps(problem.start, end, tree.sub(end, problem.start), problem.memory)
+
+    return Geometry("primal, to a tolerance", steps)
 
 
 @memoised
