@@ -3,6 +3,7 @@
     fcojax run lasso --workdir=runs/lasso [--config.KEY=VALUE ...]
     fcojax configs
     fcojax copy lasso mine.py
+    fcojax algorithms
     fcojax check mine:scaffold
 
 A wheel has the launcher and the configs in a separate folder, so that it installs no top-level
@@ -68,6 +69,9 @@ COMMANDS = {
     ),
     "configs": Command("", "list the configs that come with the library"),
     "copy": Command("NAME FILE.py", "copy a config to a file of your own"),
+    "algorithms": Command(
+        "", "print the table of methods: their parts, and what they send", "fcojax.check.methods"
+    ),
     "check": Command(
         "MODULE:NAME",
         "check the library's laws on your algorithm, penalty, sampler, codec, ...",
@@ -97,8 +101,8 @@ def _dispatch(name: str, *rest: str) -> None:
         print(f"fcojax {fcojax.__version__}")
     elif name not in COMMANDS:
         _leave(f"there is no command {name}; pass one of {', '.join(COMMANDS)}.")
-    elif name == "configs" and rest:
-        _leave(f"configs takes no arguments, and {rest[0]} was given; type fcojax configs.")
+    elif name in ("configs", "algorithms") and rest:
+        _leave(f"{name} takes no arguments, and {rest[0]} was given; type fcojax {name}.")
     elif name == "configs":
         print(_listed())
     elif name == "copy":

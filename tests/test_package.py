@@ -76,6 +76,7 @@ def test_configs_of_a_package_are_found_by_its_entry_point(monkeypatch, capsys, 
     [
         (["--version"], f"fcojax {fcojax.__version__}", 0),
         (["runn"], "no command runn", 2),
+        (["algorithms", "fed_avg"], "algorithms takes no arguments, and fed_avg was given", 2),
         (["run", "laso", "--workdir=here"], "no config laso; did you mean lasso", 2),
         (["copy", "lasso", "no/such/folder/mine.py"], "cannot be written: No such file", 2),
     ],

@@ -3,14 +3,8 @@
 from typing import NamedTuple
 
 from fcojax import tree
-from fcojax.algorithms import (
-    Algorithm,
-    ClientResult,
-    Displacement,
-    Public,
-    mean_gradient,
-    takes,
-)
+from fcojax.algorithms import takes
+from fcojax.algorithms.parts import ServerStep, elapsed, method, none, primal
 from fcojax.types import NonNegative, Positive
 
 
@@ -21,36 +15,19 @@ class MyHparams(NamedTuple):
     penalty_scale: NonNegative = 0.1
 
 
+def my_server_step(penalty):
+    """Return the part of the server; the others are those of FedAvg."""
+
+    def step(hparams, params, mean, fraction, key):
+        # Scale the prox by the total step size of the gradient steps before it.
+        time = mean.elapsed.value
+        moved = tree.add(params, mean.params)
+        return penalty.prox(moved, time, hparams.penalty_scale)
+
+    return ServerStep("average, prox", step)
+
+
 @takes(MyHparams, "penalty")
 def my_method(loss, penalty):
     """Return the algorithm for a loss and a penalty."""
-    gradient = mean_gradient(loss)
-
-    def init(hparams, params):
-        return params, ()  # the states of the server and of one client (none)
-
-    def broadcast(hparams, server):
-        return server  # everything that is sent to the clients
-
-    def client_update(hparams, message, client, local, key):
-        def step(params, batch):
-            return tree.add_scaled(
-                params, -hparams.client_lr, gradient(params, batch)
-            )
-
-        moved = tree.sub(
-            local.scan(step, message), message
-        )  # a difference: zero is no change
-        num_steps = Public(local.num_steps.astype(float))  # not transformed
-        return ClientResult(client, Displacement(moved, num_steps), {})
-
-    def server_update(hparams, server, mean_upload, fraction, key):
-        # Scale the prox by the total step size of the gradient steps before it.
-        time = hparams.client_lr * mean_upload.elapsed.value
-        moved = tree.add(server, mean_upload.params)
-        return penalty.prox(moved, time, hparams.penalty_scale)
-
-    def model(hparams, server):
-        return server  # the parameters that one would deploy
-
-    return Algorithm(init, broadcast, client_update, server_update, model)
+    return method(loss, primal(), none(elapsed), my_server_step(penalty))

@@ -2,7 +2,7 @@
 
     python -m experiments.studies.compare.choosing [--compare=runs/compare] [--page=FILE]
 
-Limits, traffic and proxes come from ``fcojax.check``; rounds and floats from a finished run of
+Limits, states and proxes come from ``fcojax.check``; rounds and floats from a finished run of
 ``configs/compare.py``. This takes ten minutes on two cores.
 """
 
@@ -32,14 +32,12 @@ class Line(NamedTuple):
       factory: the algorithm's factory.
       name: the call, as written in the table.
       method: its name in ``configs/compare.py``; empty if it is not compared there.
-      needs: requirements beyond gradients of the clients' losses.
       numbers: hyperparameters for the check that differ from the defaults.
     """
 
     factory: Factory
     name: str
     method: str = ""
-    needs: str = ""
     numbers: tuple[tuple[str, float], ...] = ()
 
 
@@ -55,26 +53,22 @@ _LINES = (
     Line(algorithms.fed_avg_subgradient, "fed_avg_subgradient", "subgradient"),
     Line(algorithms.fed_mid, "fed_mid", "fed_mid"),
     Line(algorithms.fed_mid_osp, "fed_mid_osp", "fed_mid_osp"),
-    Line(algorithms.fed_dual_avg, "fed_dual_avg", "fed_dual_avg", "a mirror map"),
-    Line(algorithms.fed_dual_avg_osp, "fed_dual_avg_osp", "osp", "a mirror map"),
-    Line(
-        algorithms.fed_dual_avg_tracking, "fed_dual_avg_tracking", "dual_tracking", "a mirror map"
-    ),
-    Line(
-        algorithms.fast_fed_dual_avg, "fast_fed_dual_avg", "fast", "strong convexity, a mirror map"
-    ),
+    Line(algorithms.fed_dual_avg, "fed_dual_avg", "fed_dual_avg"),
+    Line(algorithms.fed_dual_avg_osp, "fed_dual_avg_osp", "osp"),
+    Line(algorithms.fed_dual_avg_tracking, "fed_dual_avg_tracking", "dual_tracking"),
+    Line(algorithms.fast_fed_dual_avg, "fast_fed_dual_avg", "fast"),
     Line(algorithms.composite_fl, "composite_fl", "composite_fl"),
     Line(algorithms.scaffold, "scaffold", "scaffold"),
     Line(_variant("scaffold", prox="feedback"), 'scaffold(prox="feedback")', "feedback"),
     Line(algorithms.fast_scaffold, "fast_scaffold", "fast_scaffold"),
-    Line(algorithms.mime, "mime", "mime", "two exchanges a round"),
-    Line(algorithms.prox_skip, "prox_skip", "prox_skip", "equal numbers of steps"),
+    Line(algorithms.mime, "mime", "mime"),
+    Line(algorithms.prox_skip, "prox_skip", "prox_skip"),
     Line(algorithms.fed_normal_map, "fed_normal_map", "normal_map"),
-    Line(algorithms.fed_dr, "fed_dr", "fed_dr_gd", "a local solver", (("relaxation", 1.0),)),
-    Line(algorithms.fed_admm, "fed_admm", "fed_admm", "a local solver"),
-    Line(algorithms.fed_pd, "fed_pd", "fed_pd_gd", "a local solver"),
-    Line(algorithms.fed_dyn, "fed_dyn", "fed_dyn", "a local solver"),
-    Line(algorithms.fed_split, "fed_split", "", "a local solver, strong convexity"),
+    Line(algorithms.fed_dr, "fed_dr", "fed_dr_gd", (("relaxation", 1.0),)),
+    Line(algorithms.fed_admm, "fed_admm", "fed_admm"),
+    Line(algorithms.fed_pd, "fed_pd", "fed_pd_gd"),
+    Line(algorithms.fed_dyn, "fed_dyn", "fed_dyn"),
+    Line(algorithms.fed_split, "fed_split"),
 )
 
 
@@ -96,9 +90,8 @@ def row(line: Line, tables: dict[str, Any]) -> dict[str, str]:
         else:
             found = limit(subject, cohort, lost=lost, num_rounds=_ROUNDS)
             cells[heading] = "exact" if found.word == "exact" else "not exact"
-    cells |= {"down": known.down, "up": known.up, "client state": known.state}
-    cells |= {"proxes, client": str(known.client_proxes), "server": str(known.server_proxes)}
-    cells["needs"] = line.needs
+    cells |= {"client state": known.state, "proxes, client": str(known.client_proxes)}
+    cells["server"] = str(known.server_proxes)
     for problem, heading in (("own", "unlike Hessians"), ("shared", "shared Hessians")):
         found = tables[problem]["methods"][METHODS[line.method].text] if line.method else {}
         cells[heading] = _tuned(found)
@@ -152,8 +145,7 @@ heterogeneous clients (`fcojax.check`).
   *elsewhere*: none of these.
 - *half the clients*, *30 % lost*: whether the method is exact with half of the clients in each \
 round, and with 30 per cent of the uploads lost.
-- *down*, *up*, *client state*: numbers sent to a client, sent by it, and stored by it, for a \
-model of d numbers.
+- *client state*: numbers stored by a client, for a model of d numbers.
 - *proxes*: evaluations of the prox or of the mirror map in a round of ten local steps, on a \
 client and on the server.
 - *unlike* and *shared Hessians*: exchanges to a relative distance of 1e-6 with tuned steps; \

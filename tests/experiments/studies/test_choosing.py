@@ -22,11 +22,8 @@ def test_a_row_has_the_checks_and_the_measured_rounds(monkeypatch):
         "exact",
         "exact",
         "1 d",
-        "1 d + 1",
-        "1 d",
         "0",
         "1",
-        "equal numbers of steps",
         "12; 3.4, 0.5",
         "12; 3.4, 0.5",
     ]
