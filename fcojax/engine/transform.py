@@ -369,7 +369,8 @@ def send(
         sent = one.send(at._replace(key=key), wire, state)
         require_same_form(f"send of {one.name}", state, sent.client_state)
         wire, after = sent.wire, [*after, sent.client_state]
-        num_bytes = sent.num_bytes if one.decode is not None else num_bytes
+        if one.decode is not None or sent.num_bytes is not None:
+            num_bytes = sent.num_bytes
         metrics = merged(metrics, sent.metrics, one.name)
         if sent.weight is not None:
             kept = _both(kept, one, sent.weight)

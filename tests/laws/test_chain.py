@@ -540,6 +540,15 @@ def test_bytes_are_those_of_the_encoded_numbers_and_of_public_parts(name, sizes)
     assert set((history["bytes_up"] / CLIENTS).tolist()) == sizes
 
 
+def test_a_transform_that_states_its_bytes_is_counted_by_them_without_an_encoding():
+    stated = UploadTransform(
+        "stated", send=lambda at, payload, state: Sent(payload, state, num_bytes=5)
+    )
+    for one, size in ((stated, 5), (chain(uploads.compressed(TOP), stated), 5)):
+        _, history = trained(Row(one), fcojax.everyone(), "fed_avg")
+        assert set((history["bytes_up"] / CLIENTS).tolist()) == {size}
+
+
 def quiet(w, rows):
     """A loss whose gradient is zero, so that a server moves by noise alone."""
     return 0.0 * rows["y"] + 0.0 * sum(jnp.sum(leaf) for leaf in jax.tree.leaves(w))
