@@ -169,7 +169,7 @@ FACTORIES = {
     "ef14": (lambda: uploads.ef14(uploads.drive()), "states no contraction"),
     "diana": (lambda: uploads.diana(TOP), "top_k(1) biased"),
     "marina": (lambda: uploads.marina(TOP), "top_k(1) biased"),
-    "contractive": (lambda: uploads.contractive(uploads.eden(2)), "eden(2 neither"),
+    "contractive": (lambda: uploads.contractive(uploads.eden(2)), "eden(2 contraction"),
     "compose": (composed(uploads.sign(), uploads.half()), "first sign() fixed"),
     "ef14 of integers": (lambda: uploads.ef14(TOP).init([jnp.arange(3)]), "int64 no residual"),
     "a sum of float16": (rounded("float16"), "float16 not exact"),

@@ -268,7 +268,7 @@ def test_every_algorithm_of_the_library_can_be_launched():
         ({"codec": "top_k:3,diana"}, "compressor is top_k(3), which is biased"),
         (
             {"correct": "known", "clip_norm": 1.0, "noise_multiplier": 1.0},
-            "gaussian(1.0, 1.0) and inverse_probability('known') both need the sum",
+            "the sum twice, by gaussian(1.0, 1.0) and inverse_probability('known')",
         ),
         ({"criterion_rounds": 501}, "criterion_rounds is 501, more than num_rounds = 500"),
         ({"client_schedule": "invers:5"}, "no client_schedule 'invers'; did you mean inverse?"),
