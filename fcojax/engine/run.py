@@ -5,12 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
+from fcojax.engine.blocks import blocks, join_histories
 from fcojax.engine.hparams import as_arrays
 from fcojax.engine.plan import Plan, Program, as_plan
 from fcojax.engine.state import Observe, is_sweep
@@ -121,31 +121,20 @@ def run_in_blocks(
     leaves = jax.tree.leaves((hparams, params, data, key, context))
     if any(isinstance(leaf, Tracer) for leaf in leaves):
         raise ValueError("progress is called on the host; pass None inside jit and vmap.")
+    one, every = program._replace(num_evaluations=1), program.rounds_per_evaluation
+
+    def advance(points, state, first, last):
+        return advance_donating(one, hparams, data, state, context)
+
     state = start_compiled(program.algorithm, program.plan, None, hparams, params, data, key)
-    block, histories = program._replace(num_evaluations=1), []
-    for _ in range(program.num_evaluations):
-        # Nobody else holds this state, so each block overwrites the rows of the previous block.
-        state, history = advance_donating(block, hparams, data, state, context)
-        # Reading the round waits for the block, so only finished rounds are reported.
-        progress(int(state.round), history)
-        histories.append(history)
+    ends, histories = range(every, every * program.num_evaluations + 1, every), []
+    for block in blocks(advance, state, ends):
+        # Only finished rounds are reported.
+        progress(block.rounds, jax.block_until_ready(block.history))
+        histories.append(block.history)
+        state = block.state
     joined = join_histories(histories, axis=2 * key.ndim)
     return read_model_compiled(program.algorithm, hparams, state), joined
-
-
-def join_histories(histories: list[PyTree], axis: int) -> PyTree:
-    """Concatenate along the axis of evaluations."""
-
-    def one(*leaves):
-        # With several processes each host holds a part, so a program on all devices has to join
-        # them.
-        if not leaves[0].is_fully_addressable:
-            return jnp.concatenate(leaves, axis)
-        # On the host, where a new number of evaluations needs no compilation.
-        whole = np.concatenate([np.asarray(leaf) for leaf in leaves], axis)
-        return jax.device_put(whole, leaves[0].sharding)
-
-    return jax.tree.map(one, *histories)
 
 
 def warn_if_nonfinite(history: dict[str, Array], grid: PyTree = None) -> None:

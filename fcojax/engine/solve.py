@@ -11,7 +11,7 @@ from fcojax import tree
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.arguments import shown, validated
-from fcojax.engine import compaction
+from fcojax.engine.blocks import halved, padded, put_leaves, put_points, take_leaves, take_points
 from fcojax.engine.hparams import as_arrays, num_points, take
 from fcojax.engine.optimality import VIOLATION
 from fcojax.engine.participation.base import Everyone
@@ -280,18 +280,18 @@ def _solve_grid(
             program, max_rounds, some, data, progress, tolerance, num_idle
         )
         whole = SolveProgress(
-            compaction.put_points(whole.state, progress.state, points),
+            put_points(whole.state, progress.state, points),
             whole.first_violation,
-            compaction.put_leaves(whole.outcome, progress.outcome, points),
+            put_leaves(whole.outcome, progress.outcome, points),
         )
         left = np.flatnonzero(_active_points(progress.outcome))
         if not left.size or int(progress.state.round) >= max_rounds:
             return whole
         # Padded with copies of the last point. Copies compute the same numbers, so it does not
         # matter which of them is written back.
-        kept = compaction.padded(left, compaction.halved(points.size, left.size))
-        first, outcome = compaction.take_leaves((progress.first_violation, progress.outcome), kept)
-        state = compaction.take_points(progress.state, kept)
+        kept = padded(left, halved(points.size, left.size))
+        first, outcome = take_leaves((progress.first_violation, progress.outcome), kept)
+        state = take_points(progress.state, kept)
         points, progress = points[kept], SolveProgress(state, first, outcome)
 
 

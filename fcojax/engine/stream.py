@@ -17,11 +17,11 @@ from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.arguments import validated
 from fcojax.engine import stepper
+from fcojax.engine.blocks import blocks, join_histories
 from fcojax.engine.hparams import as_arrays
 from fcojax.engine.placement.chunk_size import usable_memory
 from fcojax.engine.plan import Plan, Program, as_plan
 from fcojax.engine.randomness import draw_cohort
-from fcojax.engine.run import join_histories
 from fcojax.engine.state import Observe, State, is_sweep
 from fcojax.engine.validation import as_round_counts, require_schedules, require_state_of
 from fcojax.memo import jit_per
@@ -172,11 +172,14 @@ class Stream:
             state = state._replace(clients=rows[0], residuals=rows[1])
         # Read once: on later states they are pending device values, and reading would block.
         first, key = int(state.round), jnp.array(state.key)
-        name, histories = np.asarray(jax.random.key_data(key)).tobytes(), []
-        for index in range(num_rounds // self.eval_every):
-            members, data = self._take(name, key, first + index * self.eval_every)
+        name = np.asarray(jax.random.key_data(key)).tobytes()
+        program = Program(algorithm, self.plan, observe, 1, self.eval_every)
+
+        def advance(_, state, begin, end):
+            nonlocal hparams
+            members, data = self._take(name, key, begin)
             part = self._of_members(state, data)
-            if index == 0:
+            if begin == first:
                 part, history = stepper.advance(
                     algorithm,
                     hparams,
@@ -190,15 +193,17 @@ class Stream:
                     donate=True,
                 )
                 hparams = as_arrays(hparams)
-                program = Program(algorithm, self.plan, observe, 1, self.eval_every)
             else:  # checked with the first block
                 part, history = stepper.advance_donating(program, hparams, data, part, context)
             state = _put_back(state, members, part)
             # One block is computed and one is queued; the buffer of the previous block is free.
             jax.block_until_ready(self._computing)
             self._computing = history
-            histories.append(history)
-        return state, join_histories(histories, axis=2 * key.ndim)
+            return state, history
+
+        ends = range(first + self.eval_every, first + num_rounds + 1, self.eval_every)
+        found = list(blocks(advance, state, ends, first=first))
+        return found[-1].state, join_histories([block.history for block in found], 2 * key.ndim)
 
     def _of_members(self, state: State, data: ClientData) -> State:
         """Return the state with rows for the clients of one block."""

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax.engine import blocks as engine_blocks
+from fcojax.engine import placed as engine_placed
 from fcojax.extend import place, sweep_blocks, take_points
 from tests.engine.test_stepper import GRID, KEYS, PLAN, assert_equal, data, fed_dyn
 from tests.support import federations
@@ -83,13 +83,13 @@ def test_points_that_diverged_are_left_out_once_half_of_all_have_and_enough_bloc
 
 
 def test_a_block_is_dispatched_before_the_one_before_it_is_read(monkeypatch):
-    said, advance = [], engine_blocks._advance
+    said, advance = [], engine_placed._advance
 
     def advanced(placed, grid, state, num_rounds):
         said.append(f"dispatch {num_rounds}")
         return advance(placed, grid, state, num_rounds)
 
-    monkeypatch.setattr(engine_blocks, "_advance", advanced)
+    monkeypatch.setattr(engine_placed, "_advance", advanced)
     for block in sweep_blocks(placed(), POINTS, ENDS):
         said.append(f"rounds {block.rounds}")
     assert said[:5] == ["dispatch 0", "rounds 0", "dispatch 1", "dispatch 1", "rounds 1"]

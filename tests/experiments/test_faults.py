@@ -260,7 +260,7 @@ def test_clients_left_on_disk_stream_through_the_launcher_and_resume(tmp_path, m
             assert {k: row[k] for k in numbers} == pytest.approx(numbers, rel=1e-6)
 
     as_in_memory(toy.run(tmp_path / "kept"))
-    monkeypatch.setattr("fcojax.engine.blocks.KEPT", 0.0)
+    monkeypatch.setattr("fcojax.engine.placed.KEPT", 0.0)
     found = toy.run(tmp_path / "whole")
     as_in_memory(found)
     with pytest.raises(Killed):

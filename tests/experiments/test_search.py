@@ -9,7 +9,7 @@ from configs import lasso
 from experiments.execution import sweep_runner
 from experiments.execution.search import rungs, survivors
 from experiments.report.summary import Criterion
-from fcojax.engine import blocks
+from fcojax.engine import placed
 from fcojax.extend import take
 from tests.experiments.toys import Killed, Toy, killed_after
 
@@ -116,8 +116,8 @@ def test_points_that_are_left_run_in_the_program_of_all(tmp_path, monkeypatch):
         calls.append((int(arguments[1]), len(grid.client_lr)))
         return advance(placed, grid, *arguments)
 
-    advance = blocks._advance
-    monkeypatch.setattr(blocks, "_advance", counted)
+    advance = placed._advance
+    monkeypatch.setattr(placed, "_advance", counted)
     rates = (0.001, 0.002, 0.003, 0.005, 1e7, 1e8, 1e9, 1e10, 1e11)
     changes = {"client_lr": rates, "num_rounds": 60, "seeds": (0, 1)}
     toy = Toy(**changes)
@@ -152,8 +152,8 @@ def test_devices_share_the_seeds_of_one_point_and_a_killed_run_goes_on_with_one(
         seen.append((placed.keys.size, placed.data.num_sweep_shards))
         return advance(placed, grid, *arguments)
 
-    advance = blocks._advance
-    monkeypatch.setattr(blocks, "_advance", counted)
+    advance = placed._advance
+    monkeypatch.setattr(placed, "_advance", counted)
     shared = toy.run(tmp_path / "shared")[1]
     assert set(seen) == {(4, 2)}
     with pytest.raises(Killed):
@@ -163,7 +163,7 @@ def test_devices_share_the_seeds_of_one_point_and_a_killed_run_goes_on_with_one(
         toy.run(tmp_path / "moved", share=killed_after(2))
     seen.clear()
     monkeypatch.setattr(
-        blocks, "spread", lambda algorithm, first, params, data, plan, **sizes: data
+        placed, "spread", lambda algorithm, first, params, data, plan, **sizes: data
     )
     moved, alone = toy.run(tmp_path / "moved")[1], toy.run(tmp_path / "alone")[1]
     assert set(seen) == {(3, 1)}
