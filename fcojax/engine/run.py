@@ -11,8 +11,7 @@ from jax.core import Tracer
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.engine.blocks import blocks, join_histories
-from fcojax.engine.hparams import as_arrays
-from fcojax.engine.plan import Plan, Program, as_plan
+from fcojax.engine.plan import Plan, Program
 from fcojax.engine.state import Observe, is_sweep
 from fcojax.engine.stepper import (
     advance_donating,
@@ -22,7 +21,7 @@ from fcojax.engine.stepper import (
     start_compiled,
     start_traced,
 )
-from fcojax.engine.validation import as_params, as_round_counts, require_run, require_schedules
+from fcojax.engine.validation import as_params, as_program
 from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
@@ -79,21 +78,14 @@ def run(
       >>> round(float(model), 6)
       2.0
     """
-    plan = as_plan(plan)
-    num_rounds, eval_every = as_round_counts(num_rounds, eval_every)
     if is_sweep(key):
         raise ValueError(
             f"key is a vector of {key.size} keys; pass one key to run, or use fcojax.sweep."
         )
-    require_run(algorithm, plan, hparams, data, key)
+    rounds = num_rounds, eval_every
+    program, hparams = as_program(algorithm, hparams, data, key, plan, *rounds, observe)
     params = as_params(params)
-    require_schedules(hparams, num_rounds)
-    program = Program(algorithm, plan, observe, num_rounds // eval_every, eval_every)
-    arguments = as_arrays(hparams), params, data, key, context
-    if progress is None:
-        model, history = run_compiled(program, *arguments)
-    else:
-        model, history = run_in_blocks(program, *arguments, progress)
+    model, history = run_program(program, hparams, params, data, key, context, progress)
     warn_if_nonfinite(history)
     return model, history
 
@@ -108,16 +100,18 @@ def run_compiled(
     return read_model_traced(program.algorithm, hparams, state), history
 
 
-def run_in_blocks(
+def run_program(
     program: Program,
     hparams: PyTree,
     params: Params,
     data: ClientData,
     key: Key,
     context: PyTree,
-    progress: Report,
+    progress: Report | None,
 ) -> tuple[Params, PyTree]:
-    """Run as ``run_compiled`` does, with one program for each evaluation and a report after it."""
+    """Run as one program, or with ``progress`` one for each evaluation and a report after it."""
+    if progress is None:
+        return run_compiled(program, hparams, params, data, key, context)
     leaves = jax.tree.leaves((hparams, params, data, key, context))
     if any(isinstance(leaf, Tracer) for leaf in leaves):
         raise ValueError("progress is called on the host; pass None inside jit and vmap.")

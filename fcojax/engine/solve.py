@@ -12,15 +12,15 @@ from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.arguments import shown, validated
 from fcojax.engine.blocks import halved, padded, put_leaves, put_points, take_leaves, take_points
-from fcojax.engine.hparams import as_arrays, num_points, take
+from fcojax.engine.hparams import num_points, take
 from fcojax.engine.optimality import VIOLATION
 from fcojax.engine.participation.base import Everyone
-from fcojax.engine.plan import Plan, Program, as_plan
+from fcojax.engine.plan import Plan, Program
 from fcojax.engine.randomness import COHORT
 from fcojax.engine.state import Observe, State, is_sweep
 from fcojax.engine.status import Status
 from fcojax.engine.stepper import advance_traced, look_traced, read_model_traced, start_traced
-from fcojax.engine.validation import as_params, require_run, require_schedules
+from fcojax.engine.validation import as_params, as_program
 from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Count, Key, NonNegative, Params, PyTree, Scalar
@@ -121,15 +121,12 @@ def solve(
       >>> round(float(model), 5), outcome.verdicts()
       (1.5, ['solved by round 30: the violation is ...'])
     """
-    plan = as_plan(plan)
     # All blocks have the same length, so one program serves them.
     max_rounds = -(-max_rounds // eval_every) * eval_every
-    require_run(algorithm, plan, hparams, data, key)
-    sweeping = is_sweep(key)
-    require_schedules(hparams, max_rounds, sweeping=sweeping)
-    hparams, params = as_arrays(hparams), as_params(params)
-    program = Program(algorithm, plan, certificate, 1, eval_every)
-    if sweeping:
+    rounds = max_rounds, eval_every
+    program, hparams = as_program(algorithm, hparams, data, key, plan, *rounds, certificate)
+    program, params = program._replace(num_evaluations=1), as_params(params)
+    if is_sweep(key):
         progress = _begin_compiled(program, hparams, params, data, key, tolerance)
         progress = _solve_grid(program, max_rounds, hparams, data, progress, tolerance)
         model, outcome = read_model_traced(algorithm, hparams, progress.state), progress.outcome

@@ -19,10 +19,10 @@ from fcojax.arguments import checked_value
 from fcojax.engine.client_loop import RoundContext, Rows
 from fcojax.engine.first_uploads import first_uploads
 from fcojax.engine.forms import merged
-from fcojax.engine.hparams import as_arrays, at_round
+from fcojax.engine.hparams import at_round
 from fcojax.engine.placement.auto_axes import with_auto_axes
 from fcojax.engine.placement.chunk_size import with_chunk_size
-from fcojax.engine.plan import Plan, Program, as_plan
+from fcojax.engine.plan import Plan, Program
 from fcojax.engine.randomness import folded_by
 from fcojax.engine.round import one_round, reduced_over_rounds
 from fcojax.engine.state import (
@@ -37,14 +37,7 @@ from fcojax.engine.state import (
     on_mesh,
     over_grid,
 )
-from fcojax.engine.validation import (
-    as_first_states,
-    as_params,
-    as_round_counts,
-    require_run,
-    require_schedules,
-    require_state_of,
-)
+from fcojax.engine.validation import as_first_states, as_hparams_of, as_params, as_program
 from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
@@ -85,14 +78,12 @@ def start(
       >>> int(state.round), round(float(read_model(fed_avg, hparams, state)), 3)
       (6, 1.969)
     """
-    plan = as_plan(plan)
-    require_run(algorithm, plan, hparams, data, key)
-    hparams = as_arrays(hparams)
+    program, hparams = as_program(algorithm, hparams, data, key, plan)
     # A fixed start point is an argument of the compiled program; a function is part of it. A pytree
     # may be callable too, such as an Equinox module.
     is_made = callable(params) and jax.tree_util.all_leaves([params])
     init, fixed = (params, None) if is_made else (None, as_params(params))
-    return start_compiled(algorithm, plan, init, hparams, fixed, data, key)
+    return start_compiled(algorithm, program.plan, init, hparams, fixed, data, key)
 
 
 def advance(
@@ -148,13 +139,8 @@ def advance(
       >>> history["round"].tolist(), history["w"].tolist()
       ([2, 4], [1.5, 1.875])
     """
-    plan = as_plan(plan)
-    num_rounds, eval_every = as_round_counts(num_rounds, eval_every)
-    require_run(algorithm, plan, hparams, data, state.key)
-    require_schedules(hparams, num_rounds, is_sweep(state.key), after=state.round)
-    hparams = as_arrays(hparams)
-    _require_matching_state(algorithm, plan, hparams, data, state)
-    program = Program(algorithm, plan, observe, num_rounds // eval_every, eval_every)
+    rounds = num_rounds, eval_every
+    program, hparams = continued(algorithm, hparams, state, data, plan, *rounds, observe)
     checked_value("donate", donate, bool)
     compiled = advance_donating if donate else advance_compiled
     return compiled(program, hparams, data, state, context)
@@ -185,8 +171,8 @@ def look(
       >>> float(found["square"])
       9.0
     """
-    require_state_of(algorithm, hparams, state)
-    return _look_compiled(algorithm, observe, as_arrays(hparams), state, context)
+    hparams = as_hparams_of(algorithm, hparams, state)
+    return _look_compiled(algorithm, observe, hparams, state, context)
 
 
 def read_model(algorithm: Algorithm, hparams: PyTree, state: State) -> Params:
@@ -209,8 +195,7 @@ def read_model(algorithm: Algorithm, hparams: PyTree, state: State) -> Params:
       >>> float(fcojax.read_model(fed_avg, hparams, state))
       3.0
     """
-    require_state_of(algorithm, hparams, state)
-    return read_model_compiled(algorithm, as_arrays(hparams), state)
+    return read_model_compiled(algorithm, as_hparams_of(algorithm, hparams, state), state)
 
 
 @in_full_precision
@@ -392,10 +377,24 @@ def _model(algorithm, hparams, state):
     return now, algorithm.model(now, state.server)
 
 
-def _require_matching_state(algorithm, plan, hparams, data, state) -> None:
-    """Raise ``ValueError`` unless ``start`` returns states of this form for the other arguments."""
+def continued(
+    algorithm: Algorithm,
+    hparams: PyTree,
+    state: State,
+    data: ClientData,
+    plan: Plan | Work,
+    num_rounds: int,
+    eval_every: int,
+    observe: Observe | None,
+) -> tuple[Program, PyTree]:
+    """Return ``as_program`` for further rounds of a state.
+
+    It raises ``ValueError`` unless ``start`` returns states of this form for the other arguments.
+    """
+    given = data, state.key, plan, num_rounds, eval_every, observe, state.round
+    program, hparams = as_program(algorithm, hparams, *given)
     # Traced only, so no value of the state is read.
-    fresh = _restarted.eval_shape(algorithm, plan, hparams, data, state)
+    fresh = _restarted.eval_shape(algorithm, program.plan, hparams, data, state)
     origins = {
         "server": "another algorithm, another start point or another grid",
         "clients": f"another algorithm or another population than these {data.num_clients} clients",
@@ -410,6 +409,7 @@ def _require_matching_state(algorithm, plan, hparams, data, state) -> None:
                 f"state.{name} does not fit: it comes from {origin}; pass a state that "
                 "fcojax.start made with the same arguments."
             )
+    return program, hparams
 
 
 def _form(leaf) -> tuple:

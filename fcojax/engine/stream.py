@@ -18,12 +18,10 @@ from fcojax.algorithms.work import Work
 from fcojax.arguments import validated
 from fcojax.engine import stepper
 from fcojax.engine.blocks import blocks, join_histories
-from fcojax.engine.hparams import as_arrays
 from fcojax.engine.placement.chunk_size import usable_memory
-from fcojax.engine.plan import Plan, Program, as_plan
+from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.randomness import draw_cohort
 from fcojax.engine.state import Observe, State, is_sweep
-from fcojax.engine.validation import as_round_counts, require_schedules, require_state_of
 from fcojax.memo import jit_per
 from fcojax.problems import memory, stored
 from fcojax.problems.clients import ClientData, Held, require_one_device
@@ -163,9 +161,8 @@ class Stream:
         Returns:
           The new state and the history, as ``fcojax.advance`` returns them.
         """
-        num_rounds, _ = as_round_counts(num_rounds, self.eval_every)
-        require_state_of(algorithm, hparams, state)
-        require_schedules(hparams, num_rounds, is_sweep(state.key), after=state.round)
+        given = state, self.data, self.plan, num_rounds, self.eval_every, observe
+        program, hparams = stepper.continued(algorithm, hparams, *given)
         if not donate:  # all blocks overwrite their states, so that they are one program
             rows = jax.tree.map(np.array, (state.clients, state.residuals))
             state = jax.tree.map(jnp.array, state._replace(clients=(), residuals=()))
@@ -173,35 +170,19 @@ class Stream:
         # Read once: on later states they are pending device values, and reading would block.
         first, key = int(state.round), jnp.array(state.key)
         name = np.asarray(jax.random.key_data(key)).tobytes()
-        program = Program(algorithm, self.plan, observe, 1, self.eval_every)
+        one = program._replace(num_evaluations=1)
 
         def advance(_, state, begin, end):
-            nonlocal hparams
             members, data = self._take(name, key, begin)
             part = self._of_members(state, data)
-            if begin == first:
-                part, history = stepper.advance(
-                    algorithm,
-                    hparams,
-                    part,
-                    data,
-                    self.plan,
-                    num_rounds=self.eval_every,
-                    eval_every=self.eval_every,
-                    observe=observe,
-                    context=context,
-                    donate=True,
-                )
-                hparams = as_arrays(hparams)
-            else:  # checked with the first block
-                part, history = stepper.advance_donating(program, hparams, data, part, context)
+            part, history = stepper.advance_donating(one, hparams, data, part, context)
             state = _put_back(state, members, part)
             # One block is computed and one is queued; the buffer of the previous block is free.
             jax.block_until_ready(self._computing)
             self._computing = history
             return state, history
 
-        ends = range(first + self.eval_every, first + num_rounds + 1, self.eval_every)
+        ends = [first + (1 + n) * self.eval_every for n in range(program.num_evaluations)]
         found = list(blocks(advance, state, ends, first=first))
         return found[-1].state, join_histories([block.history for block in found], 2 * key.ndim)
 

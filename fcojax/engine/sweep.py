@@ -2,20 +2,16 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
-from fcojax.engine.hparams import as_arrays, num_points, take
+from fcojax.engine.hparams import num_points, take
 from fcojax.engine.placement.chunk_size import sized
-from fcojax.engine.plan import Plan, Program, as_plan
-from fcojax.engine.run import (
-    Report,
-    run_compiled,
-    run_in_blocks,
-    warn_if_nonfinite,
-)
+from fcojax.engine.plan import Plan
+from fcojax.engine.run import Report, run_program, warn_if_nonfinite
 from fcojax.engine.state import Observe, is_sweep, with_repeats
-from fcojax.engine.validation import as_params, as_round_counts, require_run, require_schedules
+from fcojax.engine.validation import as_params, as_program
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
 
@@ -69,57 +65,34 @@ def sweep(
       >>> models.tolist()  # three rates, two seeds
       [[0.875, 0.875], [1.5, 1.5], [2.0, 2.0]]
     """
-    plan = as_plan(plan)
-    num_rounds, eval_every = as_round_counts(num_rounds, eval_every)
     if not is_sweep(keys):
         raise ValueError(
             "keys is a single key; pass one for each seed, as in "
             "jax.random.split(jax.random.key(0), 3), or key[None] for one seed."
         )
-    require_run(algorithm, plan, grid, data, keys)
-    require_schedules(grid, num_rounds, sweeping=True)
-    params = as_params(params)
-    grid = as_arrays(grid)
-    points = num_points(grid)
+    rounds = num_rounds, eval_every
+    program, grid = as_program(algorithm, grid, data, keys, plan, *rounds, observe)
+    params, points = as_params(params), num_points(grid)
     # Memory decides how many points run together. All parts have the same size, the last one filled
     # up with copies of the last point, so one program serves them.
-    at_once, num_seeds = runs_at_once(algorithm, grid, params, data, plan, keys.size)
+    at_once, num_seeds = runs_at_once(algorithm, grid, params, data, program.plan, keys.size)
     num_chunks = -(-points // at_once)
     padded = pad(grid, num_chunks * at_once)
     all_keys = repeated(keys, num_seeds)
-    program = Program(algorithm, plan, observe, num_rounds // eval_every, eval_every)
 
-    def run_points(part):
-        found = run_compiled(program, part, params, data, all_keys, context)
-        return _of_seeds(found, keys.size)
+    def run_part(first):
+        def report(rounds, history):
+            done = (first // at_once * num_rounds + rounds) // num_chunks
+            # Without the copies that fill up the last part.
+            progress(done, _of_seeds(take(history, slice(points - first)), keys.size))
 
-    if progress is not None:
+        part = padded if num_chunks == 1 else take(padded, slice(first, first + at_once))
+        given = program, part, params, data, all_keys, context
+        return _of_seeds(run_program(*given, progress and report), keys.size)
 
-        def run_reported(index):
-            first = index * at_once
-
-            def report(rounds, history):
-                done = (index * num_rounds + rounds) // num_chunks
-                # Without the copies that fill up the last part.
-                progress(done, _of_seeds(take(history, slice(points - first)), keys.size))
-
-            part = take(padded, slice(first, first + at_once))
-            found = run_in_blocks(program, part, params, data, all_keys, context, report)
-            return _of_seeds(found, keys.size)
-
-        parts = map(run_reported, range(num_chunks))
-        found = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
-    elif num_chunks == 1:
-        found = run_points(padded)
-    else:
-        parts = jax.tree.map(
-            lambda column: column.reshape(num_chunks, at_once, *column.shape[1:]), padded
-        )
-        found = jax.tree.map(
-            lambda leaf: leaf.reshape(num_chunks * at_once, *leaf.shape[2:]),
-            # One part after the other, so memory holds the states of one part.
-            jax.lax.map(run_points, parts),
-        )
+    # One part after the other, so memory holds the states of one part.
+    parts = [run_part(index * at_once) for index in range(num_chunks)]
+    found = parts[0] if num_chunks == 1 else jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
     model, history = take(found, slice(points))
     warn_if_nonfinite(history, grid)
     return model, history
@@ -160,4 +133,4 @@ def repeated(values: Array, size: int) -> Array:
     """Return a vector with its last entry repeated up to ``size`` entries."""
     if len(values) == size:  # nothing is run or compiled
         return values
-    return values[jnp.minimum(jnp.arange(size, dtype=jnp.int32), len(values) - 1)]
+    return values[np.minimum(np.arange(size, dtype=np.int32), len(values) - 1)]

@@ -8,31 +8,63 @@ from jax import numpy as jnp
 from jax.core import Tracer
 
 from fcojax.algorithms.base import Algorithm
-from fcojax.arguments import checked_value, field_annotations, numbers_of, shown, validated
+from fcojax.algorithms.work import Work
+from fcojax.arguments import checked_value, field_annotations, numbers_of, shown
 from fcojax.engine.aggregator import MEAN
-from fcojax.engine.hparams import is_schedule
-from fcojax.engine.plan import Plan
-from fcojax.engine.state import is_sweep
+from fcojax.engine.hparams import as_arrays, is_schedule
+from fcojax.engine.plan import Plan, Program, as_plan
+from fcojax.engine.state import Observe, is_sweep
 from fcojax.problems.clients import ClientData
 from fcojax.problems.fields import by_field
 from fcojax.types import Array, Count, Key, PyTree, Real
 
 
-@validated
-def as_round_counts(num_rounds: Count, eval_every: Count) -> tuple[int, int]:
-    """Return both as Python integers; raise ``ValueError`` unless the second divides the first."""
-    if num_rounds % eval_every:
-        raise ValueError(
-            f"eval_every is {eval_every}, which does not divide num_rounds = {num_rounds}; "
-            "pass a divisor, so that all blocks have the same length."
+def as_program(
+    algorithm: Algorithm,
+    hparams: PyTree,
+    data: ClientData,
+    key: Key,
+    plan: Plan | Work,
+    num_rounds: int | None = None,
+    eval_every: int = 1,
+    observe: Observe | None = None,
+    after: Array | int = 0,
+) -> tuple[Program, PyTree]:
+    """Return what a run compiles, and its hyperparameters as arrays.
+
+    This is the check of arguments of every function that runs rounds; it raises ``ValueError`` in a
+    sentence. The arguments are those of ``run`` or ``sweep``, with ``after`` rounds behind them;
+    without ``num_rounds`` those of ``start``.
+    """
+    plan, num_evaluations, last = as_plan(plan), 1, None
+    if num_rounds is not None:
+        counts = {"num_rounds": num_rounds, "eval_every": eval_every}
+        num_rounds, eval_every = (
+            checked_value(name, count, Count, single=True) for name, count in counts.items()
         )
-    return num_rounds, eval_every
+        num_evaluations, rest = divmod(num_rounds, eval_every)
+        if rest:
+            raise ValueError(
+                f"eval_every is {eval_every}, which does not divide num_rounds = {num_rounds}; "
+                "pass a divisor, so that all blocks have the same length."
+            )
+        last = None if isinstance(after, Tracer) else int(after) + num_rounds
+    require_run(algorithm, plan, hparams, data, key, last)
+    return Program(algorithm, plan, observe, num_evaluations, eval_every), as_arrays(hparams)
 
 
 def require_run(
-    algorithm: Algorithm, plan: Plan, hparams: PyTree, data: ClientData, key: Key | None = None
+    algorithm: Algorithm,
+    plan: Plan,
+    hparams: PyTree,
+    data: ClientData,
+    key: Key | None = None,
+    last: int | None = None,
 ) -> None:
-    """Raise ``ValueError`` if these cannot make a run, or a sweep where ``key`` is a vector."""
+    """Raise ``ValueError`` if these cannot make a run, or a sweep where ``key`` is a vector.
+
+    ``last`` is the number of rounds that schedules have to reach, if that is known.
+    """
     sweeping = key is not None and is_sweep(key)
     require_algorithm(algorithm)
     checked_value("data", data, ClientData)
@@ -40,7 +72,7 @@ def require_run(
     _require_uploads(algorithm, plan, data.num_clients)
     _require_work(plan, data)
     require_type(algorithm, hparams)
-    require_hparams(hparams, sweeping)
+    require_hparams(hparams, sweeping, last)
 
 
 def require_algorithm(algorithm: Any) -> None:
@@ -176,12 +208,13 @@ def signature(hparams_type: type) -> str:
     return f"({', '.join(hparams_type._fields)})"  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def require_hparams(hparams: PyTree, sweeping: bool = False) -> None:
+def require_hparams(hparams: PyTree, sweeping: bool = False, last: int | None = None) -> None:
     """Raise ``ValueError`` unless values fit their annotations and have the right shapes.
 
     Args:
       hparams: hyperparameters, or a grid.
       sweeping: whether they are a grid.
+      last: number of rounds for which schedules need values, or ``None``.
     """
     annotations = field_annotations(type(hparams))
     lengths = {}
@@ -200,6 +233,12 @@ def require_hparams(hparams: PyTree, sweeping: bool = False) -> None:
                 )
             lengths[name], shape = shape[0], shape[1:]
         default = type(hparams)._field_defaults.get(name)
+        # JAX clamps an index beyond the end: further rounds would silently repeat the last value.
+        if scheduled and last is not None and shape[0] < last:
+            raise ValueError(
+                f"the schedule of {name} has {shape[0]} values; pass one for each of the "
+                f"{last} rounds."
+            )
         _require_shape(name, shape[1:] if scheduled else shape, default, sweeping)
     if len(set(lengths.values())) > 1 or 0 in lengths.values():
         raise ValueError(
@@ -229,23 +268,8 @@ def _require_shape(name: str, shape: tuple, default: Any, sweeping: bool) -> Non
         )
 
 
-def require_schedules(
-    hparams: PyTree, num_rounds: int, sweeping: bool = False, after: Array | int = 0
-) -> None:
-    """Raise ``ValueError`` if a schedule has fewer values than there are rounds."""
-    for name, value in zip(hparams._fields, hparams, strict=True):
-        if not is_schedule(value) or isinstance(after, Tracer):
-            continue
-        # JAX clamps an index beyond the end: further rounds would silently repeat the last value.
-        length, last = value.values.shape[1 if sweeping else 0], int(after) + num_rounds
-        if length < last:
-            raise ValueError(
-                f"the schedule of {name} has {length} values; pass one for each of the "
-                f"{last} rounds."
-            )
-
-
-def require_state_of(algorithm: Any, hparams: Any, state: Any) -> None:
-    """Raise ``ValueError`` unless a model can be read from these."""
+def as_hparams_of(algorithm: Any, hparams: Any, state: Any) -> PyTree:
+    """Return hyperparameters as arrays; raise ``ValueError`` unless a model can be read by them."""
     require_type(algorithm, hparams)
     require_hparams(hparams, is_sweep(state.key))
+    return as_arrays(hparams)
