@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 
 import fcojax
+import fcojax.engine.run as engine_run
 from fcojax.engine import placed as engine_placed
 from fcojax.extend import place, sweep_blocks, take_points
-from tests.engine.test_stepper import GRID, KEYS, PLAN, assert_equal, data, fed_dyn
+from tests.engine.test_stepper import GRID, HPARAMS, KEYS, PLAN, assert_equal, data, fed_dyn
 from tests.support import federations
 
 pytestmark = pytest.mark.gate
@@ -94,3 +95,17 @@ def test_a_block_is_dispatched_before_the_one_before_it_is_read(monkeypatch):
         said.append(f"rounds {block.rounds}")
     assert said[:5] == ["dispatch 0", "rounds 0", "dispatch 1", "dispatch 1", "rounds 1"]
     assert said[5:] == ["dispatch 2", "rounds 2", "dispatch 2", "rounds 4", "rounds 6"]
+
+
+def test_a_run_computes_the_next_block_while_the_last_one_is_reported(monkeypatch):
+    said, advance = [], engine_run.advance_donating
+
+    def advanced(*arguments):
+        said.append("dispatch")
+        return advance(*arguments)
+
+    monkeypatch.setattr(engine_run, "advance_donating", advanced)
+    start, plan = federations.start(), PLAN
+    options = {"num_rounds": 6, "eval_every": 2, "progress": lambda rounds, _: said.append(rounds)}
+    fcojax.run(fed_dyn, HPARAMS, start, data(), KEYS[0], plan, **options)
+    assert said == ["dispatch", "dispatch", 2, "dispatch", 4, 6]

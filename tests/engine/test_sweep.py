@@ -142,3 +142,15 @@ def test_progress_is_reported_and_changes_nothing(sweep, rounds):
         np.concatenate([h["w"] for _, h in seen[i : i + 3]], -1) for i in range(0, len(seen), 3)
     ]
     np.testing.assert_array_equal(np.concatenate(parts), expected[1]["w"])
+
+
+def test_parts_of_a_sweep_share_a_program_that_a_second_call_finds(caplog):
+    chosen = federations.algorithm("fed_dual_avg")
+    data = fcojax.from_clients(federations.clients())
+    points = grid(client_lr=[0.01, 0.03, 0.05], penalty_scale=[0.2])
+    options = OPTIONS | {"plan": OPTIONS["plan"]._replace(point_chunk_size=2)}
+    sweep = functools.partial(fcojax.sweep, chosen, points, federations.start(), data, KEYS)
+    sweep(**options)
+    with jax.log_compiles():
+        sweep(**options)
+    assert not [text for text in caplog.messages if text.startswith("Compiling")]
