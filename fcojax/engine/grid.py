@@ -223,7 +223,7 @@ def _grid(hparams_type: type, points: list[tuple]) -> PyTree:
         require_hparams(hparams_type(*point))
     columns = zip(*points, strict=True)
     names = hparams_type._fields  # pyright: ignore[reportAttributeAccessIssue]
-    return as_arrays(hparams_type(*map(_stacked, names, columns)))
+    return jax.device_put(as_arrays(hparams_type(*map(_stacked, names, columns))))
 
 
 def _stacked(name: str, column: tuple) -> Any:

@@ -4,8 +4,8 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from fcojax import tree
 from fcojax.types import Array, PyTree
 
 
@@ -35,19 +35,19 @@ def as_arrays(hparams: PyTree) -> PyTree:
     Numbers become floats of the default type, except in fields whose default is an integer.
     """
     # A field whose default is an integer, such as a number of steps, keeps integers.
-    defaults = type(hparams)._field_defaults
+    defaults, number = type(hparams)._field_defaults, jnp.result_type(float)
 
     def one(name, value):
         if is_schedule(value):
             return Schedule(one(name, value.values))
         # client_lr=1 becomes the float 1.0; as an integer it would be another program than 0.5.
-        if name in defaults and _is_real(defaults[name]):
-            return tree.as_array(value, jnp.result_type(float))
-        # Converted on the host: `jnp.asarray` of a number compiles a program, which takes 20 ms.
-        value = tree.as_array(value, float) if isinstance(value, float) else jnp.asarray(value)
-        if jnp.issubdtype(value.dtype, jnp.floating):
-            return value.astype(jnp.result_type(float))
-        return value
+        if isinstance(value, float) or name in defaults and _is_real(defaults[name]):
+            # Numbers of the host stay there: a program takes them along when it is called, where a
+            # transfer of each takes 50 us, and `jnp.asarray` compiles a program, which takes 20 ms.
+            on_host = isinstance(value, bool | int | float | np.ndarray | np.generic)
+            return np.asarray(value, number) if on_host else jnp.asarray(value, number)
+        value = jnp.asarray(value)
+        return value.astype(number) if jnp.issubdtype(value.dtype, jnp.floating) else value
 
     # Not Python numbers: these are weakly typed, and as arguments cause another trace than arrays.
     return type(hparams)(*map(one, hparams._fields, hparams))

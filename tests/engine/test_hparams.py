@@ -105,3 +105,12 @@ def test_optax_schedules_are_taken_as_they_are():
     decay = optax.exponential_decay(0.1, transition_steps=1, decay_rate=0.5)
     values = fcojax.schedule(decay, num_rounds=4).values
     np.testing.assert_allclose(values, 0.1 * 0.5 ** np.arange(4), rtol=1e-6)
+
+
+def test_numbers_of_the_host_stay_there_and_those_of_a_device_too():
+    """A program takes numbers along when it is called; a transfer of each would take longer."""
+    found = as_arrays(fed_avg.Hparams(client_lr=1, server_lr=jnp.array(0.5)))
+    assert type(found.client_lr) is np.ndarray and isinstance(found.server_lr, jax.Array)
+    assert found.client_lr.dtype == found.server_lr.dtype == jnp.result_type(float)
+    grid = fcojax.grid.product(fed_avg.Hparams, client_lr=[0.1, 0.2])
+    assert all(isinstance(column, jax.Array) for column in grid)
