@@ -17,8 +17,8 @@ from fcojax.algorithms.work import Work
 from fcojax.engine import padding, transform
 from fcojax.engine.aggregator import MEAN
 from fcojax.engine.forms import merged, require_same_form, split, zeros
+from fcojax.engine.members import Slots
 from fcojax.engine.nonfinite import guarded
-from fcojax.engine.participation.base import Draw
 from fcojax.engine.plan import Plan
 from fcojax.engine.randomness import (
     BATCHES,
@@ -62,24 +62,6 @@ class RoundContext(NamedTuple):
     memory: Memory = Memory()
 
 
-class Slots(NamedTuple):
-    """The members of the cohort that this device computes.
-
-    Attributes:
-      row_indices: row of each member in this device's arrays.
-      places: place of each member in the draw.
-      weights: weight p_m of each member, 0 if it is absent.
-      first_client: index of the client in this device's first row.
-      can_be_empty: whether skipping chunks of absent members is worth a branch.
-    """
-
-    row_indices: Array
-    places: Array
-    weights: Array
-    first_client: Array | int
-    can_be_empty: bool
-
-
 class Rows(NamedTuple):
     """Arrays with one row per client: the algorithm's state, and one for each transform."""
 
@@ -89,57 +71,6 @@ class Rows(NamedTuple):
 
 # (row, rows before, max_size) -> (contribution, rows after, whether both are finite)
 OneClient = Callable[..., tuple[Contribution, Rows, Array]]
-
-
-def slots_of(context: RoundContext, cohort: Draw) -> Slots:
-    """Return the members of the cohort that this device computes, with their weights."""
-    data = context.data
-    if data.num_shards > 1:
-        cohort, places, first_client = _on_this_shard(data, cohort)
-    else:
-        places, first_client = jnp.arange(cohort.present.shape[0], dtype=jnp.int32), 0
-    members, (_, present) = cohort.indices, cohort
-    if data.held is None:
-        rows = members - first_client
-    else:
-        # A block of a population on disk holds some clients, in ascending order.
-        rows = jnp.searchsorted(data.held.members, members).astype(members.dtype)
-    # Absent places, and other devices' members, have no row here: they compute some row of this
-    # device, with weight zero.
-    rows = jnp.clip(rows, 0, data.clients_per_shard - 1)
-    # In place of `data.weights[rows]`: on a CPU XLA runs a gather from a long array on all cores, 4
-    # microseconds for ten numbers out of a million.
-    each = jax.vmap(lambda row: small_slice(data.weights, row, 1)[0])(rows)
-    weights = jnp.where(present, each, 0)
-    # On a mesh even a full cohort leaves chunks empty: each device has places for all members.
-    can_be_empty = context.plan.cohort.can_be_absent or data.num_shards > 1
-    return Slots(rows, places, weights, first_client, can_be_empty)
-
-
-def _on_this_shard(data: ClientData, cohort: Draw) -> tuple[Draw, Array, Array]:
-    """Return the draw with this device's own members first, their places, and its first client."""
-    first_client = jax.lax.axis_index("clients") * data.clients_per_shard
-    if cohort.members is None:
-        # Everyone: this device's own rows in their order, with no gather. Outside of `shard_map`,
-        # over a sharded axis of clients, `x[members]` would make XLA all-reduce the examples of the
-        # cohort in every round.
-        places = first_client + jnp.arange(data.clients_per_shard, dtype=jnp.int32)
-        own = True
-    else:
-        first, after = first_client, first_client + data.clients_per_shard
-        own = (cohort.members >= first) & (cohort.members < after)
-        # The chunks after a device's own members are empty and skipped.
-        # A stable sort: own members keep the order of the draw.
-        places = jnp.argsort(~own).astype(jnp.int32)
-        own = own[places]
-
-    def here(part):
-        # Clients that only pad the population to a multiple of the devices have places beyond the
-        # draw: absent.
-        return part.at[places].get(mode="fill", fill_value=False)
-
-    members = places if cohort.members is None else cohort.members[places]
-    return Draw(members, here(cohort.present) & own), places, first_client
 
 
 def run_clients(
@@ -227,7 +158,9 @@ def _padded(slots: Slots, num_empty: int) -> Slots:
     )
 
 
-def client_function(context: RoundContext, message: PyTree, first_client: Array | int) -> OneClient:
+def client_function(
+    context: RoundContext, message: PyTree, client_of: Callable[[Array], Array]
+) -> OneClient:
     """Return the function that computes one client's work and what its upload becomes."""
     algorithm, plan, data = context.algorithm, context.plan, context.data
     # One stream for each purpose: a transform that draws more numbers leaves a client's own draws
@@ -261,7 +194,7 @@ def client_function(context: RoundContext, message: PyTree, first_client: Array 
     def one_client(row, before: Rows, max_size=data.max_size) -> tuple[Contribution, Rows, Array]:
         # Keys are folded by the index in the population, so that a client draws the same on a mesh,
         # from disk, and in any chunk.
-        client = first_client + row if data.held is None else data.held.members[row]
+        client = client_of(row)
         local = local_handle(data, plan.work, context.key, context.index, client, row, max_size)
         key = jax.random.fold_in(client_key, client)
         own = jax.random.fold_in(encode_key, client)

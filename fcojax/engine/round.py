@@ -14,16 +14,10 @@ from fcojax.algorithms.base import Algorithm, NewRow, uncounted
 from fcojax.engine import transform
 from fcojax.engine.aggregator import MEAN
 from fcojax.engine.broadcast import first_estimate, next_estimate
-from fcojax.engine.client_loop import (
-    RoundContext,
-    Rows,
-    Slots,
-    client_function,
-    run_clients,
-    slots_of,
-)
+from fcojax.engine.client_loop import RoundContext, Rows, client_function, run_clients
 from fcojax.engine.first_uploads import one_update
 from fcojax.engine.forms import Form, merged, require_same_form, split, zeros
+from fcojax.engine.members import Slots, slots_of
 from fcojax.engine.nonfinite import guarded
 from fcojax.engine.plan import Plan
 from fcojax.engine.randomness import AGGREGATE, DOWN, SERVER, SHARED, draw_cohort, purpose_key
@@ -56,14 +50,14 @@ def one_round(
     cohort = draw_cohort(plan, data, context.key, context.index)
     estimate = context.memory.broadcast
     message = estimate.message if plan.broadcast else algorithm.broadcast(hparams, server)
-    slots = slots_of(context, cohort)
+    slots = slots_of(plan, data, cohort)
     totals = _total_weights(context, slots)
     # Shares add up to at most one, so that no sum of finite uploads overflows. In float32 the sum
     # of 10,000 uploads of 1e35 with weights of one would, though their mean is finite.
     shares = slots.weights / jnp.where(totals.cohort_weight > 0, totals.cohort_weight, 1)
     slots = slots._replace(weights=shares)
 
-    one_client = client_function(context, message, slots.first_client)
+    one_client = client_function(context, message, slots.client_of)
     first = slots.row_indices[0], jax.tree.map(lambda leaf: leaf[0], rows)
     # Only shapes are read, so this client is not computed.
     one, _, _ = jax.eval_shape(one_client, *first)
