@@ -61,9 +61,9 @@ def run(
         ``eval_every`` rounds.
       context: arrays that ``observe`` needs, such as a validation set.
       progress: ``(rounds, history)``, called on the host after every ``eval_every`` rounds with the
-        number of rounds so far and the new entry of the history. The run then calls one program per
-        evaluation instead of one program for all rounds, with the same result. It cannot be used
-        inside ``jit`` or ``vmap``.
+        number of rounds so far and the new entry of the history, while the next rounds are
+        computed. The run then calls one program per evaluation instead of one program for all
+        rounds, with the same result. It cannot be used inside ``jit`` or ``vmap``.
 
     Returns:
       The model after the last round, and the history as ``fcojax.advance`` returns it.
@@ -151,7 +151,7 @@ def warn_if_nonfinite(history: dict[str, Array], grid: PyTree = None) -> None:
         warnings.warn(
             f"{which} became non-finite{where}: by round {first} no upload, or no server step, was "
             "finite any more, and such rounds change nothing; pass smaller rates.",
-            stacklevel=4,
+            stacklevel=3,  # the caller of run or sweep
         )
 
 

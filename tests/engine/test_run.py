@@ -238,10 +238,11 @@ def test_non_finite_uploads_weigh_nothing_and_are_counted(chunk):
 
 def test_a_round_without_a_finite_upload_changes_nothing():
     chosen, rates, data = poisoned(federations.RAGGED), federations.hparams("fed_avg"), ragged()
-    with pytest.warns(UserWarning, match="round 1"):
+    with pytest.warns(UserWarning, match="round 1") as caught:
         model, history = fcojax.run(
             chosen, rates, federations.start(), data, KEY, num_rounds=3, plan=fcojax.local_steps(1)
         )
+    assert caught[0].filename == __file__
     chex.assert_trees_all_equal(model, federations.start())
     assert history["dropped"].tolist() == [5, 5, 5]
     plan = Plan(fcojax.local_steps(1), fcojax.everyone())
