@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fcojax.engine.hparams import take
 from fcojax.engine.state import State
 from fcojax.types import PyTree
 
@@ -134,7 +135,7 @@ def halved(size: int, needed: int) -> int:
 
 def take_points(state: State, points: np.ndarray) -> State:
     """Return a sweep's state at some points; all points share the round and the keys."""
-    return state._replace(**take_leaves(_by_point(state), points))
+    return state._replace(**take(_by_point(state), points))
 
 
 def take_seeds(state: State, seeds: np.ndarray) -> State:
@@ -157,11 +158,6 @@ def join_points(states: Sequence[State]) -> State:
     parts = [jax.device_get(_by_point(state)) for state in states]
     joined = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
     return states[0]._replace(**joined)
-
-
-def take_leaves(leaves: PyTree, points: np.ndarray) -> PyTree:
-    """Return arrays with axes [points, ...] at some points."""
-    return jax.tree.map(lambda leaf: leaf[points], leaves)
 
 
 def put_leaves(leaves: PyTree, some: PyTree, points: np.ndarray) -> PyTree:

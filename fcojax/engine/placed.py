@@ -1,14 +1,13 @@
 """A sweep block by block: placed on the devices once, then run from evaluation to evaluation.
 
-This is for callers that write results and save states while a sweep runs, or resume a sweep. They
-see results only between two blocks: the next block is dispatched before the numbers of the last one
-are read, so the device does not wait for the disk.
+This is for callers that write results and save states while a sweep runs, or resume a sweep; the
+rules of ``blocks`` hold.
 """
 
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -136,22 +135,8 @@ def place(
         data = data.to_device() if on_disk(data) else data
         sizes = {"num_points": points, "num_seeds": keys.size}
         there = spread(algorithm, first, params, data, plan, **sizes)
-    placed = Placed(
-        algorithm,
-        grid,
-        init,
-        data,
-        there,
-        keys,
-        keys.size,
-        plan,
-        observe,
-        context(there),
-        int(lengths.max()),
-        points,
-        points,
-        stream,
-    )
+    rest = plan, observe, context(there), int(lengths.max()), points, points, stream
+    placed = Placed(algorithm, grid, init, data, there, keys, keys.size, *rest)
     placed = _with_sizes(placed, plan, ends[-1])
     if there.mesh is not None and decomposes_on_a_cpu(_trace(placed)):
         placed = placed._replace(data=data, context=context(data))
@@ -180,11 +165,8 @@ def sweep_blocks(
         of these points.
       state: the state to continue from, taken from a ``Block``, on the host.
       stored: the points that ``state`` holds, which include ``points``.
-      is_over: ``(point, rounds)``, whether a point had diverged by this round. Once half of the
-        points have, they are left out. It is asked about the block before the last one, whose
-        results the caller has read, so that a resumed run leaves out the same points.
-      wants_state: called after a block is dispatched and the previous one is yielded; if true, the
-        block is yielded with its state before another is dispatched.
+      is_over: ``(point, rounds)``, whether a point had diverged by this round; see ``blocks``.
+      wants_state: whether to yield the block that was dispatched last with its state.
 
     Example:
       >>> import fcojax, jax.numpy as jnp
@@ -274,14 +256,9 @@ def _advance_all(
 
 def _advance(placed: Placed, grid: PyTree, state: State, num_rounds: int) -> tuple[State, PyTree]:
     if placed.stream is not None:
+        options = {"observe": placed.observe, "context": placed.context, "donate": True}
         return placed.stream.advance(
-            placed.algorithm,
-            grid,
-            state,
-            num_rounds=num_rounds,
-            observe=placed.observe,
-            context=placed.context,
-            donate=True,
+            placed.algorithm, grid, state, num_rounds=num_rounds, **options
         )
     rounds = np.int32(num_rounds)
     return advance_donating(_program(placed), grid, placed.data, state, placed.context, rounds)
@@ -403,23 +380,18 @@ def _numbers_a_round(placed: Placed, plan: Plan) -> float:
 
 def _gathered(arrays: PyTree) -> PyTree:
     """Return the arrays with all their shards in this process."""
-    if jax.process_count() == 1:
-        return arrays
     leaves, form = jax.tree.flatten(arrays)
-    far = [
-        place
-        for place, leaf in enumerate(leaves)
-        if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable
-    ]
-    if far:
-        everywhere = _replicated(leaves[far[0]].sharding.mesh)
-        for place, leaf in zip(far, everywhere([leaves[place] for place in far]), strict=True):
-            leaves[place] = leaf.addressable_data(0)
-    return jax.tree.unflatten(form, leaves)
+    arrays_here = {place: leaf for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)}
+    far = {n: leaf for n, leaf in arrays_here.items() if not leaf.is_fully_addressable}
+    if not far:
+        return arrays
+    everywhere = _replicated(next(iter(far.values())).sharding.mesh)(far)
+    near = dict(enumerate(leaves)) | {n: leaf.addressable_data(0) for n, leaf in everywhere.items()}
+    return jax.tree.unflatten(form, list(near.values()))
 
 
 @functools.cache
-def _replicated(mesh: jax.sharding.Mesh) -> Callable[[list[Any]], list[Any]]:
+def _replicated(mesh: jax.sharding.Mesh) -> Callable[[PyTree], PyTree]:
     """Return a program that replicates arrays on a mesh, all in one exchange."""
     placement = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     return jax.jit(lambda arrays: arrays, out_shardings=placement)

@@ -11,7 +11,7 @@ from fcojax import tree
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.arguments import shown, validated
-from fcojax.engine.blocks import halved, padded, put_leaves, put_points, take_leaves, take_points
+from fcojax.engine.blocks import halved, padded, put_leaves, put_points, take_points
 from fcojax.engine.hparams import num_points, take
 from fcojax.engine.optimality import VIOLATION
 from fcojax.engine.participation.base import Everyone
@@ -163,16 +163,8 @@ def _begin_traced(program: Program, hparams, params, data, key, tolerance) -> So
     violation = _violation(measures, 2 * key.ndim)
     model = jax.eval_shape(lambda state: read_model_traced(algorithm, hparams, state), state)
     zero = jnp.zeros(violation.shape, jnp.int32)
-    down, up = _certificate_bytes(model, violation, data)
-    outcome = Outcome(
-        violation=violation,
-        rounds=zero,
-        checks=zero + 1,
-        solved=zero > 0,
-        diverged=zero > 0,
-        bytes_down=down,
-        bytes_up=up,
-    )
+    size = _certificate_bytes(model, violation, data)  # as many up as down
+    outcome = Outcome(violation, zero, zero + 1, zero > 0, zero > 0, size, size)
     return SolveProgress(state, violation, _with_status(outcome, violation, zero > 0, tolerance))
 
 
@@ -217,19 +209,19 @@ def _after_block(
     old = before.outcome
     violation = last[VIOLATION].astype(old.violation.dtype)
     num_rounds = state.round - before.state.round
-    down, up = _certificate_bytes(model, violation, data)
+    size = _certificate_bytes(model, violation, data)
     taken = _rounds_of_clients(program.plan, data, before.state, num_rounds)
-    taken = jnp.broadcast_to(taken, down.shape)
+    taken = jnp.broadcast_to(taken, size.shape)
     # The history counts all clients together, and every participant sends equally much, so each
     # client's part is in proportion to the rounds it took part in.
-    each = taken / jnp.maximum(last["participants"], 1).astype(down.dtype)[..., None]
+    each = taken / jnp.maximum(last["participants"], 1).astype(size.dtype)[..., None]
     failed = has_failed(last, violation, before.first_violation)
     new = old._replace(
         violation=violation,
         rounds=jnp.broadcast_to(state.round, old.rounds.shape),
         checks=old.checks + 1,
-        bytes_down=old.bytes_down + down + each * last["bytes_down"].astype(down.dtype)[..., None],
-        bytes_up=old.bytes_up + up + each * last["bytes_up"].astype(up.dtype)[..., None],
+        bytes_down=old.bytes_down + size + each * last["bytes_down"].astype(size.dtype)[..., None],
+        bytes_up=old.bytes_up + size + each * last["bytes_up"].astype(size.dtype)[..., None],
     )
     new = _with_status(new, violation, failed, tolerance)
     # Finished points ran through the block with the others; here they get their old states back.
@@ -287,7 +279,7 @@ def _solve_grid(
         # Padded with copies of the last point. Copies compute the same numbers, so it does not
         # matter which of them is written back.
         kept = padded(left, halved(points.size, left.size))
-        first, outcome = take_leaves((progress.first_violation, progress.outcome), kept)
+        first, outcome = take((progress.first_violation, progress.outcome), kept)
         state = take_points(progress.state, kept)
         points, progress = points[kept], SolveProgress(state, first, outcome)
 
@@ -330,15 +322,14 @@ def _where_active(active: Array, new: PyTree, old: PyTree) -> PyTree:
     return jax.tree.map(choose, new, old)
 
 
-def _certificate_bytes(model: PyTree, violation: Array, data: ClientData) -> tuple[Array, Array]:
-    """Return the bytes down and up of one certificate, for each client of positive weight."""
+def _certificate_bytes(model: PyTree, violation: Array, data: ClientData) -> Array:
+    """Return the bytes of a model, down or up, for each client of positive weight."""
     # In a sweep the model has leading axes of points and seeds; this is the size of one.
     size = tree.num_bytes(model) // max(violation.size, 1)
     counts = data.weights[: data.num_clients] > 0
     # As floats: int32 overflows at 2.1 GB, soon after 1,000 evaluations of a model of 2 MB.
     each = jnp.where(counts, float(size), 0.0)
-    each = jnp.broadcast_to(each, (*violation.shape, data.num_clients))
-    return each, each
+    return jnp.broadcast_to(each, (*violation.shape, data.num_clients))
 
 
 def _rounds_of_clients(plan: Plan, data: ClientData, state: State, num_rounds: Array) -> Array:

@@ -285,16 +285,8 @@ def _rounds(
         def body(state, _):
             # A schedule is data that the loop reads, so a new schedule needs no new program.
             now = at_round(hparams, state.round)
-            context = RoundContext(
-                program.algorithm,
-                program.plan,
-                now,
-                data,
-                state.key,
-                state.round,
-                noise_key,
-                state.memory,
-            )
+            of_round = now, data, state.key, state.round, noise_key, state.memory
+            context = RoundContext(program.algorithm, program.plan, *of_round)
             rows = Rows(state.clients, state.residuals)
             server, rows, memory, metrics = one_round(context, state.server, rows)
             return State(server, *rows, state.round + 1, state.key, memory), metrics

@@ -6,6 +6,7 @@ import numpy as np
 
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
+from fcojax.engine.blocks import padded
 from fcojax.engine.hparams import num_points, take
 from fcojax.engine.placement.chunk_size import sized
 from fcojax.engine.plan import Plan
@@ -77,7 +78,6 @@ def sweep(
     # up with copies of the last point, so one program serves them.
     at_once, num_seeds = runs_at_once(algorithm, grid, params, data, program.plan, keys.size)
     num_chunks = -(-points // at_once)
-    padded = pad(grid, num_chunks * at_once)
     all_keys = repeated(keys, num_seeds)
 
     def run_part(first):
@@ -86,7 +86,8 @@ def sweep(
             # Without the copies that fill up the last part.
             progress(done, _of_seeds(take(history, slice(points - first)), keys.size))
 
-        part = padded if num_chunks == 1 else take(padded, slice(first, first + at_once))
+        some = padded(np.arange(points)[first : first + at_once], at_once)
+        part = grid if at_once == points else take(grid, some)  # nothing is run for all of them
         given = program, part, params, data, all_keys, context
         return _of_seeds(run_program(*given, progress and report), keys.size)
 
@@ -115,11 +116,6 @@ def runs_at_once(
     assert chosen is not None
     # Rounded up, so that every device of the mesh computes equally many runs.
     return with_repeats(data, min(chosen, points), num_seeds)
-
-
-def pad(grid: PyTree, size: int) -> PyTree:
-    """Repeat the last point of a grid up to ``size`` points."""
-    return jax.tree.map(lambda column: repeated(column, size), grid)
 
 
 def _of_seeds(found: PyTree, num_seeds: int) -> PyTree:

@@ -48,7 +48,9 @@ def as_program(
                 f"eval_every is {eval_every}, which does not divide num_rounds = {num_rounds}; "
                 "pass a divisor, so that all blocks have the same length."
             )
-        last = None if isinstance(after, Tracer) else int(after) + num_rounds
+        # Read only if there are schedules: of a state that is being computed it would wait for it.
+        scheduled = any(map(is_schedule, jax.tree.leaves(hparams, is_leaf=is_schedule)))
+        last = int(after) + num_rounds if scheduled and not isinstance(after, Tracer) else None
     require_run(algorithm, plan, hparams, data, key, last)
     return Program(algorithm, plan, observe, num_evaluations, eval_every), as_arrays(hparams)
 
