@@ -381,13 +381,16 @@ def _numbers_a_round(placed: Placed, plan: Plan) -> float:
 def _gathered(arrays: PyTree) -> PyTree:
     """Return the arrays with all their shards in this process."""
     leaves, form = jax.tree.flatten(arrays)
-    arrays_here = {place: leaf for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)}
-    far = {n: leaf for n, leaf in arrays_here.items() if not leaf.is_fully_addressable}
-    if not far:
-        return arrays
-    everywhere = _replicated(next(iter(far.values())).sharding.mesh)(far)
-    near = dict(enumerate(leaves)) | {n: leaf.addressable_data(0) for n, leaf in everywhere.items()}
-    return jax.tree.unflatten(form, list(near.values()))
+    far = {
+        place: leaf
+        for place, leaf in enumerate(leaves)
+        if not getattr(leaf, "is_fully_addressable", True)
+    }
+    if far:
+        everywhere = _replicated(next(iter(far.values())).sharding.mesh)
+        for place, leaf in everywhere(far).items():
+            leaves[place] = leaf.addressable_data(0)
+    return jax.tree.unflatten(form, leaves)
 
 
 @functools.cache

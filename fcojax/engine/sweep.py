@@ -82,6 +82,7 @@ def sweep(
 
     def run_part(first):
         def report(rounds, history):
+            assert progress is not None
             done = (first // at_once * num_rounds + rounds) // num_chunks
             # Without the copies that fill up the last part.
             progress(done, _of_seeds(take(history, slice(points - first)), keys.size))

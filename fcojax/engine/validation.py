@@ -38,10 +38,8 @@ def as_program(
     """
     plan, num_evaluations, last = as_plan(plan), 1, None
     if num_rounds is not None:
-        counts = {"num_rounds": num_rounds, "eval_every": eval_every}
-        num_rounds, eval_every = (
-            checked_value(name, count, Count, single=True) for name, count in counts.items()
-        )
+        num_rounds = checked_value("num_rounds", num_rounds, Count, single=True)
+        eval_every = checked_value("eval_every", eval_every, Count, single=True)
         num_evaluations, rest = divmod(num_rounds, eval_every)
         if rest:
             raise ValueError(
