@@ -5,14 +5,15 @@ donates the states that it advances. ``blocks`` keeps these rules for all of its
 
 - A block is dispatched before the previous one is yielded. The device works while the caller reads
   the history of the previous block, reports it and writes it.
-- A state is asked for before the next dispatch donates it. The last state has always been asked
-  for.
+- A state is asked for before the next dispatch donates it. The last block is yielded with its state
+  in any case.
 - Whether a point is over is decided by the block before the last one, which the caller has read. A
   run that resumes from the last block has read it too, so it leaves out the same points.
-- Points that are over are left out once half of them are. What that takes is the caller's matter,
-  as are groups of points, and repeats of points and seeds that fill up a group or a mesh.
+- Points that are over are left out once half of all are, if enough blocks are left to pay for a
+  program. How they are left out is the caller's matter, as are groups of points, and repeats of
+  points and seeds that fill up a group or a mesh.
 
-The functions below take the states of some points from a sweep, and put them back.
+The other functions join histories, take some points from the state of a sweep, and put them back.
 """
 
 from collections.abc import Callable, Iterator, Sequence

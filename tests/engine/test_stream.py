@@ -125,6 +125,16 @@ def test_all_blocks_are_one_program_and_keep_the_state(folder, caplog):
     assert sum("compilation of jit(advance_traced)" in text for text in caplog.messages) == 1
 
 
+def test_a_state_of_another_population_is_refused_before_anything_is_read(folder, monkeypatch):
+    chosen, hparams = scaffold()
+    stream = fcojax.Stream(fcojax.open_clients(folder), fcojax.local_steps(1), eval_every=1)
+    state = stream.start(chosen, hparams, federations.start(), KEY)
+    few = state._replace(clients=jax.tree.map(lambda rows: rows[:5], state.clients))
+    monkeypatch.setattr(stream, "_take", None)
+    with pytest.raises(ValueError, match=r"state\.clients"):
+        stream.advance(chosen, hparams, few, num_rounds=1)
+
+
 def test_only_the_rows_of_members_are_read_and_a_shorter_file_is_told(folder, tmp_path):
     data = fcojax.open_clients(folder)
     array = data.examples["x"]
