@@ -251,10 +251,11 @@ def _require_numbers(name: str, values: Any, kind: Any) -> None:
     if isinstance(values, Tracer | jax.ShapeDtypeStruct):
         return
     # numpy's int64 beyond int32 would wrap silently.
-    given, limits = np.asarray(values), np.iinfo(jnp.result_type(int))
-    whole = given.dtype.kind in "iu" and given.size
-    if whole and not limits.min <= given.min() <= given.max() <= limits.max:
-        raise ValueError(f"{name} is {shown(values)}; pass numbers of {limits.dtype}.")
+    given = np.asarray(values)
+    if given.dtype.kind in "iu" and given.size:
+        limits = np.iinfo(jnp.result_type(int))
+        if not limits.min <= given.min() <= given.max() <= limits.max:
+            raise ValueError(f"{name} is {shown(values)}; pass numbers of {limits.dtype}.")
 
 
 def _require_shape(name: str, shape: tuple, default: Any, sweeping: bool) -> None:
