@@ -38,17 +38,17 @@ def as_program(
     """
     plan, num_evaluations, last = as_plan(plan), 1, None
     if num_rounds is not None:
-        num_rounds = checked_value("num_rounds", num_rounds, Count, single=True)
+        rounds: int = checked_value("num_rounds", num_rounds, Count, single=True)
         eval_every = checked_value("eval_every", eval_every, Count, single=True)
-        num_evaluations, rest = divmod(num_rounds, eval_every)
+        num_evaluations, rest = divmod(rounds, eval_every)
         if rest:
             raise ValueError(
-                f"eval_every is {eval_every}, which does not divide num_rounds = {num_rounds}; "
+                f"eval_every is {eval_every}, which does not divide num_rounds = {rounds}; "
                 "pass a divisor, so that all blocks have the same length."
             )
         # Read only if there are schedules: of a state that is being computed it would wait for it.
         scheduled = any(map(is_schedule, jax.tree.leaves(hparams, is_leaf=is_schedule)))
-        last = int(after) + num_rounds if scheduled and not isinstance(after, Tracer) else None
+        last = int(after) + rounds if scheduled and not isinstance(after, Tracer) else None
     require_run(algorithm, plan, hparams, data, key, last)
     return Program(algorithm, plan, observe, num_evaluations, eval_every), as_arrays(hparams)
 
