@@ -99,6 +99,8 @@ class Federation:
             "fcojax-sites": importlib.import_module("fcojax_sites").__version__,
             "jax": jax.__version__,
             "precision": str(jnp.result_type(float)),
+            # Before its parts, whose names say less.
+            "method": getattr(self.algorithm.facts.factory, "__name__", ""),
         }
         parts = {
             "algorithm": self.algorithm,

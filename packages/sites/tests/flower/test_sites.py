@@ -248,7 +248,7 @@ other_loss.__qualname__ = "loss"
     [
         (
             lambda: fcojax.algorithms.fed_mid(loss, euclidean(l1())),
-            r"federation: algorithm.* is .*fed_mid",
+            r"federation: method is .*fed_mid.* there and .*fed_dual_avg",
         ),
         (
             lambda: fcojax.algorithms.fed_dual_avg(loss, euclidean(group_l2(axis=0))),
