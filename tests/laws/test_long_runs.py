@@ -82,7 +82,7 @@ def after_20000_rounds(row, cohort=None):
 def test_exact_methods_in_float32_do_not_drift_in_20000_rounds(method):
     """With half of the clients the server never recomputes its sums."""
     row = lasso.EXACT[method]
-    half = fcojax.uniform_cohort(cohort_size=4)
+    half = (fcojax.uniform_cohort(cohort_size=4),)
     model = lasso.last(
         lasso.build(row), lasso.hparams(row), 20_000, lasso.K, half, in_float32(), jnp.float32
     )
@@ -99,7 +99,7 @@ def test_composite_fl_as_published_drifts_in_single_precision():
                 lasso.hparams(row),
                 20_000,
                 lasso.K,
-                None,
+                (),
                 in_float32(),
                 jnp.float32,
             )
