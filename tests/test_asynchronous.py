@@ -137,32 +137,6 @@ def test_runs_are_those_of_fed_buff_event_by_event(buffer, power, most):
         assert float(w) == pytest.approx(float(expected), abs=1e-12)
 
 
-def breaking(*rounds):
-    """A transform with a mean that is not finite in these rounds, so that steps are refused."""
-
-    def receive(at, found, weights, state):
-        factor = jnp.where(jnp.isin(at.round, jnp.array(rounds, jnp.int32)), jnp.inf, 1.0)
-        return found._replace(mean=tree.scale(factor, found.mean)), state
-
-    return uploads.UploadTransform("breaking", receive=receive)
-
-
-@pytest.mark.parametrize("name", ["fed_avg", "scaffold"])
-def test_clients_of_a_refused_step_start_again_from_the_message_that_they_are_sent(name):
-    """The server's rounds are counted, not its steps: its old model is a new message."""
-    algorithm, seconds = ALGORITHMS[name], np.array([1.0, 1.5, 2.5, 4.0])
-    order = clock.arrivals(seconds, buffer=1, num_rounds=12)
-    late, hparams = clock.asynchronous(algorithm, order, 0.0), algorithm.hparams_type(client_lr=0.1)
-    plan = fcojax.Plan(fcojax.local_steps(2), order.sampler, breaking(2, 3, 7))
-    with pytest.warns(UserWarning, match="non-finite"):
-        w, history = fcojax.run(
-            late, hparams, jnp.array(1.0), quadratics(), KEY, plan, num_rounds=12, eval_every=1
-        )
-    assert np.flatnonzero(history["refused"]).tolist() == [2, 3, 7]
-    expected = by_events(algorithm, hparams, quadratics(), seconds, 1, 12, refused=(2, 3, 7))
-    assert float(w) == pytest.approx(float(expected), abs=1e-12)
-
-
 DIVIDING = {
     "fed_da": lambda: fcojax.algorithms.fed_da(loss, l1()),
     "q_fed_avg": lambda: fcojax.algorithms.q_fed_avg(loss),

@@ -112,24 +112,6 @@ def test_seconds_of_a_run_are_the_slowest_client_by_hand():
     assert np.allclose(clock.seconds(laws, plan, DATA, key, history), [2 * each, 4 * each])
 
 
-def test_a_client_is_charged_its_own_message_of_a_broadcast_to_all():
-    """Of 20 clients two take part; all receive 24 bytes at one second a byte: 24 s a round."""
-    data = fcojax.from_rows({"a": np.arange(20.0)}, [1] * 20)
-    fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: jnp.mean(w) * rows["a"])
-    plan = fcojax.Plan(
-        fcojax.local_steps(1),
-        fcojax.uniform_cohort(cohort_size=2),
-        broadcast=uploads.ef21p(uploads.top_k(2)),
-    )
-    start, key = jnp.zeros(8), jax.random.key(0)
-    given = fed_avg, fed_avg.hparams_type(), start, data, key, plan
-    _, history = fcojax.run(*given, num_rounds=4, eval_every=2)
-    each = float(history["bytes_down"][0]) / (2 * 20)
-    assert each == uploads.facts(uploads.top_k(2), start).num_bytes
-    found = clock.seconds(clock.Clock(0.0, down=24 / each), plan, data, key, history)
-    np.testing.assert_allclose(found, [48.0, 96.0])
-
-
 def test_a_deadline_drops_the_late_and_truncation_lets_them_do_less():
     step = clock.log_normal(NUM_CLIENTS, median=1.0, spread=1.0, seed=1)
     assert np.array_equal(step, clock.log_normal(NUM_CLIENTS, median=1.0, spread=1.0, seed=1))

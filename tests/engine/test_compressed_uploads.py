@@ -70,17 +70,6 @@ def advanced(chosen, num_rounds, client_lr=0.02):
     return hparams, *fcojax.advance(chosen, hparams, state, data, plan, num_rounds=num_rounds)
 
 
-@pytest.mark.parametrize("name", ["scaffold", "ditto"])
-def test_bytes_are_those_of_what_is_sent_to_all_clients(name):
-    """A wrapper of the message does not change what is counted; single numbers are sent whole."""
-    chosen = getattr(algorithms, name)(federations.loss)
-    hparams, state, history = advanced(chosen, 2)
-    leaves = jax.tree.leaves(chosen.broadcast(hparams, state.server))
-    encoded = uploads.facts(TOP, [leaf for leaf in leaves if leaf.size > 1]).num_bytes
-    single = 8 * sum(leaf.size == 1 for leaf in leaves)
-    assert history["bytes_down"].tolist() == [5 * (encoded + single)] * 2
-
-
 def test_a_client_s_own_model_is_made_from_the_message_that_it_has():
     plain = algorithms.scaffold(federations.loss)
     chosen = plain._replace(client_model=lambda hparams, message, client: message)

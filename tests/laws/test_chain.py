@@ -38,6 +38,7 @@ from fcojax.engine.transform import At, Received, RoundWeights
 from fcojax.transforms import euclidean, l1
 from fcojax.uploads import Facts, Opened, Sent, UploadTransform, chain
 from tests.support import federations
+from tests.test_asynchronous import ALGORITHMS, by_events, quadratics
 
 ROUNDS, CLIENTS, DIM = 4, 5, 4
 WEIGHTS = np.array([1.0, 2.0, 0.5, 3.0, 1.5])
@@ -662,3 +663,80 @@ def test_a_state_that_is_not_finite_is_not_kept_beside_a_finite_upload():
     assert history["dropped"].tolist() == [1, 1]
     for leaf in jax.tree.leaves((state.clients, state.residuals)):
         assert not np.asarray(leaf)[1].any() and np.isfinite(leaf).all()
+
+
+def breaking(*rounds):
+    """A transform with a mean that is not finite in these rounds, so that steps are refused."""
+
+    def receive(at, found, weights, state):
+        factor = jnp.where(jnp.isin(at.round, jnp.array(rounds, jnp.int32)), jnp.inf, 1.0)
+        return found._replace(mean=tree.scale(factor, found.mean)), state
+
+    return uploads.UploadTransform("breaking", receive=receive)
+
+
+@pytest.mark.parametrize("name", ["fed_avg", "scaffold"])
+def test_clients_of_a_refused_step_start_again_from_the_message_that_they_are_sent(name):
+    """The server's rounds are counted, not its steps: its old model is a new message."""
+    algorithm, seconds = ALGORITHMS[name], np.array([1.0, 1.5, 2.5, 4.0])
+    order = clock.arrivals(seconds, buffer=1, num_rounds=12)
+    late, hparams = clock.asynchronous(algorithm, order, 0.0), algorithm.hparams_type(client_lr=0.1)
+    plan = fcojax.Plan(fcojax.local_steps(2), order.sampler, breaking(2, 3, 7))
+    with pytest.warns(UserWarning, match="non-finite"):
+        w, history = fcojax.run(
+            late,
+            hparams,
+            jnp.array(1.0),
+            quadratics(),
+            KEY,
+            plan,
+            num_rounds=12,
+            eval_every=1,
+        )
+    assert np.flatnonzero(history["refused"]).tolist() == [2, 3, 7]
+    expected = by_events(algorithm, hparams, quadratics(), seconds, 1, 12, refused=(2, 3, 7))
+    assert float(w) == pytest.approx(float(expected), abs=1e-12)
+
+
+def test_a_client_is_charged_its_own_message_of_a_broadcast_to_all():
+    """Of 20 clients two take part; all receive 24 bytes at one second a byte: 24 s a round."""
+    data = fcojax.from_rows({"a": np.arange(20.0)}, [1] * 20)
+    fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: jnp.mean(w) * rows["a"])
+    plan = fcojax.Plan(
+        fcojax.local_steps(1),
+        fcojax.uniform_cohort(cohort_size=2),
+        broadcast=uploads.ef21p(uploads.top_k(2)),
+    )
+    start, key = jnp.zeros(8), jax.random.key(0)
+    given = fed_avg, fed_avg.hparams_type(), start, data, key, plan
+    _, history = fcojax.run(*given, num_rounds=4, eval_every=2)
+    each = float(history["bytes_down"][0]) / (2 * 20)
+    assert each == uploads.facts(uploads.top_k(2), start).num_bytes
+    found = clock.seconds(clock.Clock(0.0, down=24 / each), plan, data, key, history)
+    np.testing.assert_allclose(found, [48.0, 96.0])
+
+
+@pytest.mark.parametrize("name", ["scaffold", "ditto"])
+def test_bytes_of_a_compressed_broadcast_are_those_of_what_is_sent_also_in_a_wrapper(name):
+    chosen = getattr(algorithms, name)(LOSS)
+    cohort, broadcast = fcojax.uniform_cohort(cohort_size=2), uploads.ef21p(TOP)
+    plan = fcojax.Plan(fcojax.local_steps(2), cohort, broadcast=broadcast)
+    hparams, data = chosen.hparams_type(client_lr=0.02), population(False)
+    state = fcojax.start(chosen, hparams, point(), data, KEY, plan)
+    leaves = jax.tree.leaves(chosen.broadcast(hparams, state.server))
+    _, history = fcojax.advance(chosen, hparams, state, data, plan, num_rounds=2)
+    encoded = uploads.facts(TOP, [leaf for leaf in leaves if leaf.size > 1]).num_bytes
+    single = 8 * sum(leaf.size == 1 for leaf in leaves)
+    assert history["bytes_down"].tolist() == [CLIENTS * (encoded + single)] * 2
+
+
+def test_a_finite_upload_that_no_step_can_take_changes_nothing_but_the_counts():
+    """A step that overflows is refused, and the server's state stays."""
+    huge = attacks.attacked([0], attacks.scaled(1e100))
+    plan = fcojax.Plan(fcojax.local_steps(1), uploads=huge)
+    fed_avg, data = algorithms.fed_avg(LOSS), population(False)
+    hparams = fed_avg.hparams_type(client_lr=0.1, server_lr=1e300)
+    before = fcojax.start(fed_avg, hparams, point(), data, KEY, plan)
+    after, history = fcojax.advance(fed_avg, hparams, before, data, plan, num_rounds=1)
+    assert history["refused"].tolist() == [1] and history["dropped"].tolist() == [0]
+    assert_same(before.server, after.server, tolerance=0)
