@@ -12,7 +12,6 @@ if not TYPE_CHECKING:  # before the others, which take a second
 
 from fcojax import algorithms, devices, grid, problems, transforms
 from fcojax.algorithms.work import local_epochs, local_steps
-from fcojax.engine.aggregator import Aggregator
 from fcojax.engine.grid import extended, schedule
 from fcojax.engine.optimality import kkt, kkt_violation
 from fcojax.engine.participation.availability import cyclic, from_trace
@@ -34,6 +33,7 @@ from fcojax.engine.stream import Stream
 from fcojax.engine.sweep import sweep
 from fcojax.problems.clients import ClientData, from_clients, from_rows
 from fcojax.problems.stored import open_clients, save_clients
+from fcojax.uploads.aggregator import Aggregator
 
 if TYPE_CHECKING:
     from fcojax import (

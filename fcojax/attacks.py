@@ -14,8 +14,6 @@ import numpy as np
 
 from fcojax import Aggregator, ClientData, tree
 from fcojax.arguments import at_most, factory, validated
-from fcojax.engine.aggregator import MEAN, STACK, Stacked
-from fcojax.engine.transform import Facts, Opened, Sent, UploadTransform
 from fcojax.robust.rule import as_points
 from fcojax.types import (
     Array,
@@ -27,7 +25,9 @@ from fcojax.types import (
     Positive,
     Real,
 )
+from fcojax.uploads.aggregator import MEAN, STACK, Stacked
 from fcojax.uploads.coding import from_vector
+from fcojax.uploads.transform import Facts, Opened, Sent, UploadTransform
 
 
 class Attack(NamedTuple):

@@ -8,7 +8,6 @@ the deprecation policy, and are documented where they are defined.
 # ruff: noqa: F401
 from fcojax.arguments import checked_value, shown, validated
 from fcojax.engine import remote
-from fcojax.engine.aggregator import STACK
 from fcojax.engine.blocks import Block, take_points
 from fcojax.engine.client_loop import local_handle
 from fcojax.engine.hparams import as_arrays, at_round, is_schedule, num_points, take
@@ -19,9 +18,10 @@ from fcojax.engine.randomness import draw_cohort
 from fcojax.engine.round import payload_bytes
 from fcojax.engine.solve import Outcome, solve_traced
 from fcojax.engine.stream import on_disk
-from fcojax.engine.transform import Noise
 from fcojax.engine.validation import require_run
 from fcojax.memo import jit_per, memoised
 from fcojax.shuffle import Seed, words
+from fcojax.uploads.aggregator import STACK
+from fcojax.uploads.transform import Noise
 from fcojax.xla.linalg import singular_values, symmetric_eigh
 from fcojax.xla.rules import in_full_precision, pretend

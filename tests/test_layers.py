@@ -16,13 +16,12 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 GROUND = ("types", "tree", "memo", "arguments", "xla", "shuffle")
-PAPER = ("transforms", "problems", "algorithms")
+PAPER = ("transforms", "problems", "algorithms", "uploads")
 LOOP = ("engine", "grid", "devices")
 CORE = GROUND + PAPER + LOOP  # top to bottom
 SATELLITES = (  # top to bottom
     "reference",
     "strengths",
-    "uploads",
     "robust",
     "attacks",
     "privacy",

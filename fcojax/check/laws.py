@@ -28,8 +28,8 @@ from fcojax.check.population import quadratic, quadratic_clients
 from fcojax.check.subject import Finding, Subject
 from fcojax.engine.hparams import take
 from fcojax.engine.randomness import draw_cohort
-from fcojax.engine.transform import Sent, UploadTransform
 from fcojax.types import Array, PyTree
+from fcojax.uploads.transform import Sent, UploadTransform
 
 _WORK, _CLIENT_LR = local_steps(2), 0.05
 # A rate close enough to zero also for a server that divides by the size of uploads plus 1e-8, as

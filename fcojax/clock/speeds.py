@@ -18,7 +18,6 @@ from fcojax.arguments import factory, validated
 from fcojax.engine.client_loop import local_handle
 from fcojax.engine.plan import as_plan
 from fcojax.engine.randomness import draw_cohort
-from fcojax.engine.transform import Facts, Sent, UploadTransform
 from fcojax.problems import ClientData
 from fcojax.problems.clients import require_one_device
 from fcojax.types import (
@@ -33,6 +32,7 @@ from fcojax.types import (
     Real,
     Seed,
 )
+from fcojax.uploads.transform import Facts, Sent, UploadTransform
 
 # A step that ends at a deadline up to rounding is in time.
 _ROUNDING = 1 + 1e-12

@@ -14,9 +14,7 @@ import jax.numpy as jnp
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.local import Local
 from fcojax.algorithms.work import Work
-from fcojax.engine import padding, transform
-from fcojax.engine.aggregator import MEAN
-from fcojax.engine.forms import merged, require_same_form, split, zeros
+from fcojax.engine import padding
 from fcojax.engine.members import Slots
 from fcojax.engine.nonfinite import guarded
 from fcojax.engine.plan import Plan
@@ -30,9 +28,12 @@ from fcojax.engine.randomness import (
 )
 from fcojax.engine.state import Memory
 from fcojax.engine.tally import Contribution, Tally, add_clients, empty_tally, term_of
-from fcojax.engine.transform import At
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, PyTree
+from fcojax.uploads import transform
+from fcojax.uploads.aggregator import MEAN
+from fcojax.uploads.forms import merged, require_same_form, split, zeros
+from fcojax.uploads.transform import At
 from fcojax.xla.loops import batch_max
 from fcojax.xla.rules import rules
 from fcojax.xla.slicing import small_slice

@@ -7,17 +7,17 @@ import jax
 import jax.numpy as jnp
 
 from fcojax.algorithms.base import Algorithm, ClientResult
-from fcojax.engine import transform
-from fcojax.engine.aggregator import MEAN
-from fcojax.engine.broadcast import first_estimate
 from fcojax.engine.client_loop import local_handle, through_chain
-from fcojax.engine.forms import split, zeros
 from fcojax.engine.plan import Plan
 from fcojax.engine.state import Memory
 from fcojax.engine.tally import Contribution, term_of
-from fcojax.engine.transform import At
 from fcojax.problems.clients import ClientData
 from fcojax.types import PyTree
+from fcojax.uploads import transform
+from fcojax.uploads.aggregator import MEAN
+from fcojax.uploads.broadcast import first_estimate
+from fcojax.uploads.forms import split, zeros
+from fcojax.uploads.transform import At
 from fcojax.xla.jaxprs import depend_on_first
 
 

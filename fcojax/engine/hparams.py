@@ -66,8 +66,3 @@ def num_points(grid: PyTree) -> int:
 def take(grid: PyTree, points: Any) -> PyTree:
     """Return one point of a grid for an index, or a grid for a slice or several indices."""
     return jax.tree.map(lambda column: column[points], grid)
-
-
-def number(hparams: Any, given: Any) -> Any:
-    """Return a number, or the value of a function of the hyperparameters, which can be swept."""
-    return given(hparams) if callable(given) else given

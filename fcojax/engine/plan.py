@@ -5,12 +5,12 @@ from typing import NamedTuple
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.arguments import checked_value, field_annotations, shown
-from fcojax.engine.aggregator import MEAN, Aggregator
-from fcojax.engine.broadcast import Broadcast
 from fcojax.engine.participation.base import Everyone, Sampler
 from fcojax.engine.state import Observe
-from fcojax.engine.transform import NOTHING, UploadTransform
 from fcojax.types import Count
+from fcojax.uploads.aggregator import MEAN, Aggregator
+from fcojax.uploads.broadcast import Broadcast
+from fcojax.uploads.transform import NOTHING, UploadTransform
 
 
 class Plan(NamedTuple):

@@ -14,11 +14,8 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult
 from fcojax.algorithms.local import Local
-from fcojax.engine import transform
-from fcojax.engine.aggregator import MEAN
 from fcojax.engine.client_loop import Rows
 from fcojax.engine.first_uploads import FirstUploads, first_uploads, one_update
-from fcojax.engine.forms import Form, merged, split, zeros
 from fcojax.engine.plan import Plan
 from fcojax.engine.randomness import (
     AGGREGATE,
@@ -39,11 +36,14 @@ from fcojax.engine.tally import (
     finish_round,
     term_of,
 )
-from fcojax.engine.transform import At, Facts, RoundWeights, UploadTransform, chain
 from fcojax.engine.validation import as_first_states, require_run
 from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
+from fcojax.uploads import transform
+from fcojax.uploads.aggregator import MEAN
+from fcojax.uploads.forms import Form, merged, split, zeros
+from fcojax.uploads.transform import At, Facts, RoundWeights, UploadTransform, chain
 from fcojax.xla.jaxprs import depend_on_first
 from fcojax.xla.rules import in_full_precision
 

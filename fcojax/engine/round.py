@@ -11,21 +11,21 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, NewRow, uncounted
-from fcojax.engine import transform
-from fcojax.engine.aggregator import MEAN
-from fcojax.engine.broadcast import first_estimate, next_estimate
 from fcojax.engine.client_loop import RoundContext, Rows, client_function, run_clients
 from fcojax.engine.first_uploads import one_update
-from fcojax.engine.forms import Form, merged, require_same_form, split, zeros
 from fcojax.engine.members import Slots, slots_of
 from fcojax.engine.nonfinite import guarded
 from fcojax.engine.plan import Plan
 from fcojax.engine.randomness import AGGREGATE, DOWN, SERVER, SHARED, draw_cohort, purpose_key
 from fcojax.engine.state import Memory
 from fcojax.engine.tally import RoundResult, finish_round
-from fcojax.engine.transform import At, RoundWeights
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree, Scalar
+from fcojax.uploads import transform
+from fcojax.uploads.aggregator import MEAN
+from fcojax.uploads.broadcast import first_estimate, next_estimate
+from fcojax.uploads.forms import Form, merged, require_same_form, split, zeros
+from fcojax.uploads.transform import At, RoundWeights
 
 # Names of the engine's own counts, which metrics and measures may not use.
 COUNTS = ("participants", "dropped", "lost", "late", "refused", "left_out")

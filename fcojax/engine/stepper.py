@@ -18,7 +18,6 @@ from fcojax.algorithms.work import Work
 from fcojax.arguments import checked_value
 from fcojax.engine.client_loop import RoundContext, Rows
 from fcojax.engine.first_uploads import first_uploads
-from fcojax.engine.forms import merged
 from fcojax.engine.hparams import at_round
 from fcojax.engine.placement.auto_axes import with_auto_axes
 from fcojax.engine.placement.chunk_size import with_chunk_size
@@ -41,6 +40,7 @@ from fcojax.engine.validation import as_first_states, as_hparams_of, as_params, 
 from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
+from fcojax.uploads.forms import merged
 from fcojax.xla.loops import scan_some
 from fcojax.xla.rewriting import fast_inside_loops
 from fcojax.xla.rules import in_full_precision

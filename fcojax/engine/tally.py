@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.engine import transform
-from fcojax.engine.aggregator import SUM
-from fcojax.engine.forms import Form, require_same_form, split
 from fcojax.engine.plan import Plan
 from fcojax.engine.state import Memory
-from fcojax.engine.transform import At, Received, RoundWeights, mean_of
 from fcojax.types import Array, Key, PyTree
+from fcojax.uploads import transform
+from fcojax.uploads.aggregator import SUM
+from fcojax.uploads.forms import Form, require_same_form, split
+from fcojax.uploads.transform import At, Received, RoundWeights, mean_of
 
 
 class Contribution(NamedTuple):

@@ -10,13 +10,13 @@ from jax.core import Tracer
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.arguments import checked_value, field_annotations, numbers_of, shown
-from fcojax.engine.aggregator import MEAN
 from fcojax.engine.hparams import as_arrays, is_schedule
 from fcojax.engine.plan import Plan, Program, as_plan
 from fcojax.engine.state import Observe, is_sweep
 from fcojax.problems.clients import ClientData
 from fcojax.problems.fields import by_field
 from fcojax.types import Array, Count, Key, PyTree, Real
+from fcojax.uploads.aggregator import MEAN
 
 
 def as_program(

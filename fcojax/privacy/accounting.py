@@ -15,11 +15,11 @@ from typing import Any, Literal, NamedTuple
 
 from fcojax import Plan, Sampler, everyone
 from fcojax.arguments import validated
-from fcojax.engine.hparams import number
 from fcojax.engine.participation.availability import Cyclic, Trace
 from fcojax.engine.participation.base import Everyone
 from fcojax.engine.participation.samplers import CoinFlips, UniformCohort
 from fcojax.types import Count, Fraction, Positive
+from fcojax.uploads.transform import number
 
 Accountant = Literal["rdp", "pld"]
 

@@ -24,10 +24,10 @@ from fcojax.arguments import validated
 from fcojax.engine.hparams import is_schedule, num_points, take
 from fcojax.engine.participation.samplers import DerivedSampler
 from fcojax.engine.randomness import folded_by
-from fcojax.engine.transform import Sent, UploadTransform, chain
 from fcojax.engine.validation import require_hparams
 from fcojax.privacy.accounting import Releases, law, multiplier_of, together, total_epsilon
 from fcojax.types import Array, Count, CountOrZero, Fraction, Key, Params, PyTree
+from fcojax.uploads.transform import Sent, UploadTransform, chain
 
 # Far beyond any clipping norm, so that the client sends as much as it may.
 _LARGE = 1e3

@@ -14,20 +14,20 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.arguments import checked_value, factory
-from fcojax.engine.hparams import number
-from fcojax.engine.transform import (
+from fcojax.privacy.bands import correlated, first_noise
+from fcojax.robust.bounds import follow_quantile
+from fcojax.robust.means import clip as clipped_to
+from fcojax.types import Array, Key, NonNegative, Positive, Real, Share
+from fcojax.uploads.modular import grid_means, modular_sum
+from fcojax.uploads.transform import (
     Facts,
     Noise,
     Opened,
     Received,
     RoundWeights,
     UploadTransform,
+    number,
 )
-from fcojax.privacy.bands import correlated, first_noise
-from fcojax.robust.bounds import follow_quantile
-from fcojax.robust.means import clip as clipped_to
-from fcojax.types import Array, Key, NonNegative, Positive, Real, Share
-from fcojax.uploads.modular import grid_means, modular_sum
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.arguments import factory
-from fcojax.engine.transform import Facts, Opened, UploadTransform
 from fcojax.types import Array, Positive, Scalar, Share
+from fcojax.uploads.transform import Facts, Opened, UploadTransform
 
 
 @factory

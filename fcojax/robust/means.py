@@ -12,7 +12,6 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.arguments import checked_value, factory
-from fcojax.engine.hparams import number
 from fcojax.robust.mass import (
     between,
     lengths,
@@ -24,6 +23,7 @@ from fcojax.robust.mass import (
 )
 from fcojax.robust.rule import Mixing, Rule
 from fcojax.types import Array, Count, Numbers, Positive, Probability, Real
+from fcojax.uploads.transform import number
 
 _BELOW_HALF = "a number of at least 0 and below 0.5, as a majority has to be honest"
 Minority = Annotated[Any, Numbers(_BELOW_HALF, lambda x: (x >= 0) & (x < 0.5))] | Callable

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 
 from fcojax import Aggregator, tree
 from fcojax.arguments import factory
-from fcojax.engine.aggregator import STACK, Stacked
-from fcojax.engine.transform import mean_of
 from fcojax.types import Array, Key, OneArray
+from fcojax.uploads.aggregator import STACK, Stacked
 from fcojax.uploads.coding import from_vector
+from fcojax.uploads.transform import mean_of
 
 
 class Rule(NamedTuple):

@@ -6,16 +6,6 @@ their relatives make one with error feedback, for ``fcojax.Plan(uploads=chain(..
 
 from typing import Any
 
-from fcojax.engine.transform import (
-    At,
-    Facts,
-    Opened,
-    Received,
-    Sent,
-    UploadTransform,
-    chain,
-)
-from fcojax.uploads.broadcast import ef21p
 from fcojax.uploads.coding import Constants, compressed, facts
 from fcojax.uploads.compressor import Compressor, compose, contractive, identity, leafwise
 from fcojax.uploads.feedback import (
@@ -23,6 +13,7 @@ from fcojax.uploads.feedback import (
     econtrol,
     ef14,
     ef21,
+    ef21p,
     marina,
     momentum,
 )
@@ -33,6 +24,15 @@ from fcojax.uploads.quantise import half, natural, qsgd, sign, terngrad
 from fcojax.uploads.rotation import drive, eden
 from fcojax.uploads.sparse import rand_k, top_k
 from fcojax.uploads.text import compressor_from_text, from_text
+from fcojax.uploads.transform import (
+    At,
+    Facts,
+    Opened,
+    Received,
+    Sent,
+    UploadTransform,
+    chain,
+)
 
 __all__ = [
     # compressors

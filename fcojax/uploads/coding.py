@@ -10,10 +10,10 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.arguments import validated
-from fcojax.engine.forms import Form
-from fcojax.engine.transform import At, Sent, UploadTransform
 from fcojax.types import Array, Key, NumberTree, Params, PyTree, Scalar
 from fcojax.uploads.compressor import Compressor, factory
+from fcojax.uploads.forms import Form
+from fcojax.uploads.transform import At, Sent, UploadTransform
 
 
 class Encoded(NamedTuple):

@@ -10,11 +10,10 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 
-from fcojax.engine.hparams import number
-from fcojax.engine.transform import Facts, RoundWeights, Sent, UploadTransform
 from fcojax.types import Array, Numbers, Positive
 from fcojax.uploads.compressor import factory
 from fcojax.uploads.quantise import rounded
+from fcojax.uploads.transform import Facts, RoundWeights, Sent, UploadTransform, number
 
 # Beyond 24 bits, sums of whole numbers are not exact in float32.
 Bits = Annotated[

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.arguments import factory
-from fcojax.engine.transform import NOTHING, Facts, Opened, Sent, UploadTransform
 from fcojax.types import Probability
+from fcojax.uploads.transform import NOTHING, Facts, Opened, Sent, UploadTransform
 
 
 @factory

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from fcojax.arguments import validated
-from fcojax.engine.transform import UploadTransform, chain
 from fcojax.uploads import feedback, low_rank, quantise, rotation, sparse
 from fcojax.uploads.coding import compressed
 from fcojax.uploads.compressor import Compressor, compose, contractive
+from fcojax.uploads.transform import UploadTransform, chain
 
 
 def _count_or_share(text: str) -> int | float:

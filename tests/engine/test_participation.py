@@ -13,13 +13,12 @@ from scipy import stats
 
 import fcojax
 from fcojax.algorithms import Algorithm, ClientResult
-from fcojax.engine import transform
 from fcojax.engine.participation.samplers import Sampler
 from fcojax.engine.plan import Plan
 from fcojax.engine.randomness import COHORT, ENCODE, purpose_key
 from fcojax.engine.stepper import start
 from fcojax.types import Count, Probability, Share
-from fcojax.uploads import Facts, Sent, UploadTransform
+from fcojax.uploads import Facts, Sent, UploadTransform, transform
 from tests.support import federations
 
 KEY = jax.random.key(3)

@@ -10,8 +10,8 @@ import pytest
 import fcojax
 from fcojax import attacks, robust, uploads
 from fcojax.algorithms import fed_avg
-from fcojax.engine.aggregator import MEAN
 from fcojax.uploads import chain
+from fcojax.uploads.aggregator import MEAN
 from fcojax.xla.rules import pretend
 
 MEDIAN = robust.averaged(robust.median())

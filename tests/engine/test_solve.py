@@ -8,8 +8,8 @@ import pytest
 import fcojax
 from fcojax import robust
 from fcojax.algorithms import fed_mid_osp
-from fcojax.engine.transform import NOTHING
 from fcojax.transforms import euclidean, l1
+from fcojax.uploads.transform import NOTHING
 
 pytestmark = pytest.mark.gate
 

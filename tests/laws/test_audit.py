@@ -12,10 +12,10 @@ import scipy.stats
 import fcojax
 from fcojax import privacy, uploads
 from fcojax.algorithms import fed_avg, fed_dual_avg, scaffold
-from fcojax.engine.transform import Noise
 from fcojax.privacy.audit import _least_probabilities
 from fcojax.robust.means import clip
 from fcojax.transforms import euclidean, l1
+from fcojax.uploads.transform import Noise
 
 pytestmark = pytest.mark.slow
 

@@ -22,7 +22,6 @@ import pytest
 import fcojax
 from fcojax import algorithms, attacks, clock, privacy, robust, tree, uploads
 from fcojax.engine.client_loop import local_handle
-from fcojax.engine.forms import split
 from fcojax.engine.randomness import (
     AGGREGATE,
     CLIENT,
@@ -34,9 +33,10 @@ from fcojax.engine.randomness import (
     folded_by,
     purpose_key,
 )
-from fcojax.engine.transform import At, Received, RoundWeights
 from fcojax.transforms import euclidean, l1
 from fcojax.uploads import Facts, Opened, Sent, UploadTransform, chain
+from fcojax.uploads.forms import split
+from fcojax.uploads.transform import At, Received, RoundWeights
 from tests.support import federations
 from tests.test_asynchronous import ALGORITHMS, by_events, quadratics
 

@@ -7,8 +7,8 @@ import pytest
 
 import fcojax
 from fcojax import uploads
-from fcojax.engine.transform import RoundWeights
 from fcojax.uploads import At, Received
+from fcojax.uploads.transform import RoundWeights
 from tests.support import federations
 
 pytestmark = pytest.mark.gate

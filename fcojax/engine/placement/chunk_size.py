@@ -14,7 +14,6 @@ from fcojax.algorithms.base import Algorithm, uncounted
 from fcojax.algorithms.work import Work
 from fcojax.arguments import validated
 from fcojax.engine import padding
-from fcojax.engine.aggregator import SUM
 from fcojax.engine.first_uploads import first_uploads, one_update
 from fcojax.engine.hparams import as_arrays, at_round
 from fcojax.engine.hparams import num_points as points_of
@@ -23,6 +22,7 @@ from fcojax.engine.state import State, is_sweep, with_repeats
 from fcojax.engine.validation import require_run
 from fcojax.problems.clients import ClientData
 from fcojax.types import Count, Params, PyTree
+from fcojax.uploads.aggregator import SUM
 from fcojax.xla.jaxprs import bytes_of_results
 from fcojax.xla.rules import pretended_memory, rules
 

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.engine.transform import RoundWeights, mean_of
 from fcojax.types import Array, Key, ManyArrays, PyTree
+from fcojax.uploads.transform import RoundWeights, mean_of
 
 
 class Collector(NamedTuple):

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.arguments import checked_value
-from fcojax.engine.forms import merged, require_same_form
 from fcojax.memo import memoised
 from fcojax.types import Array, PyTree, Scalar
+from fcojax.uploads.forms import merged, require_same_form
 
 
 class At(NamedTuple):
@@ -454,3 +454,8 @@ def mean_of(total: PyTree, weights: RoundWeights) -> PyTree:
 
 
 NOTHING = chain()
+
+
+def number(hparams: Any, given: Any) -> Any:
+    """Return a number, or the value of a function of the hyperparameters, which can be swept."""
+    return given(hparams) if callable(given) else given
