@@ -34,6 +34,7 @@ from fcojax.engine.sweep import sweep
 from fcojax.problems.clients import ClientData, from_clients, from_rows
 from fcojax.problems.stored import open_clients, save_clients
 from fcojax.uploads.aggregator import Aggregator
+from fcojax.uploads.participation import dropout, norm_bound
 
 if TYPE_CHECKING:
     from fcojax import (
@@ -52,10 +53,8 @@ if TYPE_CHECKING:
         uploads,
     )
     from fcojax.bibliography import citation
-    from fcojax.robust import norm_bound, norm_quantile
     from fcojax.rows import to_frame
     from fcojax.strengths import path
-    from fcojax.uploads.participation import dropout
 
 __version__ = "0.4.0.dev0"
 
@@ -101,7 +100,6 @@ __all__ = [
     "dropout",
     "Aggregator",
     "norm_bound",
-    "norm_quantile",
     # hyperparameters
     "extended",
     "schedule",
@@ -144,9 +142,6 @@ _PACKAGES = (
 )
 _FUNCTIONS = {
     "citation": "bibliography",
-    "dropout": "uploads.participation",
-    "norm_bound": "robust",
-    "norm_quantile": "robust",
     "path": "strengths",
     "to_frame": "rows",
 }

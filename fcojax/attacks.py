@@ -1,10 +1,9 @@
 """Attacks on a mean of uploads: bad clients that send harmful uploads, to test robust means.
 
-``attacked`` is a transform of uploads, and ``flipped_labels`` changes the data. Some attacks use
-the honest uploads of all clients of the round; for these ``seeing_all`` wraps the aggregator too.
+``attacked`` is a transform of uploads. Some attacks use the honest uploads of all clients of the
+round; for these ``seeing_all`` wraps the aggregator too.
 """
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -12,20 +11,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax import Aggregator, ClientData, tree
-from fcojax.arguments import at_most, factory, validated
-from fcojax.robust.rule import as_points
+from fcojax import Aggregator, tree
+from fcojax.arguments import factory, validated
+from fcojax.robust.rules import as_points
 from fcojax.types import (
     Array,
-    Count,
     CountOrZero,
     Key,
     NonNegative,
     OneArray,
-    Positive,
     Real,
 )
-from fcojax.uploads.aggregator import MEAN, STACK, Stacked
+from fcojax.uploads.aggregator import MEAN, STACK, Stacked, combined
 from fcojax.uploads.coding import from_vector
 from fcojax.uploads.transform import Facts, Opened, Sent, UploadTransform
 
@@ -65,35 +62,6 @@ def scaled(factor: Real) -> Attack:
       [500.0]
     """
     return Attack(f"scaled({factor})", lambda leaf, key: jnp.asarray(factor, leaf.dtype) * leaf)
-
-
-@validated
-def normal_noise(deviation: Positive) -> Attack:
-    """Return the attack that sends normal numbers.
-
-    Args:
-      deviation: their standard deviation.
-
-    Example:
-      >>> normal_noise(2.0).alone(jnp.zeros(3), jax.random.key(0)).shape
-      (3,)
-    """
-
-    def alone(leaf, key):
-        return deviation * jax.random.normal(key, leaf.shape, leaf.dtype)
-
-    return Attack(f"normal_noise({deviation})", alone)
-
-
-@validated
-def infinite() -> Attack:
-    """Return the attack that sends infinity, which the engine drops.
-
-    Example:
-      >>> infinite().alone(jnp.zeros(2), None).tolist()
-      [inf, inf]
-    """
-    return Attack("infinite()", lambda leaf, key: jnp.full_like(leaf, jnp.inf))
 
 
 @validated
@@ -143,77 +111,6 @@ def little_is_enough(deviations: NonNegative = 1.5) -> Attack:
         return mean - deviations * deviation
 
     return Attack(f"little_is_enough({deviations})", together=together)
-
-
-@validated
-def mimic(client: CountOrZero = 0) -> Attack:
-    """Return the attack that copies the upload of one honest client, so that it counts more.
-
-    Args:
-      client: position of the copied client among the honest clients of the round.
-
-    Example:
-      >>> points = jnp.array([[5.0], [1.0], [3.0]])
-      >>> mimic(1).together(points, jnp.ones(3), jnp.array([1, 0, 0])).tolist()
-      [3.0]
-
-    References:
-      Karimireddy, He and Jaggi, "Byzantine-robust learning on heterogeneous datasets via
-      bucketing", ICLR 2022.
-    """
-
-    def together(points, weights, bad):
-        honest = (weights > 0) & (bad == 0)
-        rank = jnp.cumsum(honest) - 1
-        place = jnp.argmax(honest & (rank == jnp.minimum(client, rank[-1])))
-        return points[place]
-
-    return Attack(f"mimic({client})", together=together)
-
-
-@validated
-def strongest(
-    direction: Attack, mean: Callable[[Array, Array], Array], *, num_strengths: Count = 20
-) -> Attack:
-    """Return the attack that moves a robust mean most along a direction, found by a line search.
-
-    Args:
-      direction: an attack that uses all uploads, such as ``little_is_enough(1.0)``.
-      mean: ``(points, weights) -> point``, the mean that is attacked.
-      num_strengths: number of strengths that are tried, from 0.5 to 10 times the direction.
-
-    Example:
-      >>> from fcojax import robust
-      >>> points = jnp.array([[1.0], [3.0], [2.0], [0.0]])
-      >>> weights, bad = jnp.ones(4) / 4, jnp.array([0, 0, 0, 1])
-      >>> found = strongest(little_is_enough(1.0), lambda x, w: w @ x)
-      >>> round(float(found.together(points, weights, bad)[0]), 2)  # ten deviations
-      -6.16
-
-    References:
-      Shejwalkar and Houmansadr, "Manipulating the Byzantine: optimizing model poisoning attacks and
-      defenses for federated learning", NDSS 2021.
-    """
-    along = direction.together
-    if along is None:
-        raise ValueError(
-            f"direction is {direction.name}, which uses no other uploads; pass "
-            "little_is_enough(...) or inner_product(...)."
-        )
-
-    def together(points, weights, bad):
-        honest, _ = _moments(points, weights, bad)
-        full = along(points, weights, bad) - honest
-        strengths = jnp.linspace(0.5, 10.0, num_strengths, dtype=points.dtype)
-
-        def moved(strength):
-            sent = _replaced(points, bad, honest + strength * full)
-            return jnp.sum((mean(sent, weights) - honest) ** 2)
-
-        best = strengths[jnp.argmax(jax.lax.map(moved, strengths))]
-        return honest + best * full
-
-    return Attack(f"strongest({direction.name})", together=together)
 
 
 @factory
@@ -295,14 +192,10 @@ def seeing_all(attack: Attack, aggregator: Aggregator = MEAN) -> Aggregator:
         bad, *sent = stacked.terms
         points, like = as_points(sent), [leaf[0] for leaf in sent]
         shares = stacked.shares.astype(points.dtype)
-        points = _replaced(points, bad, together(points, shares, bad))
+        planted = together(points, shares, bad)
+        points = jnp.where(bad[:, None] > 0, planted[None].astype(points.dtype), points)
         parts = jax.vmap(lambda point: from_vector(point, like))(points)
-        terms = jax.vmap(lambda payload: base.term(hparams, payload, memory))(parts)
-        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), terms)
-        places = jnp.arange(shares.shape[0], dtype=jnp.int32)
-        collected = base.collect.start(shapes, shares.shape[0])
-        collected = base.collect.add(collected, terms, stacked.shares, places)
-        mean, memory = base.finish(hparams, collected, weights, memory, key)
+        mean, memory = combined(base, hparams, parts, stacked.shares, weights, memory, key)
         return [jnp.zeros((), bad.dtype), *mean], memory
 
     return base._replace(
@@ -312,38 +205,6 @@ def seeing_all(attack: Attack, aggregator: Aggregator = MEAN) -> Aggregator:
         finish=finish,
         attack=attack.name,
     )
-
-
-@validated
-def flipped_labels(
-    data: ClientData, clients: Sequence[CountOrZero], field: str, flip: Callable[[Array], Array]
-) -> ClientData:
-    """Return the population with the labels of some clients changed.
-
-    Args:
-      data: the clients.
-      clients: indices of the clients whose labels change.
-      field: name of the field with the labels.
-      flip: ``(labels) -> labels``, such as ``lambda y: 9 - y``.
-
-    Example:
-      >>> import fcojax
-      >>> data = fcojax.from_rows({"y": np.array([0, 1, 2, 3])}, [2, 2])
-      >>> flipped_labels(data, (1,), "y", lambda y: 9 - y).examples["y"].tolist()
-      [0, 1, 7, 6]
-    """
-    offsets, labels = np.asarray(data.offsets), data.examples[field]
-    bad = np.zeros(labels.shape[0], bool)
-    for client in clients:
-        at_most("clients", client, data.num_clients - 1)
-        bad[offsets[client] : offsets[client + 1]] = True
-    mask = jnp.asarray(bad).reshape(-1, *(1,) * (labels.ndim - 1))
-    flipped = jnp.where(mask, flip(labels), labels).astype(labels.dtype)
-    return dataclasses.replace(data, examples=data.examples | {field: flipped})
-
-
-def _replaced(points: Array, bad: Array, sent: Array) -> Array:
-    return jnp.where(bad[:, None] > 0, sent[None].astype(points.dtype), points)
 
 
 def _moments(points: Array, weights: Array, bad: Array) -> tuple[Array, Array]:

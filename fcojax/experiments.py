@@ -11,6 +11,7 @@ from fcojax.__main__ import LAUNCHER
 
 sys.path.insert(0, os.fspath(LAUNCHER))
 
+from experiments.codecs import codec
 from experiments.config.keys import sweep_config
 from experiments.report import axes
 from experiments.report.claims import Claim, over_seeds
@@ -38,6 +39,7 @@ __all__ = [
     "Sweep",
     "axes",
     "by_seed",
+    "codec",
     "column",
     "from_config",
     "naming",

@@ -64,7 +64,7 @@ def test_parts_are_found_inside_of_what_was_made_with_them():
     algorithm = algorithms.fed_dual_avg(None, euclidean(penalty))
     compressed = uploads.compressed(uploads.compose(uploads.top_k(2), uploads.qsgd(7)))
     chain = uploads.chain(compressed, fcojax.dropout(0.1))
-    aggregator = robust.averaged(robust.krum(0.2), before=robust.bucketing(2))
+    aggregator = robust.bucketing(2, robust.krum(0.2))
     plan = fcojax.Plan(fcojax.local_steps(1), fcojax.cyclic(num_groups=2), chain, aggregator)
     found = keys(algorithm, plan)
     assert found[:2] == ["fcojax", "yuan2021federated"]

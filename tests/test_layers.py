@@ -127,7 +127,7 @@ def test_reports_know_no_experiment_and_experiments_neither_each_other_nor_the_l
             assert all(other[1] == "report" for other in others), module
         elif parts[1:2] == ["studies"]:
             others = [other for other in others if other[:3] != parts[:3]]
-            assert all(other[1] in ("report", "study") for other in others), module
+            assert all(other[1] in ("codecs", "report", "study") for other in others), module
         else:
             assert all(other[1] != "studies" for other in others), module
 

@@ -47,8 +47,6 @@ def fed_com_loc(
 ):
     """Take local steps with control variates, and compress whole models."""
     gradient, compressor = mean_gradient(loss), compressor or identity()
-    if compressor.leafwise:
-        raise ValueError("compressor is leafwise, but models are one vector.")
 
     def through(place, hparams, x, key):
         if place != compresses:

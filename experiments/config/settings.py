@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 
 import fcojax
+from experiments.codecs import codec, compressor
 from experiments.config.algorithms import find
 from experiments.config.keys import KEYS, OPTIONAL
 from experiments.config.schedules import RATES, Forms, chosen, factors, scheduled
@@ -288,7 +289,7 @@ def _schedules(config: Config, algorithms: dict[str, Factory]) -> dict[str, Call
 def _broadcast(config: Config) -> uploads.Compressor | None:
     text = config.broadcast
     with naming("broadcast", text):
-        return None if text is None else uploads.compressor_from_text(text, "broadcast")
+        return None if text is None else compressor(text, "broadcast")
 
 
 def _clock(law: str | None) -> Callable[[ClientData], Clock] | None:
@@ -302,26 +303,23 @@ def _clock(law: str | None) -> Callable[[ClientData], Clock] | None:
 def _uploads(config: Config) -> uploads.UploadTransform:
     """Return the transforms of uploads: compression, clip and noise, bound, weights, losses."""
     text, clip, bound = config.codec, config.clip_norm, config.upload_norm
-    noise, quantile = config.noise_multiplier, config.upload_quantile
+    noise = config.noise_multiplier
     epsilon, delta = config.privacy_budget, config.privacy_delta
     for key, value, needed, other in (
         ("noise_multiplier", noise or None, "clip_norm", clip),
         ("privacy_budget", epsilon, "clip_norm", clip),
         ("privacy_budget", epsilon, "noise_multiplier", noise or None),
         ("privacy_budget", epsilon, "privacy_delta", delta),
-        ("upload_quantile", quantile, "upload_norm, the bound of the first round", bound),
     ):
         if value is not None and other is None:
             raise ValueError(f"{key} needs {needed}.")
     found = []
     with naming("codec", text):
         if text is not None:
-            found.append(uploads.from_text(text, "codec"))
+            found.append(codec(text))
     if clip is not None:
         found.append(privacy.gaussian(clip, noise))
-    if quantile is not None:
-        found.append(fcojax.norm_quantile(quantile, bound))
-    elif bound is not None:
+    if bound is not None:
         found.append(fcojax.norm_bound(bound))
     if config.correct is not None:
         found.append(uploads.inverse_probability(config.correct))

@@ -237,7 +237,7 @@ def step(
     # weight, so that neither tells which clients are away.
     none: Any = 0
     weighed = expected * everyone, jnp.max(of_all)
-    totals = RoundWeights(none, jnp.sum(own), everyone, none, none, *weighed)
+    totals = RoundWeights(none, jnp.sum(own), everyone, none, *weighed)
     shared = purpose_key(key, SHARED, index)
 
     def contribution(client, sent: EncodedUpload) -> Contribution:

@@ -167,7 +167,7 @@ def _total_weights(context: RoundContext, slots: Slots) -> RoundWeights:
     # the numerator alone, by a bounded amount.
     expected = context.plan.cohort.mean_size(data.num_clients) / data.num_clients
     none: Any = 0
-    return RoundWeights(none, cohort, everyone, none, none, expected * everyone, largest)
+    return RoundWeights(none, cohort, everyone, none, expected * everyone, largest)
 
 
 def _over_devices(data: ClientData, sums: PyTree) -> PyTree:

@@ -153,8 +153,7 @@ def finish_round(
     collected, public, metrics = tally.collected
     left = tally.left
     count = tally.participants - tally.dropped - sum(left.values())
-    arrived = count + left.get("left_out", 0)
-    weights = totals._replace(share=tally.weight, count=count, arrived=arrived)
+    weights = totals._replace(share=tally.weight, count=count)
     found, kept = collected, memory.aggregator
     if not plan.uploads.needs_sum:
         found, kept = plan.aggregator.finish(at.hparams, collected, weights, kept, key)

@@ -5,9 +5,7 @@ noise, with the package dp-accounting (``pip install fcojax[privacy]``).
 """
 
 from fcojax.privacy.accounting import (
-    Law,
     Releases,
-    clients_needed,
     epsilon,
     large_delta,
     law,
@@ -18,23 +16,18 @@ from fcojax.privacy.accounting import (
     together,
     total_epsilon,
 )
-from fcojax.privacy.audit import Audit, audit
-from fcojax.privacy.bands import square_root_bands
-from fcojax.privacy.mechanism import adaptive_clip, gaussian, modular_gaussian
+from fcojax.privacy.audit import audit
+from fcojax.privacy.mechanism import adaptive_clip, gaussian, square_root_bands
 
 __all__ = [
     # transforms of uploads
     "adaptive_clip",
     "gaussian",
-    "modular_gaussian",
     "square_root_bands",
     # audit
-    "Audit",
     "audit",
     # accounting
-    "Law",
     "Releases",
-    "clients_needed",
     "epsilon",
     "large_delta",
     "law",

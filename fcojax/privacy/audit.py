@@ -44,10 +44,6 @@ class Audit(NamedTuple):
       promised: the epsilon of ``privacy.epsilon``; if it is below ``lower``, there is an error.
       statistic: the statistic that distinguished the two populations best, in words.
       threshold: the value above which, or below which, a run counts as one with the client.
-
-    Example:
-      >>> Audit(lower=0.4, promised=1.1, statistic="the support", threshold=3.0).promised
-      1.1
     """
 
     lower: float

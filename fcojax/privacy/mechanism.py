@@ -6,19 +6,15 @@ sum is at most its weight times the clipping norm, whatever the algorithm does.
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.arguments import checked_value, factory
-from fcojax.privacy.bands import correlated, first_noise
-from fcojax.robust.bounds import follow_quantile
-from fcojax.robust.means import clip as clipped_to
-from fcojax.types import Array, Key, NonNegative, Positive, Real, Share
-from fcojax.uploads.modular import grid_means, modular_sum
+from fcojax.arguments import checked_value, factory, validated
+from fcojax.robust.rules import clip as clipped_to
+from fcojax.types import Array, Count, Key, NonNegative, Positive, Real, Share
 from fcojax.uploads.transform import (
     Facts,
     Noise,
@@ -85,11 +81,9 @@ def gaussian(
     upload are clipped jointly, on the server, after decoding; ``Public`` ones bypass it, and are
     refused if they could differ between clients or with the data.
 
-    The noise is drawn from the key of the run, the round and all hyperparameters with their
-    schedules, so the points of a sweep have independent noise and a resumed run repeats the noise
-    of the same release and no other. The share of clients that were clipped is
-    ``history["clipped"]``, which is not private. It is NaN in a round without clients; an entry of
-    several rounds is the mean over those with clients.
+    The points of a sweep have independent noise, and a resumed run repeats the noise of the same
+    release and no other. The share of clients that were clipped is ``history["clipped"]``, which is
+    not private, and NaN in rounds without clients.
 
     Args:
       clip: C, the largest norm of an upload; infinity for none; or ``adaptive_clip(...)``.
@@ -123,13 +117,13 @@ def gaussian(
 
     def receive(at, found, weights, past):
         deviation = number(at.hparams, noise) * number(at.hparams, clip) * weights.largest
-        drawn, past = correlated(bands, _normal_like(found.mean, at.private_key), past)
+        drawn, past = _correlated(bands, _normal_like(found.mean, at.private_key), past)
         mean = _over_expected(found.mean, weights, deviation, drawn)
         return _hidden(found._replace(mean=mean), weights), past
 
     return UploadTransform(
         name,
-        lambda payload: ((), first_noise(bands, payload)),
+        lambda payload: ((), _first_noise(bands, payload)),
         open=open_,
         receive=receive if known else None,
         bound=lambda hparams, norm: jnp.minimum(norm, number(hparams, clip)),
@@ -157,9 +151,9 @@ def _adaptive(
             scale = adaptive.noise * weights.largest
             [within] = _over_expected([within], weights, scale, _normal_like([within], own))
             found = _hidden(found, weights)
-        after = follow_quantile(norm, within + 0.5, adaptive.quantile, adaptive.rate)
+        change = jnp.exp(-adaptive.rate * (within + 0.5 - adaptive.quantile))
         found = found._replace(mean=tree.scale(norm, update))
-        return found, jnp.where(found.step, after, norm)
+        return found, jnp.where(found.step, norm * change.astype(norm.dtype), norm)
 
     return UploadTransform(
         name,
@@ -171,73 +165,60 @@ def _adaptive(
     )
 
 
-@factory
-def modular_gaussian(
-    clip: Any, noise: Any, step: Positive | Callable, bits: int, *, per_leaf: bool = False
-) -> UploadTransform:
-    """Return the transform for noise on a sum modulo a power of two.
+@validated
+def square_root_bands(num_bands: Count) -> tuple[float, ...]:
+    r"""Return coefficients of noise that is correlated across rounds, for ``gaussian(bands=...)``.
 
-    Clients clip to C minus the largest norm that rounding can add, so that their uploads are within
-    C, and round at random to a grid, as ``uploads.modular_sum`` does. The noise is added to the
-    sum, and a round is refused if the noisy sum would wrap. The server does not see single uploads,
-    and ``history`` has no ``"clipped"``.
+    They are the first b of the square root of the matrix of prefix sums:
+
+    .. math:: c_k = \prod_{j=1}^{k} \frac{2 j - 1}{2 j}, \qquad \sum_k c_k x^k = (1 - x)^{-1/2}
 
     Args:
-      clip: as for ``gaussian``; a number or a function of the hyperparameters.
-      noise: as for ``gaussian``.
-      step: the step of the grid, as for ``uploads.modular_sum``.
-      bits: bits of a transmitted entry.
-      per_leaf: as for ``gaussian``.
+      num_bands: b.
 
     Example:
-      >>> import fcojax
-      >>> from fcojax import privacy
-      >>> private = privacy.modular_gaussian(clip=1.0, noise=2.0, step=1e-3, bits=20)
-      >>> plan = fcojax.Plan(fcojax.local_steps(1), uploads=private)
-      >>> private.facts.noisy.multiplier
-      2.0
+      >>> square_root_bands(3)
+      (1.0, 0.5, 0.375)
+
+    References:
+      Fichtenberger, Henzinger and Upadhyay, "Constant matters: fine-grained error bound on
+      differentially private continual observation", ICML 2023, equation (2).
     """
-    if isinstance(clip, AdaptiveClip):
-        raise ValueError(
-            "clip is adaptive_clip(...), which needs the norm of each upload, and a modular sum "
-            "hides it; pass a number."
-        )
-    known = _noise_of(clip, noise)
-    plain = modular_sum(step, bits)
+    bands = [1.0]
+    for k in range(1, num_bands):
+        bands.append(bands[-1] * (2 * k - 1) / (2 * k))
+    return tuple(bands)
 
-    def send(at, payload, state):
-        # Rounding moves each of d entries by less than a step.
-        added = math.sqrt(sum(leaf.size for leaf in payload)) * number(at.hparams, step)
-        norm = number(at.hparams, clip) - added
-        if not isinstance(norm, jax.Array) and norm <= 0:
-            raise ValueError(
-                f"clip is {clip}, but rounding alone can add {added:.4g} to a norm; pass a step "
-                "well below clip over the square root of the number of entries."
-            )
-        clipped, _ = _clipped(payload, jnp.maximum(norm, 0), per_leaf)
-        return plain.send(at, clipped, state)
 
-    def receive(at, found, weights, state):
-        size = jnp.asarray(number(at.hparams, step), float)
-        deviation = number(at.hparams, noise) * number(at.hparams, clip) / size
-        normals = _normal_like(found.mean, at.private_key)
-        scale = size * weights.largest / weights.expected_weight
-        means = grid_means(
-            bits,
-            found.mean,
-            weights,
-            lambda noisy, count: noisy * scale.astype(noisy.dtype),
-            lambda whole, index: whole + deviation.astype(whole.dtype) * normals[index],
-        )
-        return _hidden(found._replace(mean=means), weights), state
+def _first_noise(bands: tuple[float, ...], payload: list) -> list:
+    """Return the noise of the rounds before the first: zeros for all bands but one."""
+    later = len(bands) - 1
+    if not later:
+        return []
+    return [jnp.zeros((later, *x.shape), tree.mean_dtype(x.dtype)) for x in payload]
 
-    return plain._replace(
-        name=f"modular_gaussian({clip}, {noise}, {step}, {bits})",
-        send=send,
-        receive=receive if known else plain.receive,
-        bound=lambda hparams, norm: number(hparams, clip) / number(hparams, step),
-        facts=plain.facts._replace(noisy=known),
-    )
+
+def _correlated(bands: tuple[float, ...], normals: list, past: list) -> tuple[list, list]:
+    r"""Return the noise of a round, from normals and the last noise, and the new past.
+
+    With C the banded Toeplitz matrix of :math:`c_{t-s}` in row t and column s, the noise is row t
+    of :math:`C^{-1} Z`. Releasing the sums plus that is equivalent to releasing C times the sums
+    plus Z. A client that takes part k times, never twice within b rounds, changes this by at most
+    :math:`\sqrt{k} \, |c|` clipping norms, because its columns of C have no common row. Later sums
+    may depend on earlier releases, as Z is Gaussian (Denisov, McMahan, Rush, Smith and Thakurta,
+    NeurIPS 2022, theorem 2.1; Choquette-Choo et al., NeurIPS 2023).
+    """
+    first, *later = bands
+    if not later:
+        return [normal / first for normal in normals] if first != 1 else normals, past
+
+    def one(normal: Array, before: Array) -> Array:
+        taken = jnp.tensordot(jnp.asarray(later, before.dtype), before, axes=1)
+        return (normal - taken) / first
+
+    noise = [one(normal, before) for normal, before in zip(normals, past, strict=True)]
+    pairs = zip(noise, past, strict=True)
+    return noise, [jnp.concatenate([own[None], before[:-1]]) for own, before in pairs]
 
 
 def noise_on_uploads(noise: Any, count_noise: float) -> Any:

@@ -86,19 +86,13 @@ def weighted_median(values: Array, weights: Array) -> Array:
       values: an array of shape [n, ...].
       weights: an array of shape [n] with the sum 1; values of weight 0 have no effect.
     """
-    lower, upper = medians(values, weights)
-    return 0.5 * lower + 0.5 * upper
-
-
-def medians(values: Array, weights: Array) -> tuple[Array, Array]:
-    """Return the smallest and the largest weighted median, as for ``weighted_median``."""
     values, weights = ordered(values, weights)
     mass = jnp.cumsum(weights, axis=0)
     # Sums of rounded weights that are one half in exact arithmetic may be off by this much.
     slack = rounding(values.shape[0], mass.dtype)
     lower = jnp.min(jnp.where(mass >= (0.5 - slack) * mass[-1:], values, jnp.inf), axis=0)
     upper = jnp.min(jnp.where(mass > (0.5 + slack) * mass[-1:], values, jnp.inf), axis=0)
-    return lower, upper
+    return 0.5 * lower + 0.5 * upper
 
 
 def lengths(vectors: Array) -> Array:

@@ -6,8 +6,8 @@ their relatives make one with error feedback, for ``fcojax.Plan(uploads=chain(..
 
 from typing import Any
 
-from fcojax.uploads.coding import Constants, compressed, facts
-from fcojax.uploads.compressor import Compressor, compose, contractive, identity, leafwise
+from fcojax.uploads.coding import compressed, facts
+from fcojax.uploads.compressor import Compressor, compose, contractive, identity
 from fcojax.uploads.feedback import (
     diana,
     econtrol,
@@ -17,13 +17,11 @@ from fcojax.uploads.feedback import (
     marina,
     momentum,
 )
-from fcojax.uploads.low_rank import power
 from fcojax.uploads.modular import modular_sum
 from fcojax.uploads.participation import inverse_probability
-from fcojax.uploads.quantise import half, natural, qsgd, sign, terngrad
-from fcojax.uploads.rotation import drive, eden
+from fcojax.uploads.quantise import half, natural, qsgd, sign
+from fcojax.uploads.rotation import drive
 from fcojax.uploads.sparse import rand_k, top_k
-from fcojax.uploads.text import compressor_from_text, from_text
 from fcojax.uploads.transform import (
     At,
     Facts,
@@ -38,22 +36,16 @@ __all__ = [
     # compressors
     "Compressor",
     "drive",
-    "eden",
     "half",
     "identity",
     "natural",
-    "power",
     "qsgd",
     "rand_k",
     "sign",
-    "terngrad",
     "top_k",
     # made of compressors
     "compose",
     "contractive",
-    "leafwise",
-    # constants of a compressor
-    "Constants",
     "facts",
     # transforms of uploads
     "At",
@@ -69,8 +61,6 @@ __all__ = [
     "ef14",
     "ef21",
     "ef21p",
-    "compressor_from_text",
-    "from_text",
     "inverse_probability",
     "marina",
     "modular_sum",

@@ -122,7 +122,28 @@ class Aggregator(NamedTuple):
     )
     attack: Any = None
 
-    example = "robust.averaged(...)"
+    example = "robust.median()"
 
 
 MEAN = Aggregator()
+
+
+def combined(
+    aggregator: Aggregator,
+    hparams: Any,
+    payloads: list,
+    shares: Array,
+    weights: RoundWeights,
+    memory: PyTree,
+    key: Key,
+) -> tuple[PyTree, PyTree]:
+    """Return what an aggregator makes of all payloads of a round, and its new memory.
+
+    ``payloads`` has a leading axis of places, and ``shares`` the weight of each, as in ``Stacked``.
+    """
+    terms = jax.vmap(lambda payload: aggregator.term(hparams, payload, memory))(payloads)
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), terms)
+    places = jnp.arange(shares.shape[0], dtype=jnp.int32)
+    collected = aggregator.collect.start(shapes, shares.shape[0])
+    collected = aggregator.collect.add(collected, terms, shares, places)
+    return aggregator.finish(hparams, collected, weights, memory, key)

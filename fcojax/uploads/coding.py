@@ -1,6 +1,5 @@
 """Encoding and decoding of payloads, and compression without feedback."""
 
-import functools
 import itertools
 import math
 from typing import Any, NamedTuple
@@ -20,7 +19,7 @@ class Encoded(NamedTuple):
     """An encoded payload; ``sent`` and ``whole`` are transmitted.
 
     Attributes:
-      sent: the compressed units.
+      sent: the floats as one encoded vector; empty if there are none.
       whole: leaves that are sent uncompressed: integers, and arrays of size zero.
       finite: whether the payload was finite; otherwise its floats decode to NaN.
       known: the hyperparameters and the key, which the server has.
@@ -44,11 +43,6 @@ class Constants(NamedTuple):
         contractive.
       num_bytes: bytes of an encoded payload, including indices.
       whole_bytes: bytes of the payload without compression.
-
-    Example:
-      >>> from fcojax import uploads
-      >>> uploads.facts(uploads.rand_k(0.25), jnp.zeros(100, "float32"))
-      Constants(unbiased=True, variance=3.0, contraction=None, num_bytes=100, whole_bytes=400)
     """
 
     unbiased: bool
@@ -69,47 +63,42 @@ def facts(compressor: Compressor, payload: Params, hparams: NumberTree | None = 
 
     Example:
       >>> from fcojax import uploads
-      >>> model = {"kernel": jnp.zeros((100, 10), "float32"), "bias": jnp.zeros(10, "float32")}
-      >>> uploads.facts(uploads.top_k(10), model).num_bytes  # 10 times 32 + 10 bits
-      53
+      >>> model = {"kernel": jnp.zeros((24, 4), "float32"), "bias": jnp.zeros(4, "float32")}
+      >>> uploads.facts(uploads.rand_k(0.25), model)
+      Constants(unbiased=True, variance=3.0, contraction=None, num_bytes=100, whole_bytes=400)
     """
     payload = jax.eval_shape(lambda payload: payload, payload)
-    units = [jax.ShapeDtypeStruct(u.shape, u.dtype) for u in _units(compressor, _split(payload)[0])]
-    variance = None if compressor.variance is None else worst_variance(compressor, hparams, payload)
-    contraction = None
-    if compressor.contraction is not None:
-        contraction = functools.reduce(
-            _smaller, [compressor.contraction(hparams, unit) for unit in units], 1.0
-        )
+    contraction = compressor.contraction
     shapes = jax.eval_shape(
         lambda payload: encode(compressor, hparams, payload, jax.random.key(0)), payload
     )
     return Constants(
-        variance is not None,
-        variance,
-        contraction,
+        compressor.variance is not None,
+        None if compressor.variance is None else variance(compressor, hparams, payload),
+        None
+        if contraction is None
+        else min((contraction(hparams, one) for one in _vectors(payload)), default=1.0),
         num_bytes(compressor, hparams, shapes),
         tree.num_bytes(payload),
     )
 
 
-def worst_variance(compressor: Compressor, hparams: Any, payload: PyTree) -> Scalar:
-    """Return the largest w over the units of a payload of an unbiased compressor."""
+def variance(compressor: Compressor, hparams: Any, payload: PyTree) -> Scalar:
+    """Return w of an unbiased compressor for a payload."""
     assert compressor.variance is not None
-    units = _units(compressor, _split(payload)[0])
-    found = [compressor.variance(hparams, unit) for unit in units]
-    return functools.reduce(lambda a, b: -_smaller(-a, -b), found, 0.0)
+    return max((compressor.variance(hparams, one) for one in _vectors(payload)), default=0.0)
 
 
 def encode(compressor: Compressor, hparams: Any, payload: PyTree, key: Key) -> Encoded:
     """Return the encoded payload; the key is known to the client and to the server."""
     floats, whole = _split(payload)
-    units = _units(compressor, floats)
-    if not compressor.leafwise and units:
-        units = [jnp.concatenate([leaf.reshape(-1).astype(units[0].dtype) for leaf in floats])]
     sent = [
-        compressor.encode(hparams, unit, jax.random.fold_in(key, index))
-        for index, unit in enumerate(units)
+        compressor.encode(
+            hparams,
+            jnp.concatenate([leaf.reshape(-1).astype(like.dtype) for leaf in floats]),
+            jax.random.fold_in(key, 0),
+        )
+        for like in _vectors(payload)
     ]
     leaves, structure = jax.tree.flatten(payload)
     form = Form(structure, tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in leaves))
@@ -118,19 +107,14 @@ def encode(compressor: Compressor, hparams: Any, payload: PyTree, key: Key) -> E
 
 def decode(compressor: Compressor, encoded: Encoded) -> PyTree:
     """Return the payload that the server decodes."""
-    hparams, key = encoded.known
-    floats, _ = _split(encoded.form.shapes())
-    units = [
-        compressor.decode(hparams, sent, jax.random.fold_in(key, index), unit)
-        for index, (sent, unit) in enumerate(
-            zip(encoded.sent, _units(compressor, floats), strict=True)
-        )
-    ]
-    if not compressor.leafwise and units:
-        units = from_vector(units[0], floats)
-    found = iter([jnp.where(encoded.finite, unit, jnp.nan) for unit in units])
+    (hparams, key), like = encoded.known, encoded.form.shapes()
+    floats, found = _split(like)[0], []
+    for sent, vector in zip(encoded.sent, _vectors(like), strict=True):
+        decoded = compressor.decode(hparams, sent, jax.random.fold_in(key, 0), vector)
+        found = from_vector(decoded, floats)
+    parts = iter([jnp.where(encoded.finite, leaf, jnp.nan) for leaf in found])
     whole = iter(encoded.whole)
-    leaves = [next(found) if _is_float(leaf) else next(whole) for leaf in encoded.form.leaves]
+    leaves = [next(parts) if _is_float(leaf) else next(whole) for leaf in encoded.form.leaves]
     return jax.tree.unflatten(encoded.form.structure, leaves)
 
 
@@ -148,8 +132,8 @@ def num_bytes(compressor: Compressor, hparams: Any, encoded: Encoded) -> Scalar:
     whole = tree.num_bytes(encoded.whole)
     if compressor.num_bytes is None:
         return whole + tree.num_bytes(encoded.sent)
-    floats, _ = _split(encoded.form.shapes())
-    return whole + sum(compressor.num_bytes(hparams, unit) for unit in _units(compressor, floats))
+    vectors = _vectors(encoded.form.shapes())
+    return whole + sum(compressor.num_bytes(hparams, one) for one in vectors)
 
 
 @factory
@@ -172,9 +156,10 @@ def compressed(compressor: Compressor) -> UploadTransform:
     def send(at, payload, state):
         return sent_by(compressor, at, encode(compressor, at.hparams, payload, at.key), state)
 
-    name = f"compressed({compressor.name})"
     return UploadTransform(
-        name, send=send, decode=lambda at, encoded, state: decode(compressor, encoded)
+        f"compressed({compressor.name})",
+        send=send,
+        decode=lambda at, encoded, state: decode(compressor, encoded),
     )
 
 
@@ -193,22 +178,12 @@ def _split(payload: PyTree) -> tuple[list, list]:
     return [x for x in leaves if _is_float(x)], [x for x in leaves if not _is_float(x)]
 
 
-def _units(compressor: Compressor, floats: list) -> list:
-    """Return the arrays, or the shape of the one vector, that the compressor is applied to."""
-    if compressor.leafwise or not floats:
-        return floats
+def _vectors(payload: PyTree) -> list:
+    """Return the shape of the one vector that is compressed; nothing without floats."""
+    floats, _ = _split(payload)
+    dtypes = {leaf.dtype for leaf in floats}
+    if not dtypes:
+        return []
+    widest = max(map(tree.mean_dtype, dtypes), key=lambda dtype: jnp.finfo(dtype).bits)
     size = sum(math.prod(leaf.shape) for leaf in floats)
-    return [jax.ShapeDtypeStruct((size,), _widest({leaf.dtype for leaf in floats}))]
-
-
-def _widest(dtypes: set) -> Any:
-    """Return a dtype that holds all of these."""
-    if len(dtypes) == 1:
-        return dtypes.pop()
-    return max(map(tree.mean_dtype, dtypes), key=lambda dtype: jnp.finfo(dtype).bits)
-
-
-def _smaller(a: Scalar, b: Scalar) -> Scalar:
-    if isinstance(a, int | float) and isinstance(b, int | float):
-        return min(a, b)
-    return jnp.minimum(a, b)
+    return [jax.ShapeDtypeStruct((size,), dtypes.pop() if len(dtypes) == 1 else widest)]

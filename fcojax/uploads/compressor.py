@@ -31,7 +31,6 @@ class Compressor(NamedTuple):
       contraction: ``(hparams, like) -> a``, or ``None`` if it is not contractive.
       num_bytes: ``(hparams, like) -> bytes``, needed for a swept strength, whose encoded arrays
         have full size; ``None`` to count the encoded arrays.
-      leafwise: whether it compresses leaf by leaf, and not one vector of all leaves.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -50,7 +49,6 @@ class Compressor(NamedTuple):
     variance: Callable[[Any, OneArray], Scalar] | None = None
     contraction: Callable[[Any, OneArray], Scalar] | None = None
     num_bytes: Callable[[Any, OneArray], Scalar] | None = None
-    leafwise: bool = False
 
     example = "uploads.top_k(0.01)"
 
@@ -70,23 +68,6 @@ def identity() -> Compressor:
         variance=lambda hparams, like: 0.0,
         contraction=lambda hparams, like: 1.0,
     )
-
-
-@factory
-def leafwise(compressor: Compressor) -> Compressor:
-    """Return the compressor applied leaf by leaf, and not to one vector of all leaves.
-
-    Args:
-      compressor: any compressor.
-
-    Example:
-      >>> from fcojax import uploads
-      >>> payload = {"bias": jnp.array([5.0, 4.0]), "kernel": jnp.array([1.0, 2.0])}
-      >>> [round(uploads.facts(c, payload).contraction, 2)
-      ...  for c in (uploads.top_k(1), leafwise(uploads.top_k(1)))]
-      [0.25, 0.5]
-    """
-    return compressor._replace(name=f"leafwise({compressor.name})", leafwise=True)
 
 
 @factory
@@ -178,7 +159,6 @@ def compose(first: Compressor, second: Compressor) -> Compressor:
         variance=combined(first.variance, second.variance, lambda v, w: (1 + v) * (1 + w) - 1),
         contraction=combined(first.contraction, second.contraction, lambda a, b: a * b),
         num_bytes=None if second.num_bytes is None else num_bytes,
-        leafwise=first.leafwise,
     )
 
 

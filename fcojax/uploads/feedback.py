@@ -1,16 +1,11 @@
 r"""Error feedback: the error of compression is sent in later uploads.
 
-Plain compression by a contractive C converges to a wrong point. Each of two kinds of uploads has
-its remedy:
-
-- ``ef14`` adds the error to the next upload, so that sums over rounds are right. It is for methods
-  whose uploads vanish at the solution: those with control variates or with dual variables on the
-  clients, such as ``composite_fl``, ``scaffold`` and ``fed_dr``.
-- ``ef21`` and its relatives keep an estimate of each client's upload, which the server mirrors, and
-  send compressed corrections of it. They are for methods whose uploads do not vanish, such as
-  ``fed_avg`` and ``fed_mid``: clients with different data pull in different directions forever.
-  The algorithm receives the mean of all clients' estimates, those of absent clients included. An
-  aggregator that compares uploads gets the estimates of this round's clients.
+Plain compression by a contractive C converges to a wrong point. ``ef14`` adds the error to the next
+upload, so that sums over rounds are right: for methods whose uploads vanish at the solution, such
+as ``composite_fl``, ``scaffold`` and ``fed_dr``. ``ef21`` and its relatives keep an estimate of
+each client's upload, which the server mirrors, and send compressed corrections of it: for methods
+whose uploads do not vanish, such as ``fed_avg`` and ``fed_mid``, because clients with different
+data pull in different directions forever.
 """
 
 import functools
@@ -36,17 +31,10 @@ class Sum(NamedTuple):
     residue: PyTree
 
 
-class Controlled(NamedTuple):
-    """The part e that a client has not sent yet, and its estimate g."""
+class Estimated(NamedTuple):
+    """A client's estimate g, and what it keeps beside it: its error e or its last upload."""
 
-    missing: PyTree
-    estimate: PyTree
-
-
-class Compared(NamedTuple):
-    """A client's last upload, and its estimate g."""
-
-    last: PyTree
+    beside: PyTree
     estimate: PyTree
 
 
@@ -107,22 +95,16 @@ def ef21(compressor: Compressor) -> UploadTransform:
     The algorithm receives :math:`g = \sum_i p_i g_i`, over **all** clients: absent clients, and
     clients whose upload was lost, keep their :math:`g_i`, on both sides (EF21-PP). So it is exact
     for methods that take the mean of uploads that do not vanish, at the step sizes of its theory;
-    the bias of several local steps remains. Algorithms that depend on ``fraction`` are refused.
+    the bias of several local steps remains. Algorithms that depend on ``fraction`` are refused. An
+    aggregator that compares uploads gets the estimates of this round's clients.
 
     Args:
       compressor: a contractive compressor.
 
     Example:
       >>> from fcojax import uploads
-      >>> from fcojax.uploads import At
-      >>> one, payload = ef21(uploads.top_k(1)), [jnp.array([3.0, 1.0])]
-      >>> (estimate, _), at = one.init(payload), At(hparams=None, round=0, key=jax.random.key(0))
-      >>> for _ in range(2):
-      ...     sent = one.send(at, payload, estimate)
-      ...     estimate = sent.client_state
-      ...     print(one.decode(at, sent.wire, estimate)[0].tolist(), estimate[0].tolist())
-      [3.0, 0.0] [3.0, 0.0]
-      [0.0, 1.0] [3.0, 1.0]
+      >>> ef21(uploads.top_k(0.01)).facts.estimates_all  # and not of the cohort alone
+      True
 
     References:
       Richtarik, Sokolov and Fatkhullin, "EF21: a new, simpler, theoretically better, and
@@ -153,10 +135,9 @@ def momentum(beta: Probability | Callable[[Any], Any] = 0.9) -> UploadTransform:
 
     Example:
       >>> from fcojax.uploads import At
-      >>> one, at = momentum(0.5), At(hparams=None, round=0)
-      >>> first = one.send(at, [jnp.array([4.0])], one.init([jnp.zeros(1)])[0])
-      >>> one.send(at, [jnp.array([4.0])], first.client_state).wire[0].tolist()
-      [3.0]
+      >>> sent = momentum(0.75).send(At(None, round=0), [jnp.array(4.0)], [jnp.array(0.0)])
+      >>> float(sent.wire[0])
+      1.0
 
     References:
       Karimireddy, He and Jaggi, "Learning from history for Byzantine robust optimization", ICML
@@ -197,12 +178,8 @@ def econtrol(
 
     Example:
       >>> from fcojax import uploads
-      >>> from fcojax.uploads import At
-      >>> one, payload = econtrol(uploads.top_k(1)), [jnp.array([3.0, 1.0])]
-      >>> kept, at = one.init(payload)[0], At(hparams=None, round=0, key=jax.random.key(0))
-      >>> kept = one.send(at, payload, kept).client_state
-      >>> kept.estimate[0].tolist(), kept.missing[0].tolist()
-      ([3.0, 0.0], [0.0, 1.0])
+      >>> econtrol(uploads.top_k(0.01), rate=0.05).name
+      'econtrol(top_k(0.01), 0.05)'
 
     References:
       Gao, Islamov and Stich, "EControl: fast distributed optimization with compression and error
@@ -213,16 +190,13 @@ def econtrol(
     def send(at, payload, kept):
         eta = number(at.hparams, rate)
         error = tree.sub(tree.floats(payload), kept.estimate)
-        wanted = tree.add_scaled(error, eta, kept.missing)
+        wanted = tree.add_scaled(error, eta, kept.beside)
         encoded, sent = _sent(compressor, at, wanted, payload)
-        missing = tree.add(kept.missing, tree.sub(error, sent))
-        after = Controlled(missing, tree.add(kept.estimate, sent))
+        missing = tree.add(kept.beside, tree.sub(error, sent))
+        after = Estimated(missing, tree.add(kept.estimate, sent))
         return sent_by(compressor, at, encoded, after)
 
-    def init(payload):
-        return Controlled(_zeros(payload), _zeros(payload))
-
-    return _mirrored(f"econtrol({compressor.name}, {rate})", compressor, init, send)
+    return _mirrored(f"econtrol({compressor.name}, {rate})", compressor, _two_zeros, send)
 
 
 @factory
@@ -248,18 +222,14 @@ def diana(
 
     Example:
       >>> from fcojax import uploads
-      >>> from fcojax.uploads import At
-      >>> one, payload = diana(uploads.natural()), [jnp.array([4.0, 0.0])]
-      >>> shift, at = one.init(payload)[0], At(hparams=None, round=0, key=jax.random.key(0))
-      >>> shift = one.send(at, payload, shift).client_state
-      >>> [round(number, 3) for number in shift[0].tolist()]  # 8/9 of the upload
-      [3.556, 0.0]
+      >>> diana(uploads.natural()).name  # with alpha = 8/9
+      'diana(natural())'
     """
     _require_unbiased(compressor)
 
     def alpha(hparams, payload):
         if rate is None:
-            return 1 / (1 + coding.worst_variance(compressor, hparams, payload))
+            return 1 / (1 + coding.variance(compressor, hparams, payload))
         return number(hparams, rate)
 
     def send(at, payload, shift):
@@ -299,27 +269,21 @@ def marina(
 
     Example:
       >>> from fcojax import uploads
-      >>> from fcojax.uploads import At
-      >>> one, payload = marina(uploads.rand_k(1), 0.5), [jnp.array([4, 2.0], "float32")]
-      >>> kept, coins = one.init(payload)[0], []
-      >>> for key in jax.random.split(jax.random.key(0), 8):
-      ...     sent = one.send(At(hparams=None, round=0, key=key, round_key=key), payload, kept)
-      ...     kept, coins = sent.client_state, [*coins, int(sent.num_bytes)]  # one number, or both
-      >>> sorted(set(coins)), kept.estimate[0].tolist()
-      ([4, 8], [4.0, 2.0])
+      >>> marina(uploads.rand_k(0.01), probability=0.01).name
+      'marina(rand_k(0.01), 0.01)'
     """
     _require_unbiased(compressor)
 
     def send(at, payload, kept):
         whole = jax.random.bernoulli(at.round_key, number(at.hparams, probability))
         upload = tree.floats(payload)
-        wanted = tree.sub(upload, kept.last)
+        wanted = tree.sub(upload, kept.beside)
         encoded, sent = _sent(compressor, at, wanted, payload)
         narrow = jax.tree.map(
             lambda u, g, own: (u - g).astype(own.dtype), upload, kept.estimate, payload
         )
         change = tree.where(whole, tree.floats(narrow), sent)
-        kept = Compared(upload, tree.add(kept.estimate, change))
+        kept = Estimated(upload, tree.add(kept.estimate, change))
         few = coding.num_bytes(compressor, at.hparams, encoded)
         num_bytes = jnp.where(whole, tree.num_bytes(narrow), few)
         return Sent((encoded, narrow, whole), kept, num_bytes=num_bytes)
@@ -328,11 +292,8 @@ def marina(
         encoded, narrow, whole = wire
         return tree.where(whole, narrow, coding.decode(compressor, encoded))
 
-    def init(payload):
-        return Compared(_zeros(payload), _zeros(payload))
-
     name = f"marina({compressor.name}, {probability})"
-    return _mirrored(name, compressor, init, send, changed=changed)
+    return _mirrored(name, compressor, _two_zeros, send, changed=changed)
 
 
 def _mirrored(
@@ -350,10 +311,10 @@ def _mirrored(
       name: the call that makes it.
       compressor: encodes the changes.
       init: ``(payload) -> client_state``.
-      send: ``(at, payload, client_state) -> Sent``, of the encoded change.
+      send: as in ``UploadTransform``, of the encoded change.
       estimate: ``(client_state) -> estimate``.
-      learned: ``(hparams, change) -> share`` of a change that goes into the estimate, where the
-        server adds the whole change to the estimate before; ``None`` if all of it does.
+      learned: ``(hparams, change) -> share`` of a change that goes into the estimate; ``None`` for
+        all of it. The algorithm receives the estimate before plus the whole change.
       changed: ``(wire) -> change``.
     """
     changed = changed or functools.partial(coding.decode, compressor)
@@ -403,6 +364,10 @@ def _zeros(payload: PyTree) -> PyTree:
     return tree.floats(tree.zeros_like(payload))
 
 
+def _two_zeros(payload: PyTree) -> Estimated:
+    return Estimated(_zeros(payload), _zeros(payload))
+
+
 def _require_unbiased(compressor: Compressor) -> None:
     if compressor.variance is None:
         raise ValueError(
@@ -417,30 +382,22 @@ def ef21p(compressor: Compressor) -> Broadcast:
 
     .. math:: \hat m \leftarrow \hat m + C(m - \hat m)
 
-    for the message m that the algorithm would send. Server and clients hold the same
-    :math:`\hat m`, so only the compressed correction is sent; the fixed points are the same as
-    without compression, with :math:`\hat m = m`. A message that grows forever, as the dual of
-    ``fed_dual_avg`` with a penalty, has no fixed point: the estimate lags some rounds behind, and
-    the limit is wrong.
-
-    All clients receive them in every round, absent ones too; ``history["bytes_down"]`` counts that.
-    Single numbers, such as the elapsed time of dual averaging, and integers are sent uncompressed.
-    Clients know the first message.
+    for the message m of the algorithm. All clients, absent ones too, know the first message and
+    receive each correction. The fixed points are those without compression. A message that grows
+    forever, as the dual of ``fed_dual_avg`` with a penalty, has none: the estimate lags some rounds
+    behind, and the limit is wrong. Single numbers and integers are sent uncompressed.
 
     Args:
       compressor: a contractive compressor with a fixed strength, such as ``uploads.top_k(0.1)``.
 
-    Gruntkowska, Tyurin and Richtarik, "EF21-P and friends: improved theoretical communication
-    complexity for distributed optimization with bidirectional compression", ICML 2023.
-
     Example:
+      >>> import fcojax
       >>> from fcojax import uploads
-      >>> sender, estimate, message = ef21p(uploads.top_k(1)), jnp.zeros(2), jnp.array([3.0, 1.0])
-      >>> for key in jax.random.split(jax.random.key(0)):
-      ...     estimate, sent = sender.corrected(None, estimate, message, key)
-      ...     print(estimate.tolist())
-      [3.0, 0.0]
-      [3.0, 1.0]
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), broadcast=ef21p(uploads.top_k(0.1)))
+
+    References:
+      Gruntkowska, Tyurin and Richtarik, "EF21-P and friends: improved theoretical communication
+      complexity for distributed optimization with bidirectional compression", ICML 2023.
     """
     require_contractive(compressor)
     if compressor.num_bytes is not None:
@@ -449,18 +406,19 @@ def ef21p(compressor: Compressor) -> Broadcast:
             "of a fixed strength, such as uploads.top_k(0.1)."
         )
 
+    def is_long(leaf):
+        return leaf.size > 1 and jnp.issubdtype(leaf.dtype, jnp.floating)
+
     def corrected(hparams, estimate, message, key):
         """Return the new estimate, and the correction that is sent."""
         olds, structure = jax.tree.flatten(estimate)
         news = jax.tree.leaves(message)
-        floats = [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in news]
-        long = [index for index, leaf in enumerate(news) if leaf.size > 1 and floats[index]]
-        change = [news[index] - olds[index] for index in long]
+        change = [new - old for new, old in zip(news, olds, strict=True) if is_long(new)]
         encoded = coding.encode(compressor, hparams, change, key)
-        leaves = list(news)
-        for index, part in zip(long, coding.decode(compressor, encoded), strict=True):
-            leaves[index] = olds[index] + part
-        short = [leaf for index, leaf in enumerate(news) if index not in long]
+        parts = iter(coding.decode(compressor, encoded))
+        pairs = zip(news, olds, strict=True)
+        leaves = [old + next(parts) if is_long(new) else new for new, old in pairs]
+        short = [leaf for leaf in news if not is_long(leaf)]
         return jax.tree.unflatten(structure, leaves), (encoded.sent, encoded.whole, short)
 
     return Broadcast(f"ef21p({compressor.name})", corrected)

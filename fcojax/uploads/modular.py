@@ -1,8 +1,4 @@
-"""Stochastic rounding to a grid, and sums modulo a power of two, for secure aggregation.
-
-Bonawitz, Salehi, Konecny, McMahan and Gruteser, "Federated learning with autotuned
-communication-efficient secure aggregation", Asilomar 2019.
-"""
+"""Stochastic rounding to a grid, and sums modulo a power of two, for secure aggregation."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -13,44 +9,13 @@ import jax.numpy as jnp
 from fcojax.types import Array, Numbers, Positive
 from fcojax.uploads.compressor import factory
 from fcojax.uploads.quantise import rounded
-from fcojax.uploads.transform import Facts, RoundWeights, Sent, UploadTransform, number
+from fcojax.uploads.transform import Facts, Sent, UploadTransform, number
 
 # Beyond 24 bits, sums of whole numbers are not exact in float32.
 Bits = Annotated[
     int, Numbers("a whole number from 2 to 24", lambda bits: (bits >= 2) & (bits <= 24), True)
 ]
 _WHOLE = 0.25  # how far the rounding errors of a sum may be from a whole number
-
-
-def grid_means(
-    bits: int,
-    total: list,
-    weights: RoundWeights,
-    mean: Callable[[Array, Array], Array],
-    released: Callable[[Array, int], Array] = lambda whole, index: whole,
-) -> list:
-    """Return the means of all leaves, or NaN in all of them if any sum would wrap.
-
-    Args:
-      bits: the exponent of the power of two.
-      total: the sum over clients, each times its share of the cohort's weight; divided by this
-        share, it has to consist of whole numbers, as it does with equal weights.
-      weights: the weights of the round.
-      mean: ``(released, count) -> mean`` of a leaf, over the counted clients.
-      released: ``(sum, index) -> released`` of a leaf, which has to be in the range.
-    """
-    half, count = 2 ** (bits - 1), jnp.maximum(weights.count, 1)
-    means, sound = [], []
-    for index, leaf in enumerate(total):
-        own = count.astype(leaf.dtype)
-        share = jnp.where(weights.share > 0, weights.share, 1).astype(leaf.dtype)
-        summed = leaf * own / share
-        whole = jnp.round(summed)
-        is_sum, found = jnp.abs(summed - whole) <= _WHOLE, released(whole, index)
-        sound.append(jnp.all(is_sum & (found >= -half) & (found < half)))
-        means.append(mean(found, own))
-    all_sound = jnp.all(jnp.array(sound, bool))
-    return [jnp.where(all_sound, leaf, jnp.nan) for leaf in means]
 
 
 @factory
@@ -68,7 +33,7 @@ def modular_sum(step: Positive | Callable[[Any], Any], bits: Bits) -> UploadTran
     device.
 
     Clients have to have equal weights, as sums of whole numbers have no weights; with unequal
-    weights every round is refused. ``privacy.modular_gaussian`` adds noise to the sum.
+    weights every round is refused.
 
     Args:
       step: s; or ``hparams -> s``, to sweep it in one program.
@@ -80,7 +45,12 @@ def modular_sum(step: Positive | Callable[[Any], Any], bits: Bits) -> UploadTran
       >>> sent = modular_sum(0.25, bits=5).send(at, [jnp.array([0.5, 1.5])], ())
       >>> sent.wire[0].tolist(), sent.num_bytes  # steps, of which a sum has at most 15
       ([2.0, 6.0], 2)
+
+    References:
+      Bonawitz, Salehi, Konecny, McMahan and Gruteser, "Federated learning with autotuned
+      communication-efficient secure aggregation", Asilomar 2019.
     """
+    half = 2 ** (bits - 1)
 
     def send(at, payload, state):
         size = number(at.hparams, step)
@@ -91,10 +61,18 @@ def modular_sum(step: Positive | Callable[[Any], Any], bits: Bits) -> UploadTran
         return Sent(codes, num_bytes=sum(-(-leaf.size * bits // 8) for leaf in codes))
 
     def receive(at, found, weights, state):
-        def mean(whole, count):
-            return whole * jnp.asarray(number(at.hparams, step), whole.dtype) / count
-
-        return found._replace(mean=grid_means(bits, found.mean, weights, mean)), state
+        means, sound = [], []
+        for leaf in found.mean:
+            count = jnp.maximum(weights.count, 1).astype(leaf.dtype)
+            share = jnp.where(weights.share > 0, weights.share, 1).astype(leaf.dtype)
+            summed = leaf * count / share
+            whole = jnp.round(summed)
+            is_sum = jnp.abs(summed - whole) <= _WHOLE
+            sound.append(jnp.all(is_sum & (whole >= -half) & (whole < half)))
+            means.append(whole * jnp.asarray(number(at.hparams, step), leaf.dtype) / count)
+        all_sound = jnp.all(jnp.array(sound, bool))
+        means = [jnp.where(all_sound, leaf, jnp.nan) for leaf in means]
+        return found._replace(mean=means), state
 
     return UploadTransform(
         f"modular_sum({step}, {bits})",

@@ -1,4 +1,4 @@
-"""Transforms about who is counted: lost uploads, and larger weights for clients seldom there."""
+"""Transforms about who is counted: losses, bounds, and weights for clients seldom there."""
 
 from typing import Literal
 
@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.arguments import factory
-from fcojax.types import Probability
+from fcojax.types import Positive, Probability
 from fcojax.uploads.transform import NOTHING, Facts, Opened, Sent, UploadTransform
 
 
@@ -35,6 +35,34 @@ def dropout(probability: Probability) -> UploadTransform:
 
     facts = Facts(leaves_out="lost", arrives=lambda client: 1 - probability)
     return UploadTransform(f"dropout({probability})", send=send, facts=facts)
+
+
+@factory
+def norm_bound(bound: Positive) -> UploadTransform:
+    """Return the transform that leaves out clients whose upload has a norm above a bound.
+
+    The norm is taken of the decoded upload without its ``Public`` parts. A client that is left out
+    keeps the state that it had before the round, and is counted in ``history["left_out"]``.
+
+    Args:
+      bound: the largest Euclidean norm of an upload that counts.
+
+    Example:
+      >>> bound = norm_bound(10.0)
+      >>> [bool(bound.open(None, [jnp.array(a)], (), ()).weight) for a in (2.0, 1e6)]
+      [True, False]
+    """
+
+    def open_(at, payload, client_state, server_state):
+        norm = tree.norm(payload)
+        return Opened(payload, norm <= jnp.asarray(bound, norm.dtype))
+
+    return UploadTransform(
+        f"norm_bound({bound})",
+        open=open_,
+        bound=lambda hparams, norm: jnp.minimum(norm, bound),
+        facts=Facts(leaves_out="left_out"),
+    )
 
 
 @factory

@@ -1,4 +1,4 @@
-r"""Compressors that send each entry in a few bits: QSGD, TernGrad, powers of two, signs, halves."""
+r"""Compressors that send each entry in a few bits: QSGD, powers of two, signs, halves."""
 
 import math
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.types import Array, Count, Positive
+from fcojax.types import Array, Count
 from fcojax.uploads.compressor import Compressor, factory
 from fcojax.uploads.packing import bits_for, packed, unpacked
 
@@ -86,54 +86,6 @@ def qsgd(levels: Levels) -> Compressor:
         decode,
         variance,
         num_bytes=num_bytes if callable(levels) else None,
-    )
-
-
-@factory
-def terngrad(clip: Positive | None = None) -> Compressor:
-    r"""Return TernGrad: entries rounded at random to -m, 0 or m, with m the largest absolute entry.
-
-    It is unbiased with :math:`w = (\sqrt d - 1) / 2`, attained where one entry is m and the others
-    :math:`m / (1 + \sqrt d)`. An entry costs two bits.
-
-    Args:
-      clip: first clip entries to this many standard deviations, 2.5 in the paper, which lowers the
-        variance but adds a bias; ``None`` to leave them.
-
-    Example:
-      >>> three, x, key = terngrad(), jnp.array([3.0, 0.0, -3.0, 3.0]), jax.random.key(0)
-      >>> three.decode(None, three.encode(None, x, key), key, x).tolist()
-      [3.0, 0.0, -3.0, 3.0]
-      >>> three.variance(None, jnp.zeros(9)), terngrad(2.5).variance
-      (1.0, None)
-
-    References:
-      Wen et al., "TernGrad: ternary gradients to reduce communication in distributed deep
-      learning", NeurIPS 2017.
-    """
-
-    def encode(hparams, x, key):
-        wide = tree.floats(x)
-        if clip is not None:
-            bound = clip * jnp.std(wide)
-            wide = jnp.clip(wide, -bound, bound)
-        largest = jnp.max(jnp.abs(wide))
-        kept = rounded(jnp.abs(wide) / _not_zero(largest), key)
-        codes = jnp.where(wide < 0, -kept, kept) + 1
-        return Quantised(largest, packed(codes.reshape(-1), 2))
-
-    def decode(hparams, encoded, key, like):
-        signs = unpacked(encoded.codes, 2, like.size).astype(encoded.scale.dtype) - 1
-        return (encoded.scale * signs.reshape(like.shape)).astype(like.dtype)
-
-    def variance(hparams, like):
-        return (math.sqrt(like.size) - 1) / 2
-
-    return Compressor(
-        f"terngrad({'' if clip is None else clip})",
-        encode,
-        decode,
-        variance=variance if clip is None else None,
     )
 
 

@@ -36,8 +36,7 @@ class At(NamedTuple):
         client arrives.
 
     Example:
-      >>> at = At(hparams=None, round=0, key=jax.random.key(0))
-      >>> at.private_key is None  # which clients never see
+      >>> At(hparams=None, round=0, key=jax.random.key(0)).private_key is None  # on a client
       True
     """
 
@@ -63,8 +62,7 @@ class Sent(NamedTuple):
         hyperparameters and the round's key, not on the upload.
 
     Example:
-      >>> Sent([jnp.zeros(2)], num_bytes=1).weight is None  # it arrives
-      True
+      >>> sent = Sent([jnp.zeros(2)], num_bytes=1)
     """
 
     wire: PyTree
@@ -83,8 +81,7 @@ class Opened(NamedTuple):
       metrics: as in ``Sent``.
 
     Example:
-      >>> Opened([jnp.ones(2)], weight=0).payload[0].tolist()  # sent, but left out
-      [1.0, 1.0]
+      >>> left_out = Opened([jnp.ones(2)], weight=0)
     """
 
     payload: list
@@ -105,8 +102,7 @@ class Received(NamedTuple):
 
     Example:
       >>> found = Received([jnp.ones(2)], [], jnp.array(0.5), jnp.array(True))
-      >>> found._replace(mean=tree.scale(2, found.mean)).mean[0].tolist()
-      [2.0, 2.0]
+      >>> doubled = found._replace(mean=tree.scale(2, found.mean))
     """
 
     mean: list
@@ -123,7 +119,6 @@ class RoundWeights(NamedTuple):
       cohort_weight: the sum of the weights p_m over the cohort, counted or not.
       population_weight: the sum of the weights over all clients.
       count: number of counted clients.
-      arrived: number of clients whose finite upload arrived, counted or not.
       expected_weight: the expected weight of a cohort, from the sampler's mean size.
       largest: the largest weight of a client of the population.
     """
@@ -132,7 +127,6 @@ class RoundWeights(NamedTuple):
     cohort_weight: Array
     population_weight: Array
     count: Array
-    arrived: Array
     expected_weight: Array
     largest: Array
 
@@ -217,18 +211,9 @@ class UploadTransform(NamedTuple):
       parts: the transforms of a ``chain``, whose own functions are not called.
 
     Example:
-      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
-      >>> from fcojax.uploads import Opened, UploadTransform
       >>> def signs(at, payload, client_state, server_state):
-      ...     return Opened(jax.tree.map(jnp.sign, payload))
-      >>> data = fcojax.from_clients([{"a": np.array([a])} for a in (1.0, 2.0, 900.0)])
-      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
-      >>> plan = fcojax.Plan(fcojax.local_steps(1), uploads=UploadTransform("signs", open=signs))
-      >>> model, _ = fcojax.run(
-      ...     fed_avg, fed_avg.hparams_type(), jnp.array(0.0), data, jax.random.key(0), plan,
-      ...     num_rounds=1)
-      >>> float(model)
-      1.0
+      ...     return Opened([jnp.sign(leaf) for leaf in payload])
+      >>> mean_of_signs = UploadTransform("signs", open=signs)
     """
 
     name: str

@@ -4,7 +4,6 @@ Also noise that is correlated across rounds: its matrix and its privacy loss.
 """
 
 import functools
-import warnings
 
 import dp_accounting as dp
 import jax
@@ -15,10 +14,9 @@ import scipy.linalg
 import scipy.stats
 
 import fcojax
-from fcojax import privacy, uploads
+from fcojax import privacy
 from fcojax.algorithms import fed_avg, fed_dual_avg
 from fcojax.transforms import euclidean
-from fcojax.uploads import At
 from tests.support import federations
 
 KEY = jax.random.key(4)
@@ -102,9 +100,6 @@ def delta_of_poisson(epsilon, multiplier, rate):
     return rate * delta_of(np.log1p(np.expm1(epsilon) / rate), multiplier)
 
 
-PLAIN = privacy.gaussian
-MODULAR = functools.partial(privacy.modular_gaussian, step=0.01, bits=20)
-FINE = functools.partial(privacy.modular_gaussian, step=1e-6, bits=24)
 Point = fcojax.extended(fed_avg.Hparams, "Point", index=0.0)
 
 
@@ -133,27 +128,25 @@ def excess_of(drawn, epsilon):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("cohort", "present", "absent", "sensitivity", "rate", "private"),
+    ("cohort", "present", "absent", "sensitivity", "rate"),
     [
         # A client always sends the clipping norm in one population, and zero in the other.
-        (fcojax.everyone(), (50.0, 0.0), (0.0, 0.0), 1.0, 1.0, PLAIN),
-        (fcojax.coin_flips(0.5), (50.0, 0.0), (0.0, 0.0), 1.0, 0.5, PLAIN),
+        (fcojax.everyone(), (50.0, 0.0), (0.0, 0.0), 1.0, 1.0),
+        (fcojax.coin_flips(0.5), (50.0, 0.0), (0.0, 0.0), 1.0, 0.5),
         # A client sends it in one direction; its replacement sends it in the opposite one.
-        (fcojax.uniform_cohort(cohort_size=2), (50.0, 0.0), (-50.0, 0.0), 2.0, 1.0, PLAIN),
-        # The same on a grid, whose rounding must not increase the contribution of a client.
-        (fcojax.everyone(), (50.0, 0.0), (0.0, 0.0), 1.0, 1.0, MODULAR),
+        (fcojax.uniform_cohort(cohort_size=2), (50.0, 0.0), (-50.0, 0.0), 2.0, 1.0),
     ],
-    ids=["add or remove", "Poisson", "replace", "modular"],
+    ids=["add or remove", "Poisson", "replace"],
 )
 def test_neighbours_cannot_be_told_apart_more_than_promised(
-    cohort, present, absent, sensitivity, rate, private
+    cohort, present, absent, sensitivity, rate
 ):
     """A threshold is the likelihood-ratio test; with half the noise it must exceed the bound."""
     noise, epsilon, runs = 1.5, 0.5, 10_000
     delta = delta_of_poisson(epsilon, noise / sensitivity, rate)
     excess = {}
     for scale in (1.0, 0.5):
-        drawn = told_apart(cohort, private(1.0, scale * noise), (present, absent), runs)
+        drawn = told_apart(cohort, privacy.gaussian(1.0, scale * noise), (present, absent), runs)
         found, error = excess_of(drawn, epsilon)
         excess[scale] = np.max(found - delta - 5 * error)
     assert excess[1.0] <= 0 < excess[0.5]
@@ -177,58 +170,6 @@ def test_points_of_a_sweep_cost_as_runs_with_the_same_cohorts():
     loss = np.log1p(rate * np.expm1((drawn - 0.5) / noise**2)).sum(axis=1)
     independent = np.mean(np.maximum(0, 1 - np.exp(epsilon - loss)))
     assert np.max(excess - 5 * error) > independent
-
-
-@pytest.mark.parametrize("size", [0.0, 1e-3, 1.0, 1e8])
-@pytest.mark.parametrize("per_leaf", [False, True])
-def test_what_is_sent_to_a_modular_sum_is_within_the_norm(size, per_leaf):
-    """Rounding can increase a clipped norm, so clients clip to a smaller one."""
-    step, norm = 0.02, 0.5
-    private = privacy.modular_gaussian(norm, 1.0, step, 24, per_leaf=per_leaf)
-    drawn = np.random.default_rng(0).standard_normal((2, 60))
-    payload = [size * jnp.asarray(drawn[0]), size * jnp.asarray(drawn[1])]
-
-    @jax.jit
-    @jax.vmap
-    def sent(key):
-        codes = private.send(At(None, 0, key=key), payload, ()).wire
-        return step * jnp.linalg.norm(jnp.concatenate(codes))
-
-    norms = np.asarray(sent(jax.random.split(KEY, 500)))
-    assert norms.max() <= norm
-    assert size < 1 or norms.max() > 0.5 * norm  # and by no more than necessary
-
-
-def test_noise_on_a_modular_sum_is_that_on_a_plain_one_to_the_grid():
-    """In one run the noise is the same, and so is the denominator if clients are absent."""
-    targets = (1.0, -2.0, 3.0)
-    for noise in (0.0, 1.0):
-        pair = (one_round(targets, make(2.5, noise), COINS) for make in (FINE, PLAIN))
-        (found, history), (expected, _) = pair
-        np.testing.assert_allclose(found, expected, atol=1e-4)
-        assert not np.any(history["refused"]) and "clipped" not in history
-    loose, _ = one_round(targets, FINE(np.inf, 0.0))
-    assert loose == one_round(targets, uploads.modular_sum(1e-6, 24))[0]
-
-
-def test_a_noisy_sum_that_wraps_is_refused_and_any_other_is_what_remainders_give():
-    """A server with only the remainders adds the noise to them and takes the remainder again."""
-    step, bits, targets = 0.5, 4, (3.0, 3.4)  # about 12 steps, while 8 overflow
-    private = privacy.modular_gaussian(4.0, 1.0, step, bits)
-    plain = privacy.modular_gaussian(4.0, 1.0, step, 24)
-    refused = 0
-    for seed in range(12):
-        key = jax.random.key(seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # whether a round is refused
-            found, history = one_round(targets, private, key=key)
-        noisy = 2 * float(one_round(targets, plain, key=key)[0]) / step
-        inside = -8 <= noisy < 8
-        assert int(history["refused"][0]) == (not inside)
-        remainder = (np.mod(noisy, 16) + 8) % 16 - 8
-        np.testing.assert_allclose(2 * float(found) / step, remainder if inside else 0, atol=1e-9)
-        refused += not inside
-    assert 0 < refused < 12
 
 
 @pytest.mark.slow

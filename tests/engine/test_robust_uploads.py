@@ -13,8 +13,9 @@ from fcojax.algorithms import fed_avg
 from fcojax.uploads import chain
 from fcojax.uploads.aggregator import MEAN
 from fcojax.xla.rules import pretend
+from tests.support.rules import robust_mean
 
-MEDIAN = robust.averaged(robust.median())
+MEDIAN = robust.median()
 SENT = np.array([[3.0, 1.0], [-2.0, 5.0], [4.0, -6.0], [1.0, 2.0], [7.0, -3.0]])
 
 
@@ -47,17 +48,18 @@ def test_one_round_of_the_median_is_the_weighted_median_of_the_uploads():
 
 
 @pytest.mark.parametrize(
-    ("before", "points"),
+    ("size", "points"),
     [
-        ((), SENT),
-        pytest.param(robust.bucketing(1), SENT, marks=pytest.mark.slow),  # groups of one
-        (robust.nearest_neighbour_mixing(0.0), SENT.mean(axis=0, keepdims=True)),  # one of all
+        (None, SENT),
+        pytest.param(1, SENT, marks=pytest.mark.slow),  # groups of one
+        (5, SENT.mean(axis=0, keepdims=True)),  # one of all
     ],
 )
-def test_a_centre_is_kept_between_rounds(before, points):
-    """Clipping around the last mean, in numpy; also where uploads are mixed before."""
+def test_a_centre_is_kept_between_rounds(size, points):
+    """Clipping around the last mean, in numpy; also of means of groups."""
     radius = 2.0
-    found = ran(robust.averaged(robust.centred_clipping(radius), before=before), 4)
+    clipped = robust.centred_clipping(radius)
+    found = ran(clipped if size is None else robust.bucketing(size, clipped), 4)
     w = centre = np.zeros(2)
     for model in found:
         off = points - centre
@@ -70,7 +72,7 @@ def test_a_centre_is_kept_between_rounds(before, points):
 def test_a_geometric_median_bears_an_upload_whose_square_overflows():
     points = jnp.array([[1.0, 0.0], [1.1, 0.0], [0.9, 0.1], [1e30, 0.0]], jnp.float32)
     weights = jnp.array([0.3, 0.3, 0.3, 0.1], jnp.float32)
-    found = robust.geometric_median(60).mean(None, points, weights)
+    found = robust_mean(robust.geometric_median(60), points, weights)
     np.testing.assert_allclose(found, [1.0, 0.0], atol=0.1)
 
 
@@ -88,7 +90,7 @@ def test_memory_counts_the_uploads_that_are_kept():
         return sized.point_chunk_size
 
     assert at_once(MEDIAN) < at_once(MEAN)
-    assert at_once(MEDIAN) < at_once(robust.averaged(robust.centred_clipping(1.0)))
+    assert at_once(MEDIAN) < at_once(robust.centred_clipping(1.0))
 
 
 def test_a_rule_sees_the_estimates_of_feedback():

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax import robust
 from fcojax.algorithms import fed_mid_osp
 from fcojax.transforms import euclidean, l1
 from fcojax.uploads.transform import NOTHING
@@ -77,7 +76,7 @@ def test_a_certificate_is_an_observer_of_the_start_too(key):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("uploads", [NOTHING, robust.norm_quantile(0.9, 10.0)])
+@pytest.mark.parametrize("uploads", [NOTHING, fcojax.norm_bound(10.0)])
 def test_a_sweep_ends_where_its_points_end_alone(uploads):
     """Each point may have its own bound on uploads."""
     plan = fcojax.Plan(PLAN, uploads=uploads)

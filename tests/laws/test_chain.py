@@ -75,33 +75,26 @@ def transforms():
         "diana": Row(uploads.diana(RAND)),
         "marina": Row(uploads.marina(RAND, 0.4)),
         "modular_sum": Row(uploads.modular_sum(1e-3, 22), equal=True),
-        "modular_gaussian": Row(privacy.modular_gaussian(0.3, 0.5, 1e-3, 22), equal=True),
         "gaussian": Row(noise),
         "bands": Row(privacy.gaussian(0.3, noise=0.5, bands=(1.0, 0.5, 0.25))),
         "adaptive": Row(privacy.gaussian(privacy.adaptive_clip(start=0.3, noise=2.0), 0.5)),
         "norm_bound": Row(fcojax.norm_bound(0.4)),
-        "norm_quantile": Row(fcojax.norm_quantile(0.6, start=0.4)),
         "dropout": Row(fcojax.dropout(0.4)),
         "deadline": Row(clock.deadline(SECONDS, 4.0)),
         "known": Row(uploads.inverse_probability("known")),
         "estimated": Row(uploads.inverse_probability("estimated")),
-        "attacked": Row(
-            attacks.attacked((1,), attacks.normal_noise(3.0)), robust.averaged(robust.median())
-        ),
+        "attacked": Row(attacks.attacked((1,), attacks.scaled(-3.0)), robust.median()),
         "seeing all": Row(
             attacks.attacked((1, 4), SEEING),
-            attacks.seeing_all(SEEING, robust.averaged(robust.trimmed_mean(0.3))),
+            attacks.seeing_all(SEEING, robust.trimmed_mean(0.3)),
         ),
-        "centre": Row(
-            chain(),
-            robust.averaged(robust.centred_clipping(0.05), before=robust.bucketing(2)),
-        ),
+        "centre": Row(chain(), robust.bucketing(2, robust.centred_clipping(0.05))),
         "compressed, noise, bound": Row(
             chain(uploads.compressed(uploads.qsgd(7)), noise, fcojax.norm_bound(0.9))
         ),
         "ef21, trimmed mean": Row(
             chain(attacks.attacked((1,), attacks.scaled(-2.0)), uploads.ef21(TOP)),
-            robust.averaged(robust.trimmed_mean(lambda h: 10 * h.client_lr)),
+            robust.trimmed_mean(lambda h: 10 * h.client_lr),
         ),
         "compressed, 1/q, lost": Row(
             chain(
@@ -230,9 +223,8 @@ def slow_run(algorithm, hparams, plan, data, num_rounds=ROUNDS):
             after[m] = result.state, new
         cohort, everyone = weights[members].sum(), weights.sum()
         share = sum(w for _, w, _, _ in terms) / cohort if members else 0.0
-        arrived = len(members) - counts["lost"] - counts["late"]
         given = RoundWeights(
-            *map(jnp.asarray, (share, cohort, everyone, len(terms), arrived)),
+            *map(jnp.asarray, (share, cohort, everyone, len(terms))),
             jnp.asarray(plan.cohort.mean_size(data.num_clients) / data.num_clients * everyone),
             jnp.asarray(weights.max()),
         )
@@ -426,7 +418,7 @@ LOSSLESS = {
     "estimated": (Row(uploads.inverse_probability("estimated")), 1e-12),
     "attack": (Row(attacks.attacked((), attacks.scaled(-9.0))), 0.0),
     "seeing all": (Row(attacks.attacked((), SEEING), attacks.seeing_all(SEEING)), 1e-12),
-    "trimmed": (Row(chain(), robust.averaged(robust.trimmed_mean(0.0))), 1e-12),
+    "trimmed": (Row(chain(), robust.trimmed_mean(0.0)), 1e-12),
     "broadcast": (Row(chain(), broadcast=uploads.ef21p(uploads.top_k(1.0))), 1e-12),
     "grid": (Row(uploads.modular_sum(1e-5, 24), equal=True), 1e-4),
 }

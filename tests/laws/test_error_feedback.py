@@ -102,7 +102,7 @@ def test_sent_and_missing_are_what_clients_wanted():
     estimates = np.cumsum(sent, axis=0)
     np.testing.assert_allclose(kept.estimate[0], estimates[-1], atol=1e-13)
     np.testing.assert_allclose(
-        estimates.sum(axis=0) + kept.missing[0], wanted.sum(axis=0), atol=1e-12
+        estimates.sum(axis=0) + kept.beside[0], wanted.sum(axis=0), atol=1e-12
     )
 
 

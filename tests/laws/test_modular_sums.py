@@ -28,7 +28,7 @@ def mean_of(vectors):
     share = jnp.asarray(1 / len(vectors))
     one, number = jnp.ones(()), len(vectors)
     count = jnp.array(number)
-    weights = RoundWeights(one, one, one, count, count, one, one / number)
+    weights = RoundWeights(one, one, one, count, one, one / number)
     at = At(None, 0)
     total = sum(share * GRID.decode(at, [code], ())[0] for code in codes)
     found, _ = GRID.receive(at, Received([total], [], one, jnp.array(True)), weights, ())

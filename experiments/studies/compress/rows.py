@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import fcojax
+from experiments.codecs import codec
 from experiments.report.rows import Row, Summary, select
 from experiments.studies.compress.problem import Kind, Task
 from experiments.study import Config
@@ -130,7 +131,7 @@ def _uploads(name: str, feedback: str) -> uploads.UploadTransform:
     if name == WHOLE:
         return uploads.chain()
     remedy = "" if name.endswith(ALONE) else f",{feedback}"
-    return uploads.from_text(name.removesuffix(ALONE) + remedy)
+    return codec(name.removesuffix(ALONE) + remedy)
 
 
 def summarise(kind: Kind, config: Config, rows: list[Row]) -> Summary:

@@ -62,7 +62,7 @@ def test_cohorts_weights_and_schedules_are_those_of_the_simulation():
 @pytest.mark.slow
 def test_an_upload_that_is_not_finite_is_dropped_and_a_long_one_left_out():
     federation = federation_of("scaffold")
-    bounded = uploads.chain(federation.plan.uploads, robust.norm_quantile(0.7, start=1.0))
+    bounded = uploads.chain(federation.plan.uploads, fcojax.norm_bound(1.0))
     plan = federation.plan._replace(uploads=bounded)
     federation = dataclasses.replace(federation, plan=plan)
     sites = Sites(federation)
@@ -325,7 +325,7 @@ def counting(open_):
     return uploads.UploadTransform("counting", init, send, open=open_, facts=facts)
 
 
-MEDIAN = robust.averaged(robust.median())
+MEDIAN = robust.median()
 
 
 @pytest.mark.parametrize(
@@ -380,18 +380,18 @@ CHAINS = {
     "ef21": uploads.ef21(uploads.top_k(2)),
     "gaussian": privacy.gaussian(0.1, noise=0.5),
     "dropout": fcojax.dropout(0.3),
-    "norm_bound": robust.norm_bound(0.8),
+    "norm_bound": fcojax.norm_bound(0.8),
     "a secure sum": uploads.modular_sum(1e-6, bits=24),
     "several": uploads.chain(
         attacks.attacked((1,), attacks.scaled(-2.0)),
         QSGD,
         privacy.gaussian(0.1, noise=0.5),
-        robust.norm_bound(0.8),
+        fcojax.norm_bound(0.8),
         LATE,
         fcojax.dropout(0.2),
     ),
     "memory and losses": uploads.chain(
-        uploads.ef21(uploads.top_k(2)), robust.norm_bound(0.8), LATE, fcojax.dropout(0.2)
+        uploads.ef21(uploads.top_k(2)), fcojax.norm_bound(0.8), LATE, fcojax.dropout(0.2)
     ),
 }
 

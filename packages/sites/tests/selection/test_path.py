@@ -261,8 +261,8 @@ def test_a_summary_is_used_only_where_the_server_needs_nothing_but_gradients():
         fcojax.Plan(fcojax.local_steps(1, 4)),
         fcojax.Plan(one_step, uploads=fcojax.dropout(0.1)),
         fcojax.Plan(one_step, uploads=uploads.UploadTransform("identity")),
-        fcojax.Plan(one_step, uploads=robust.norm_bound(1.0)),
-        fcojax.Plan(one_step, aggregator=robust.averaged(robust.median())),
+        fcojax.Plan(one_step, uploads=fcojax.norm_bound(1.0)),
+        fcojax.Plan(one_step, aggregator=robust.median()),
     ):
         assert not usable_summary(problem, plan)
     wide = fcojax.from_rows({"x": np.ones((3, 9)), "y": np.ones(3)}, [2, 1])

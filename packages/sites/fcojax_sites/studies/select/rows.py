@@ -1,5 +1,6 @@
 """Rows and tables of one selection: the path, the losses, the coefficients and the ledger."""
 
+import bisect
 import collections
 import contextlib
 import functools
@@ -14,7 +15,7 @@ import numpy as np
 import fcojax
 import fcojax_sites
 from fcojax import privacy, uploads
-from fcojax.experiments import Config, Row, Summary, column, naming, select
+from fcojax.experiments import Config, Row, Summary, codec, column, naming, select
 from fcojax.problems import Problem
 from fcojax.types import Params
 from fcojax_sites import flower
@@ -315,10 +316,29 @@ def _estimates(
         }
 
 
+def clients_needed(target: float, num_rounds: int, dim: int, share: float = 0.1) -> int:
+    r"""Return how many clients a private run takes until its noise is small beside its signal.
+
+    All n clients take part in every round. The noise on the mean update has a norm of about
+    :math:`z C \sqrt d / n`, with the multiplier z for this epsilon and delta
+    :math:`n^{-1.1} / 10`; n is the smallest number at which it is at most a share of C.
+    """
+
+    def is_enough(number: int) -> bool:
+        everyone = fcojax.everyone()
+        noise = privacy.noise_for(target, number**-1.1 / 10, everyone, number, num_rounds)
+        return noise * dim**0.5 / number <= share
+
+    beyond = 3
+    while not is_enough(beyond):
+        beyond *= 2
+    return bisect.bisect_left(range(beyond), True, 2, key=is_enough)
+
+
 def _privacy(sites: int, features: int) -> Iterator[Row]:
     """Yield how many sites a private run would take, before anybody tries one."""
     try:
-        needed = privacy.clients_needed(_EPSILON, _ROUNDS, features)
+        needed = clients_needed(_EPSILON, _ROUNDS, features)
     except ImportError:  # the accounting is an extra
         needed = None
     yield {
@@ -348,7 +368,7 @@ def _by_rounds(config: Config) -> Iterator[Row]:
     for name, size in zip(sites, np.asarray(problem.train.sizes).tolist(), strict=True):
         yield {"part": "site", "site": name, "examples": size}
     with naming("codec", config.codec):
-        sent = (uploads.from_text(config.codec, "codec"),) if config.codec else ()
+        sent = (codec(config.codec),) if config.codec else ()
     plan = fcojax.Plan(fcojax.local_steps(1), uploads=uploads.chain(*sent))
     found = fcojax_sites.select(
         problem,

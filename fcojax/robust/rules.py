@@ -1,7 +1,8 @@
-"""Robust means, weighted: integer weights are treated as that many copies of a point.
+"""Robust means, weighted: integer weights are treated as that many copies of an upload.
 
 ``share`` is the part of the weight that may be bad. Any number except ``steps`` may be a function
-of the hyperparameters, as in ``lambda h: h.share``, so that it can be swept.
+of the hyperparameters, as in ``lambda h: h.share``, so that it can be swept. A round without
+uploads changes nothing.
 """
 
 from collections.abc import Callable
@@ -12,52 +13,87 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.arguments import checked_value, factory
-from fcojax.robust.mass import (
-    between,
-    lengths,
-    medians,
-    nearest,
-    ordered,
-    rounding,
-    weighted_median,
-)
-from fcojax.robust.rule import Mixing, Rule
-from fcojax.types import Array, Count, Numbers, Positive, Probability, Real
-from fcojax.uploads.transform import number
+from fcojax.robust.mass import between, lengths, nearest, ordered, rounding, weighted_median
+from fcojax.types import Array, Count, Numbers, OneArray, Positive, Real
+from fcojax.uploads.aggregator import STACK, Aggregator, Stacked, combined
+from fcojax.uploads.coding import from_vector
+from fcojax.uploads.transform import mean_of, number
 
 _BELOW_HALF = "a number of at least 0 and below 0.5, as a majority has to be honest"
 Minority = Annotated[Any, Numbers(_BELOW_HALF, lambda x: (x >= 0) & (x < 0.5))] | Callable
 
 
 @factory
-def median() -> Rule:
+def averaged(mean: Callable[[Any, OneArray, OneArray], Array]) -> Aggregator:
+    """Return the aggregator of a robust mean of points, such as one of your own.
+
+    Each device keeps all uploads of a round until its end.
+
+    Args:
+      mean: ``(hparams, points, weights) -> point``, for points of shape [n, d], each an upload as
+        one vector, and weights that sum to 1; a point of weight 0 has no effect.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp
+      >>> largest = averaged(lambda hparams, points, weights: jnp.max(points, axis=0))
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), aggregator=largest)
+    """
+
+    def finish(hparams, stacked: Stacked, weights, memory, key):
+        like = [leaf[0] for leaf in stacked.terms]
+        if not like:
+            return like, memory
+        points = as_points(stacked.terms)
+        shares = stacked.shares / jnp.where(weights.share > 0, weights.share, 1)
+        return from_vector(mean(hparams, points, shares.astype(points.dtype)), like), memory
+
+    return Aggregator(
+        term=lambda hparams, payload, memory: tree.floats(payload), collect=STACK, finish=finish
+    )
+
+
+def as_points(leaves: list) -> Array:
+    """Return lists of arrays with a leading axis as one matrix."""
+    dtype = jnp.result_type(*leaves)
+    flat = [leaf.reshape(leaf.shape[0], -1).astype(dtype) for leaf in leaves]
+    return jnp.concatenate(flat, axis=1)
+
+
+@factory
+def median() -> Aggregator:
     """Return the median of each coordinate.
 
     It is the midpoint where half of the weight lies on each side, and breaks down when bad clients
     have half of the weight.
 
     Example:
-      >>> median().mean(None, jnp.array([[0.0], [1.0], [9.0]]), jnp.array([0.2, 0.2, 0.6])).tolist()
-      [9.0]
+      >>> import fcojax, numpy as np
+      >>> data = fcojax.from_clients([{"a": np.array([a])} for a in (1.0, 2.0, 3.0, 1e6)])
+      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+      >>> model, _ = fcojax.run(
+      ...     fed_avg, fed_avg.hparams_type(client_lr=0.5), jnp.array(0.0), data,
+      ...     jax.random.key(0), fcojax.Plan(fcojax.local_steps(1), aggregator=median()),
+      ...     num_rounds=60)
+      >>> round(float(model), 3)  # and 250001.5 with the mean
+      2.5
 
     References:
       Yin, Chen, Ramchandran and Bartlett, "Byzantine-robust distributed learning: towards optimal
       statistical rates", ICML 2018.
     """
-    return Rule("median()", lambda hparams, points, weights: weighted_median(points, weights))
+    return averaged(lambda hparams, points, weights: weighted_median(points, weights))
 
 
 @factory
-def trimmed_mean(share: Minority) -> Rule:
+def trimmed_mean(share: Minority) -> Aggregator:
     """Return the mean of each coordinate without its smallest and its largest values.
 
     Args:
       share: part of the weight that is cut off on each side; below 1/2.
 
     Example:
-      >>> points = jnp.array([[0.0], [1.0], [2.0], [90.0]])
-      >>> trimmed_mean(0.25).mean(None, points, jnp.ones(4) / 4).tolist()
-      [1.5]
+      >>> import fcojax
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), aggregator=trimmed_mean(0.25))
 
     References:
       Yin, Chen, Ramchandran and Bartlett, "Byzantine-robust distributed learning: towards optimal
@@ -69,39 +105,11 @@ def trimmed_mean(share: Minority) -> Rule:
         points, weights = ordered(points, weights)
         return _total(between(weights, cut, 1 - cut), points)
 
-    return Rule(f"trimmed_mean({share})", mean)
+    return averaged(mean)
 
 
 @factory
-def mean_around_median(share: Minority) -> Rule:
-    """Return the mean of each coordinate without the values farthest from its median.
-
-    Args:
-      share: part of the weight that is cut off; below 1/2.
-
-    Example:
-      >>> points = jnp.array([[0.0], [1.0], [2.0], [90.0]])
-      >>> mean_around_median(0.25).mean(None, points, jnp.ones(4) / 4).tolist()
-      [1.0]
-
-    References:
-      Xie, Koyejo and Gupta, "Generalized Byzantine-tolerant SGD", 2018.
-    """
-
-    def mean(hparams, points, weights):
-        lower, upper = medians(points, weights)
-        # This is twice the distance from the midpoint; in this form it is exactly equal for both
-        # medians.
-        far = jnp.abs((points - lower[None]) + (points - upper[None]))
-        far = jnp.where(weights[:, None] > 0, far, jnp.inf)
-        far, weights, points = ordered(far, weights, points)
-        return _total(between(weights, 0, 1 - number(hparams, share), far), points)
-
-    return Rule(f"mean_around_median({share})", mean)
-
-
-@factory
-def geometric_median(steps: Count = 3, smoothing: Positive = 1e-6) -> Rule:
+def geometric_median(steps: Count = 3, smoothing: Positive = 1e-6) -> Aggregator:
     r"""Return the point with the smallest weighted sum of distances, by Weiszfeld's iteration.
 
     .. math:: z \leftarrow \sum_i b_i x_i / \sum_i b_i, \quad b_i = w_i / \max(\nu, |x_i - z|)
@@ -116,9 +124,8 @@ def geometric_median(steps: Count = 3, smoothing: Positive = 1e-6) -> Rule:
       smoothing: :math:`\nu`.
 
     Example:
-      >>> points = jnp.array([[1.0], [1.1], [0.9], [1.05], [1e4]])
-      >>> print(geometric_median().mean(None, points, jnp.ones(5) / 5))
-      [1.05]
+      >>> import fcojax
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), aggregator=geometric_median())
 
     References:
       Pillutla, Kakade and Harchaoui, "Robust aggregation for federated learning", IEEE Trans.
@@ -132,11 +139,11 @@ def geometric_median(steps: Count = 3, smoothing: Positive = 1e-6) -> Rule:
 
         return jax.lax.fori_loop(0, steps, step, weighted_median(points, weights))
 
-    return Rule(f"geometric_median({steps}, {smoothing})", mean)
+    return averaged(mean)
 
 
 @factory
-def krum(share: Minority) -> Rule:
+def krum(share: Minority) -> Aggregator:
     """Return the point with the smallest sum of squared distances to its nearest neighbours.
 
     If several points have the same sum, it is their mean.
@@ -145,9 +152,8 @@ def krum(share: Minority) -> Rule:
       share: share of the weight that does not count as neighbours; below 1/2.
 
     Example:
-      >>> points = jnp.array([[0.0], [1.0], [1.5], [90.0]])
-      >>> krum(0.25).mean(None, points, jnp.ones(4) / 4).tolist()
-      [1.0]
+      >>> import fcojax
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), aggregator=krum(0.25))
 
     References:
       Blanchard, El Mhamdi, Guerraoui and Stainer, "Machine learning with adversaries: Byzantine
@@ -161,38 +167,11 @@ def krum(share: Minority) -> Rule:
         # Dividing by the largest weight first returns a single best point bit for bit.
         return _total(jnp.where(least, weights, 0) / jnp.max(jnp.where(least, weights, 0)), points)
 
-    return Rule(f"krum({share})", mean)
+    return averaged(mean)
 
 
 @factory
-def multi_krum(share: Minority) -> Rule:
-    """Return the mean of the points with the best scores of ``krum``.
-
-    Args:
-      share: share of the weight that is left out, both of the neighbours and of the mean; below
-        1/2.
-
-    Example:
-      >>> points = jnp.array([[0.0], [1.0], [2.0], [90.0]])
-      >>> multi_krum(0.25).mean(None, points, jnp.ones(4) / 4).tolist()
-      [1.0]
-
-    References:
-      Blanchard, El Mhamdi, Guerraoui and Stainer, "Machine learning with adversaries: Byzantine
-      tolerant gradient descent", NeurIPS 2017.
-    """
-
-    def mean(hparams, points, weights):
-        bad = number(hparams, share)
-        index = jnp.arange(points.shape[0], dtype=jnp.int32)
-        scores, kept, index = ordered(_scores(points, weights, bad), weights, index)
-        return _total(between(kept, 0, 1 - bad, scores), points[index])
-
-    return Rule(f"multi_krum({share})", mean)
-
-
-@factory
-def centred_clipping(radius: Any, steps: Count = 1) -> Rule:
+def centred_clipping(radius: Any, steps: Count = 1) -> Aggregator:
     r"""Return the centre moved by the mean of offsets that are clipped to a norm.
 
     .. math:: v \leftarrow v + \sum_i w_i (x_i - v) \min(1, \tau / |x_i - v|)
@@ -204,9 +183,8 @@ def centred_clipping(radius: Any, steps: Count = 1) -> Rule:
       steps: passes over the uploads of a round. With more than one the centre starts at zero.
 
     Example:
-      >>> points = jnp.array([[1.0], [3.0], [90.0]])
-      >>> centred_clipping(1.0, steps=20).mean(None, points, jnp.ones(3) / 3).round(2).tolist()
-      [3.0]
+      >>> import fcojax
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), aggregator=centred_clipping(1.0))
 
     References:
       Karimireddy, He and Jaggi, "Learning from history for Byzantine robust optimization", ICML
@@ -215,78 +193,66 @@ def centred_clipping(radius: Any, steps: Count = 1) -> Rule:
     if not callable(radius) and not (isinstance(radius, float) and radius == float("inf")):
         checked_value("radius", radius, Positive)
 
-    def term(hparams, offset):
+    def clipped(hparams, offset):
         return clip(offset, number(hparams, radius))[0]
 
-    def one(hparams, points, weights):
-        return weights @ jax.vmap(lambda point: term(hparams, point))(points)
+    def term(hparams, payload, centre):
+        return clipped(hparams, tree.sub(tree.floats(payload), centre))
+
+    def finish(hparams, total, weights, centre, key):
+        moved = tree.add(centre, mean_of(total, weights))
+        return moved, moved
 
     def mean(hparams, points, weights):
         def step(_, centre):
-            return centre + one(hparams, points - centre[None], weights)
+            offsets = points - centre[None]
+            return centre + weights @ jax.vmap(lambda one: clipped(hparams, one))(offsets)
 
         return jax.lax.fori_loop(0, steps, step, jnp.zeros_like(points[0]))
 
-    name = f"centred_clipping({radius}, {steps})"
-    return Rule(name, one, term, keeps_centre=True) if steps == 1 else Rule(name, mean)
+    if steps > 1:
+        return averaged(mean)
+    return Aggregator(tree.floats, term, finish=finish)
 
 
 @factory
-def bucketing(size: Count) -> Mixing:
-    """Return the step that replaces random groups of points by their means.
+def bucketing(size: Count, aggregator: Aggregator) -> Aggregator:
+    """Return the aggregator of the means of random groups of uploads.
+
+    Honest clients with unlike data are hard to tell from bad ones; means of groups are more alike.
 
     Args:
-      size: points in a group; the last group may be smaller.
+      size: uploads in a group; the last group may be smaller.
+      aggregator: what combines the means.
 
     Example:
-      >>> mixed, _ = bucketing(2).mix(
-      ...     None, jnp.array([[0.0], [2.0]]), jnp.array([0.75, 0.25]), jax.random.key(0))
-      >>> mixed.tolist()
-      [[0.5]]
+      >>> import fcojax
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), aggregator=bucketing(2, median()))
 
     References:
       Karimireddy, He and Jaggi, "Byzantine-robust learning on heterogeneous datasets via
       bucketing", ICLR 2022.
     """
 
-    def mix(hparams, points, weights, key):
-        n = points.shape[0]
-        order = jax.random.permutation(key, n)
-        order = order[jnp.argsort(weights[order] <= 0)]  # present points come first
+    def finish(hparams, stacked: Stacked, weights, memory, key):
+        shares = stacked.shares
+        n, num_groups = shares.shape[0], -(-shares.shape[0] // size)
+        order = jax.random.permutation(jax.random.fold_in(key, 0), n)
+        order = order[jnp.argsort(shares[order] <= 0)]  # present uploads come first
         group = jnp.zeros(n, jnp.int32).at[order].set(jnp.arange(n, dtype=jnp.int32) // size)
-        num_groups = -(-n // size)
-        mass = jnp.zeros(num_groups, weights.dtype).at[group].add(weights)
-        sums = jnp.zeros((num_groups, points.shape[1]), points.dtype)
-        sums = sums.at[group].add(weights[:, None] * points)
-        return sums / jnp.where(mass > 0, mass, 1)[:, None], mass
+        mass = jnp.zeros(num_groups, shares.dtype).at[group].add(shares)
 
-    return Mixing(f"bucketing({size})", mix)
+        def mean(leaf):
+            weight = (shares / jnp.where(mass > 0, mass, 1)[group]).astype(leaf.dtype)
+            weight = weight.reshape(-1, *(1,) * (leaf.ndim - 1))
+            return jnp.zeros((num_groups, *leaf.shape[1:]), leaf.dtype).at[group].add(weight * leaf)
 
+        means = jax.tree.map(mean, stacked.terms)
+        return combined(aggregator, hparams, means, mass, weights, memory, key)
 
-@factory
-def nearest_neighbour_mixing(share: Probability | Callable) -> Mixing:
-    """Return the step that replaces each point by the mean of its nearest neighbours.
-
-    Args:
-      share: share of the weight that does not count as nearest.
-
-    Example:
-      >>> points = jnp.array([[0.0], [1.0], [2.0], [9.0]])
-      >>> mixed, _ = nearest_neighbour_mixing(0.25).mix(None, points, jnp.ones(4) / 4, None)
-      >>> mixed.tolist()
-      [[1.0], [1.0], [1.0], [4.0]]
-
-    References:
-      Allouah, Farhadkhani, Guerraoui, Gupta, Pinot and Stephan, "Fixing by
-      mixing: a recipe for optimal Byzantine ML under heterogeneity", AISTATS 2023.
-    """
-
-    def mix(hparams, points, weights, key):
-        _, near = nearest(points, weights, 1 - number(hparams, share))
-        mass = jnp.sum(near, axis=1, keepdims=True)
-        return near @ points / jnp.where(mass > 0, mass, 1), weights
-
-    return Mixing(f"nearest_neighbour_mixing({share})", mix)
+    return aggregator._replace(
+        term=lambda hparams, payload, memory: tree.floats(payload), collect=STACK, finish=finish
+    )
 
 
 def clip(vector: Any, radius: Any) -> tuple[Any, Array]:
