@@ -19,8 +19,7 @@ from fcojax.uploads.feedback import (
 )
 from fcojax.uploads.modular import modular_sum
 from fcojax.uploads.participation import inverse_probability
-from fcojax.uploads.quantise import half, natural, qsgd, sign
-from fcojax.uploads.rotation import drive
+from fcojax.uploads.quantise import drive, half, natural, qsgd, sign
 from fcojax.uploads.sparse import rand_k, top_k
 from fcojax.uploads.transform import (
     At,

@@ -1,9 +1,6 @@
-"""Compressors: maps of one array to fewer bytes and back, with bounds on the error.
+"""Compressors: maps of one array to fewer bytes and back, with bounds on the error."""
 
-A compressor does not depend on clients or rounds. ``fcojax.uploads.compressed`` makes a transform
-of uploads from it; ``ef14``, ``ef21`` and their relatives make one with error feedback.
-"""
-
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -33,14 +30,10 @@ class Compressor(NamedTuple):
         have full size; ``None`` to count the encoded arrays.
 
     Example:
-      >>> import jax, jax.numpy as jnp
       >>> from fcojax import uploads
       >>> top, x, key = uploads.top_k(2), jnp.array([3.0, -1.0, 0.5, -4.0]), jax.random.key(0)
-      >>> encoded = top.encode(None, x, key)
-      >>> encoded.values.tolist(), top.decode(None, encoded, key, x).tolist()
-      ([-4.0, 3.0], [3.0, 0.0, 0.0, -4.0])
-      >>> top.variance, top.contraction(None, x)
-      (None, 0.5)
+      >>> top.decode(None, top.encode(None, x, key), key, x).tolist()
+      [3.0, 0.0, 0.0, -4.0]
     """
 
     name: str
@@ -81,9 +74,8 @@ def contractive(compressor: Compressor) -> Compressor:
 
     Example:
       >>> from fcojax import uploads
-      >>> kept = contractive(uploads.rand_k(1))  # one of four entries, unscaled
-      >>> kept.variance, kept.contraction(None, jnp.zeros(4))
-      (None, 0.25)
+      >>> contractive(uploads.rand_k(1)).contraction(None, jnp.zeros(4))  # one entry, unscaled
+      0.25
     """
     variance = compressor.variance
     if compressor.contraction is not None or variance is None:
@@ -160,6 +152,29 @@ def compose(first: Compressor, second: Compressor) -> Compressor:
         contraction=combined(first.contraction, second.contraction, lambda a, b: a * b),
         num_bytes=None if second.num_bytes is None else num_bytes,
     )
+
+
+def bits_for(number: int) -> int:
+    """Return the bits that distinguish this many cases."""
+    return math.ceil(math.log2(number)) if number < 2**32 else number.bit_length()
+
+
+def packed(numbers: Array, num_bits: int) -> Array:
+    """Return integers from 0 to ``2**num_bits - 1`` as bytes, with zeros at the end of the last."""
+    if num_bits in (8, 16, 32):
+        return numbers.astype(f"uint{num_bits}")
+    places = jnp.arange(num_bits, dtype=jnp.uint32)[None]
+    bits = (numbers.astype(jnp.uint32)[:, None] >> places) & jnp.uint32(1)
+    return jnp.packbits(bits.astype(jnp.uint8).reshape(-1))
+
+
+def unpacked(code: Array, num_bits: int, size: int) -> Array:
+    """Return the ``size`` numbers that ``packed`` encoded."""
+    if num_bits in (8, 16, 32):
+        return code.astype(jnp.uint32)
+    places = jnp.arange(num_bits, dtype=jnp.uint32)[None]
+    bits = jnp.unpackbits(code, count=size * num_bits).reshape(size, num_bits)
+    return jnp.sum(bits.astype(jnp.uint32) << places, axis=1, dtype=jnp.uint32)
 
 
 def require_contractive(compressor: Compressor) -> None:

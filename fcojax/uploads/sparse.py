@@ -11,8 +11,7 @@ import numpy as np
 from fcojax.arguments import at_most
 from fcojax.shuffle import permuted
 from fcojax.types import Array, Count, PyTree, Share
-from fcojax.uploads.compressor import Compressor, factory
-from fcojax.uploads.packing import bits_for, packed, unpacked
+from fcojax.uploads.compressor import Compressor, bits_for, factory, packed, unpacked
 
 # A number of entries, a share of them, or a function of the hyperparameters that returns a share.
 Number = Count | Share | Callable[[Any], Any]
@@ -42,10 +41,7 @@ def rand_k(k: Number) -> Compressor:
         or ``hparams -> share``, to sweep it in one program.
 
     Example:
-      >>> x, key = jnp.array([1.0, 2.0, 3.0, 4.0]), jax.random.key(0)
-      >>> half = rand_k(0.5)
-      >>> half.encode(None, x, key).values.shape, half.variance(None, x)
-      ((2,), 1.0)
+      >>> x, key, half = jnp.array([1.0, 2.0, 3.0, 4.0]), jax.random.key(0), rand_k(0.5)
       >>> sorted((half.decode(None, half.encode(None, x, key), key, x) / x).tolist())
       [0.0, 0.0, 2.0, 2.0]
 
@@ -58,7 +54,7 @@ def rand_k(k: Number) -> Compressor:
         return permuted(key, like.size, zero, jnp.arange(number, dtype=jnp.int32))
 
     def encode(hparams, x, key):
-        flat, number = x.reshape(-1), number_of(k, x, hparams)
+        flat, number = x.reshape(-1), _number_of(k, x, hparams)
         scale = jnp.asarray(x.size / number, x.dtype)
         if callable(k):
             chosen = jnp.arange(x.size, dtype=number.dtype) < number
@@ -69,14 +65,14 @@ def rand_k(k: Number) -> Compressor:
     def decode(hparams, encoded, key, like):
         if callable(k):
             return encoded.values.reshape(like.shape)
-        where = places(key, like, number_of(k, like, hparams))
+        where = places(key, like, _number_of(k, like, hparams))
         return _scattered(encoded.values, where, like)
 
     def variance(hparams, like):
-        return like.size / number_of(k, like, hparams) - 1
+        return like.size / _number_of(k, like, hparams) - 1
 
     def num_bytes(hparams, like):
-        return number_of(k, like, hparams) * like.dtype.itemsize
+        return _number_of(k, like, hparams) * like.dtype.itemsize
 
     return Compressor(
         f"rand_k({_shown(k)})",
@@ -100,9 +96,6 @@ def top_k(k: Number) -> Compressor:
 
     Example:
       >>> from fcojax import uploads
-      >>> largest = top_k(2).encode(None, jnp.array([3.0, -1.0, 0.5, -4.0]), None)
-      >>> largest.values.tolist(), largest.places.tolist()  # places 3 and 0, in two bits each
-      ([-4.0, 3.0], [192])
       >>> uploads.facts(top_k(0.01), jnp.zeros(1024, "float32")).num_bytes  # 10 times 32 + 10 bits
       53
 
@@ -113,7 +106,7 @@ def top_k(k: Number) -> Compressor:
     """
 
     def encode(hparams, x, key):
-        flat, number = x.reshape(-1), number_of(k, x, hparams)
+        flat, number = x.reshape(-1), _number_of(k, x, hparams)
         if callable(k):
             order = jnp.argsort(jnp.abs(flat), descending=True, stable=True)
             rank = jnp.zeros(x.size, jnp.int32).at[order].set(jnp.arange(x.size, dtype=jnp.int32))
@@ -124,16 +117,16 @@ def top_k(k: Number) -> Compressor:
     def decode(hparams, encoded, key, like):
         if callable(k):
             return encoded.values.reshape(like.shape)
-        number = number_of(k, like, hparams)
+        number = _number_of(k, like, hparams)
         return _scattered(
             encoded.values, unpacked(encoded.places, bits_for(like.size), number), like
         )
 
     def contraction(hparams, like):
-        return number_of(k, like, hparams) / like.size
+        return _number_of(k, like, hparams) / like.size
 
     def num_bytes(hparams, like):
-        number = number_of(k, like, hparams)
+        number = _number_of(k, like, hparams)
         return number * like.dtype.itemsize + jnp.ceil(number * bits_for(like.size) / 8)
 
     return Compressor(
@@ -145,19 +138,8 @@ def top_k(k: Number) -> Compressor:
     )
 
 
-def number_of(k: Any, like: Any, hparams: Any) -> Any:
-    """Return how many entries of an array are sent: a Python integer, or traced if k is swept.
-
-    Args:
-      k: as in ``top_k``.
-      like: the array, or its shape.
-      hparams: the hyperparameters, for a k that is a function of them.
-
-    Example:
-      >>> x = jax.ShapeDtypeStruct((8, 128), jnp.float32)
-      >>> number_of(3, x, None), number_of(0.01, x, None), number_of(1.0, x, None)
-      (3, 10, 1024)
-    """
+def _number_of(k: Any, like: Any, hparams: Any) -> Any:
+    """Return how many entries of an array are sent: a Python integer, or traced if k is swept."""
     if callable(k):
         number = jnp.round(jnp.asarray(k(hparams), jnp.result_type(float)) * like.size)
         return jnp.clip(number, 1, like.size)

@@ -15,9 +15,8 @@ import pytest
 
 from fcojax import check, uploads
 from fcojax.uploads import coding
-from fcojax.uploads.compressor import Compressor
-from fcojax.uploads.packing import packed, unpacked
-from fcojax.uploads.rotation import hartley
+from fcojax.uploads.compressor import Compressor, packed, unpacked
+from fcojax.uploads.quantise import hartley
 from tests.support.tables import with_gate
 
 pytestmark = pytest.mark.slow
