@@ -8,7 +8,6 @@ whose uploads do not vanish, such as ``fed_avg`` and ``fed_mid``, because client
 data pull in different directions forever.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -52,18 +51,9 @@ def ef14(compressor: Compressor) -> UploadTransform:
       compressor: a contractive compressor.
 
     Example:
+      >>> import fcojax
       >>> from fcojax import uploads
-      >>> from fcojax.uploads import At
-      >>> one, payload = ef14(uploads.top_k(1)), [jnp.array([3.0, 1.0])]
-      >>> (missing, _), at = one.init(payload), At(hparams=None, round=0, key=jax.random.key(0))
-      >>> for _ in range(4):
-      ...     sent = one.send(at, payload, missing)
-      ...     missing = sent.client_state
-      ...     print(one.decode(at, sent.wire, missing)[0].tolist(), missing[0].tolist())
-      [3.0, 0.0] [0.0, 1.0]
-      [3.0, 0.0] [0.0, 2.0]
-      [3.0, 0.0] [0.0, 3.0]
-      [0.0, 4.0] [3.0, 0.0]
+      >>> plan = fcojax.Plan(fcojax.local_steps(5), uploads=ef14(uploads.top_k(0.01)))
 
     References:
       Seide, Fu, Droppo, Li and Yu, "1-bit stochastic gradient descent and its application to
@@ -113,12 +103,12 @@ def ef21(compressor: Compressor) -> UploadTransform:
     """
     require_contractive(compressor)
 
-    def send(at, payload, estimate):
-        wanted = tree.sub(tree.floats(payload), estimate)
+    def send(at, payload, kept):
+        wanted = tree.sub(tree.floats(payload), kept.estimate)
         encoded, sent = _sent(compressor, at, wanted, payload)
-        return sent_by(compressor, at, encoded, tree.add(estimate, sent))
+        return sent_by(compressor, at, encoded, Estimated((), tree.add(kept.estimate, sent)))
 
-    return _mirrored(f"ef21({compressor.name})", compressor, _zeros, send, lambda g: g)
+    return _mirrored(f"ef21({compressor.name})", compressor, send)
 
 
 @factory
@@ -154,9 +144,11 @@ def momentum(beta: Probability | Callable[[Any], Any] = 0.9) -> UploadTransform:
         )
         return Sent(tree.cast_like(average, payload), average)
 
-    facts = Facts(feeds_back=True)
     return UploadTransform(
-        f"momentum({beta})", lambda payload: (_zeros(payload), ()), send, facts=facts
+        f"momentum({beta})",
+        lambda payload: (_zeros(payload), ()),
+        send,
+        facts=Facts(feeds_back=True),
     )
 
 
@@ -178,8 +170,7 @@ def econtrol(
 
     Example:
       >>> from fcojax import uploads
-      >>> econtrol(uploads.top_k(0.01), rate=0.05).name
-      'econtrol(top_k(0.01), 0.05)'
+      >>> slowly = econtrol(uploads.top_k(0.01), rate=0.01)
 
     References:
       Gao, Islamov and Stich, "EControl: fast distributed optimization with compression and error
@@ -188,15 +179,14 @@ def econtrol(
     require_contractive(compressor)
 
     def send(at, payload, kept):
-        eta = number(at.hparams, rate)
         error = tree.sub(tree.floats(payload), kept.estimate)
-        wanted = tree.add_scaled(error, eta, kept.beside)
+        wanted = tree.add_scaled(error, number(at.hparams, rate), kept.beside)
         encoded, sent = _sent(compressor, at, wanted, payload)
         missing = tree.add(kept.beside, tree.sub(error, sent))
         after = Estimated(missing, tree.add(kept.estimate, sent))
         return sent_by(compressor, at, encoded, after)
 
-    return _mirrored(f"econtrol({compressor.name}, {rate})", compressor, _two_zeros, send)
+    return _mirrored(f"econtrol({compressor.name}, {rate})", compressor, send, beside=_zeros)
 
 
 @factory
@@ -212,9 +202,6 @@ def diana(
     clients keep their shifts, on both sides; with a cohort, g is :math:`h` plus the cohort's
     mean of :math:`m_i`.
 
-    Mishchenko, Gorbunov, Takac and Richtarik, "Distributed learning with compressed gradient
-    differences", 2019.
-
     Args:
       compressor: an unbiased compressor.
       rate: alpha; ``None`` for 1 / (1 + w), the largest that the theory allows; or
@@ -222,8 +209,11 @@ def diana(
 
     Example:
       >>> from fcojax import uploads
-      >>> diana(uploads.natural()).name  # with alpha = 8/9
-      'diana(natural())'
+      >>> by_theory = diana(uploads.natural())  # alpha is 8/9
+
+    References:
+      Mishchenko, Gorbunov, Takac and Richtarik, "Distributed learning with compressed gradient
+      differences", 2019.
     """
     _require_unbiased(compressor)
 
@@ -232,14 +222,14 @@ def diana(
             return 1 / (1 + coding.variance(compressor, hparams, payload))
         return number(hparams, rate)
 
-    def send(at, payload, shift):
-        wanted = tree.sub(tree.floats(payload), shift)
+    def send(at, payload, kept):
+        wanted = tree.sub(tree.floats(payload), kept.estimate)
         encoded, sent = _sent(compressor, at, wanted, payload)
-        after = tree.add_scaled(shift, alpha(at.hparams, payload), sent)
-        return sent_by(compressor, at, encoded, after)
+        shift = tree.add_scaled(kept.estimate, alpha(at.hparams, payload), sent)
+        return sent_by(compressor, at, encoded, Estimated((), shift))
 
     name = f"diana({compressor.name})" if rate is None else f"diana({compressor.name}, {rate})"
-    return _mirrored(name, compressor, _zeros, send, lambda h: h, alpha)
+    return _mirrored(name, compressor, send, learned=alpha)
 
 
 @factory
@@ -259,9 +249,6 @@ def marina(
     minibatches would add up between two coins. The first :math:`u_i'` and :math:`g_i` are zero; in
     the paper the first uploads are whole.
 
-    Gorbunov, Burlachenko, Li and Richtarik, "MARINA: faster non-convex distributed learning with
-    compression", ICML 2021.
-
     Args:
       compressor: an unbiased compressor.
       probability: p; the paper takes the ratio of the bytes of a compressed upload and a whole
@@ -269,61 +256,61 @@ def marina(
 
     Example:
       >>> from fcojax import uploads
-      >>> marina(uploads.rand_k(0.01), probability=0.01).name
-      'marina(rand_k(0.01), 0.01)'
+      >>> by_the_paper = marina(uploads.rand_k(0.01), probability=0.01)
+
+    References:
+      Gorbunov, Burlachenko, Li and Richtarik, "MARINA: faster non-convex distributed learning with
+      compression", ICML 2021.
     """
     _require_unbiased(compressor)
 
     def send(at, payload, kept):
         whole = jax.random.bernoulli(at.round_key, number(at.hparams, probability))
         upload = tree.floats(payload)
-        wanted = tree.sub(upload, kept.beside)
-        encoded, sent = _sent(compressor, at, wanted, payload)
-        narrow = jax.tree.map(
-            lambda u, g, own: (u - g).astype(own.dtype), upload, kept.estimate, payload
-        )
+        encoded, sent = _sent(compressor, at, tree.sub(upload, kept.beside), payload)
+        narrow = tree.cast_like(tree.sub(upload, kept.estimate), payload)
         change = tree.where(whole, tree.floats(narrow), sent)
-        kept = Estimated(upload, tree.add(kept.estimate, change))
         few = coding.num_bytes(compressor, at.hparams, encoded)
-        num_bytes = jnp.where(whole, tree.num_bytes(narrow), few)
-        return Sent((encoded, narrow, whole), kept, num_bytes=num_bytes)
+        return Sent(
+            (encoded, narrow, whole),
+            Estimated(upload, tree.add(kept.estimate, change)),
+            num_bytes=jnp.where(whole, tree.num_bytes(narrow), few),
+        )
 
-    def changed(wire):
+    def decode(wire):
         encoded, narrow, whole = wire
         return tree.where(whole, narrow, coding.decode(compressor, encoded))
 
     name = f"marina({compressor.name}, {probability})"
-    return _mirrored(name, compressor, _two_zeros, send, changed=changed)
+    return _mirrored(name, compressor, send, beside=_zeros, decode=decode)
 
 
 def _mirrored(
     name: str,
     compressor: Compressor,
-    init: Callable,
     send: Callable,
-    estimate: Callable[[Any], PyTree] = lambda kept: kept.estimate,
+    *,
+    beside: Callable[[list], PyTree] = lambda payload: (),
     learned: Callable[[Any, list], Any] | None = None,
-    changed: Callable[[Any], PyTree] | None = None,
+    decode: Callable[[Any], PyTree] | None = None,
 ) -> UploadTransform:
     """Return the transform that sends changes of an estimate, which the server adds up.
 
     Args:
       name: the call that makes it.
       compressor: encodes the changes.
-      init: ``(payload) -> client_state``.
-      send: as in ``UploadTransform``, of the encoded change.
-      estimate: ``(client_state) -> estimate``.
+      send: as in ``UploadTransform``, of the encoded change; clients keep an ``Estimated``.
+      beside: ``(payload) -> beside``, what a client keeps first beside its estimate.
       learned: ``(hparams, change) -> share`` of a change that goes into the estimate; ``None`` for
         all of it. The algorithm receives the estimate before plus the whole change.
-      changed: ``(wire) -> change``.
+      decode: ``(wire) -> change``.
     """
-    changed = changed or functools.partial(coding.decode, compressor)
 
-    def decode(at, wire, kept):
-        change = changed(wire)
+    def decoded(at, wire, kept):
+        change = coding.decode(compressor, wire) if decode is None else decode(wire)
         if not at.by_rule:
             return change
-        return tree.cast_like(tree.add(estimate(kept), tree.floats(change)), change)
+        return tree.cast_like(tree.add(kept.estimate, tree.floats(change)), change)
 
     def receive(at, found, weights, memory):
         if at.by_rule:
@@ -335,45 +322,12 @@ def _mirrored(
         mean = after.value if learned is None else tree.add(memory.value, found.mean)
         return found._replace(mean=mean), after
 
-    return UploadTransform(
-        name,
-        lambda payload: (init(payload), Sum(_zeros(payload), _zeros(payload))),
-        send,
-        decode,
-        receive=receive,
-        facts=Facts(feeds_back=True, estimates_all=True),
-    )
+    def init(payload):
+        zeros = _zeros(payload)
+        return Estimated(beside(payload), zeros), Sum(zeros, zeros)
 
-
-def _sent(
-    compressor: Compressor, at: At, wanted: PyTree, like: PyTree
-) -> tuple[coding.Encoded, PyTree]:
-    """Return the encoded payload, and the payload that the server decodes."""
-    narrow = jax.tree.map(lambda leaf, own: leaf.astype(own.dtype), wanted, like)
-    encoded = coding.encode(compressor, at.hparams, narrow, at.key)
-    return encoded, tree.floats(coding.decode(compressor, encoded))
-
-
-def _zeros(payload: PyTree) -> PyTree:
-    for leaf in jax.tree.leaves(payload):
-        if not jnp.issubdtype(leaf.dtype, jnp.floating):
-            raise ValueError(
-                f"an upload has a leaf of {leaf.dtype}, which can have no residual; wrap it "
-                "in fcojax.algorithms.Public, or upload floats."
-            )
-    return tree.floats(tree.zeros_like(payload))
-
-
-def _two_zeros(payload: PyTree) -> Estimated:
-    return Estimated(_zeros(payload), _zeros(payload))
-
-
-def _require_unbiased(compressor: Compressor) -> None:
-    if compressor.variance is None:
-        raise ValueError(
-            f"compressor is {compressor.name}, which is biased; pass an unbiased one, such as "
-            "rand_k(0.1) or qsgd(7)."
-        )
+    facts = Facts(feeds_back=True, estimates_all=True)
+    return UploadTransform(name, init, send, decoded, receive=receive, facts=facts)
 
 
 @factory
@@ -413,12 +367,38 @@ def ef21p(compressor: Compressor) -> Broadcast:
         """Return the new estimate, and the correction that is sent."""
         olds, structure = jax.tree.flatten(estimate)
         news = jax.tree.leaves(message)
-        change = [new - old for new, old in zip(news, olds, strict=True) if is_long(new)]
+        pairs = list(zip(news, olds, strict=True))
+        change = [new - old for new, old in pairs if is_long(new)]
         encoded = coding.encode(compressor, hparams, change, key)
         parts = iter(coding.decode(compressor, encoded))
-        pairs = zip(news, olds, strict=True)
         leaves = [old + next(parts) if is_long(new) else new for new, old in pairs]
         short = [leaf for leaf in news if not is_long(leaf)]
         return jax.tree.unflatten(structure, leaves), (encoded.sent, encoded.whole, short)
 
     return Broadcast(f"ef21p({compressor.name})", corrected)
+
+
+def _sent(
+    compressor: Compressor, at: At, wanted: PyTree, like: PyTree
+) -> tuple[coding.Encoded, PyTree]:
+    """Return the encoded payload, and the payload that the server decodes."""
+    encoded = coding.encode(compressor, at.hparams, tree.cast_like(wanted, like), at.key)
+    return encoded, tree.floats(coding.decode(compressor, encoded))
+
+
+def _zeros(payload: PyTree) -> PyTree:
+    for leaf in jax.tree.leaves(payload):
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            raise ValueError(
+                f"an upload has a leaf of {leaf.dtype}, which can have no residual; wrap it "
+                "in fcojax.algorithms.Public, or upload floats."
+            )
+    return tree.floats(tree.zeros_like(payload))
+
+
+def _require_unbiased(compressor: Compressor) -> None:
+    if compressor.variance is None:
+        raise ValueError(
+            f"compressor is {compressor.name}, which is biased; pass an unbiased one, such as "
+            "rand_k(0.1) or qsgd(7)."
+        )

@@ -60,9 +60,9 @@ def of_averages(beta):
 
 
 MIRRORED = {
-    "ef21": (uploads.ef21(TOP), lambda kept: kept),
+    "ef21": (uploads.ef21(TOP), lambda kept: kept.estimate),
     "econtrol": (uploads.econtrol(TOP, 0.1), lambda kept: kept.estimate),
-    "diana": (uploads.diana(uploads.rand_k(2)), lambda kept: kept),
+    "diana": (uploads.diana(uploads.rand_k(2)), lambda kept: kept.estimate),
     "marina": (uploads.marina(uploads.rand_k(2), 0.3), lambda kept: kept.estimate),
 }
 
