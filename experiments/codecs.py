@@ -49,7 +49,7 @@ def codec(text: str, key: str = "codec") -> UploadTransform:
 
     Example:
       >>> codec("top_k:0.01+half,ef21").name
-      "ef21(compose(top_k(0.01), half('bfloat16')))"
+      'ef21(compose(top_k(0.01), half()))'
     """
     first, comma, remedy = text.partition(",")
     found = compressor(first, key, text)

@@ -21,8 +21,6 @@ from fcojax.engine.participation.samplers import CoinFlips, UniformCohort
 from fcojax.types import Count, Fraction, Positive
 from fcojax.uploads.transform import number
 
-Accountant = Literal["rdp", "pld"]
-
 
 class Law(NamedTuple):
     """How the accounting treats a sampler.
@@ -151,9 +149,7 @@ def together(noises: Sequence[float]) -> float:
 
 
 @validated
-def total_epsilon(
-    ledger: Sequence[Releases], num_clients: Count, delta: Fraction, *, by: Accountant = "rdp"
-) -> float:
+def total_epsilon(ledger: Sequence[Releases], num_clients: Count, delta: Fraction) -> float:
     """Return the epsilon of everything that was released about the same clients.
 
     Args:
@@ -161,7 +157,6 @@ def total_epsilon(
         ``uniform_cohort`` cannot be combined with ``coin_flips`` or ``everyone``.
       num_clients: size of the population, which is public.
       delta: failure probability of (epsilon, delta)-privacy.
-      by: as for ``epsilon``.
 
     Example:
       >>> total_epsilon([], num_clients=100, delta=1e-3)
@@ -179,7 +174,7 @@ def total_epsilon(
             "for one client more or less; pass each kind separately."
         )
     _warn_of(delta, num_clients)
-    accountant = _accountant(laws[0], by)
+    accountant = _accountant(laws[0])
     with _without_its_log():
         for accounted, entry in zip(laws, ledger, strict=True):
             accountant.compose(*_events(accounted, entry))
@@ -195,7 +190,6 @@ def epsilon(
     *,
     hparams: Any = None,
     num_runs: Count = 1,
-    by: Accountant = "rdp",
 ) -> float:
     """Return the epsilon of a plan after a number of rounds; infinity without noise.
 
@@ -207,8 +201,6 @@ def epsilon(
       hparams: the hyperparameters, if the noise is a function of them.
       num_runs: runs whose results are released or inspected, such as the points of a sweep from
         which the best was taken; with the same key, as for ``releases``.
-      by: ``"rdp"``, or ``"pld"``, which is tighter and slower, and cannot account for
-        ``uniform_cohort``.
 
     Example:
       >>> import fcojax
@@ -217,7 +209,7 @@ def epsilon(
       inf
     """
     entry = releases(plan, num_rounds, hparams=hparams, num_runs=num_runs)
-    return total_epsilon([entry], num_clients, delta, by=by)
+    return total_epsilon([entry], num_clients, delta)
 
 
 @validated
@@ -229,7 +221,6 @@ def noise_for(
     num_rounds: Count,
     *,
     num_runs: Count = 1,
-    by: Accountant = "rdp",
 ) -> float:
     """Return the smallest noise multiplier whose epsilon is within a target.
 
@@ -240,7 +231,6 @@ def noise_for(
       num_clients: size of the population.
       num_rounds: number of rounds.
       num_runs: number of runs.
-      by: the accountant.
 
     Example:
       >>> import fcojax
@@ -261,7 +251,7 @@ def noise_for(
     guess = package.LowerEndpointAndGuess(0.0, 1.0)
     with _without_its_log():
         found = package.calibrate_dp_mechanism(
-            lambda: _accountant(accounted, by), all_rounds, target, delta, guess
+            lambda: _accountant(accounted), all_rounds, target, delta, guess
         )
     return float(found)
 
@@ -276,7 +266,6 @@ def rounds_within(
     hparams: Any = None,
     num_runs: Count = 1,
     spent: Sequence[Releases] = (),
-    by: Accountant = "rdp",
 ) -> int:
     """Return the largest number of rounds whose epsilon is within a budget; pass it to ``run``.
 
@@ -288,7 +277,6 @@ def rounds_within(
       hparams: the hyperparameters.
       num_runs: number of runs.
       spent: earlier releases about these clients, such as from tuning.
-      by: the accountant.
 
     Example:
       >>> import fcojax
@@ -298,7 +286,7 @@ def rounds_within(
 
     def is_beyond(num_rounds):
         entry = releases(plan, num_rounds, hparams=hparams, num_runs=num_runs)
-        return total_epsilon([*spent, entry], num_clients, delta, by=by) > target
+        return total_epsilon([*spent, entry], num_clients, delta) > target
 
     beyond = 1
     while beyond < 2**31 and not is_beyond(beyond):
@@ -395,17 +383,11 @@ def _events(accounted: Law, entry: Releases) -> tuple[Any, int]:
     return _gaussian(entry.noise / math.hypot(*entry.bands)), times
 
 
-def _accountant(accounted: Law, by: Accountant) -> Any:
+def _accountant(accounted: Law) -> Any:
     relations, replace = _package().NeighboringRelation, accounted.relation == "replace"
-    if by == "pld" and replace:
-        raise ValueError(
-            f"by is 'pld', which does not support {accounted.name}; pass by='rdp', or a cohort of "
-            "coin_flips(...)."
-        )
-    module = importlib.import_module(f"dp_accounting.{by}")
-    kind = module.RdpAccountant if by == "rdp" else module.PLDAccountant
-    relation = relations.REPLACE_ONE if replace else relations.ADD_OR_REMOVE_ONE
-    return kind(neighboring_relation=relation)
+    return importlib.import_module("dp_accounting.rdp").RdpAccountant(
+        neighboring_relation=relations.REPLACE_ONE if replace else relations.ADD_OR_REMOVE_ONE
+    )
 
 
 def _gaussian(noise: float) -> Any:

@@ -25,7 +25,7 @@ from fcojax.engine.hparams import is_schedule, num_points, take
 from fcojax.engine.participation.samplers import DerivedSampler
 from fcojax.engine.randomness import folded_by
 from fcojax.engine.validation import require_hparams
-from fcojax.privacy.accounting import Releases, law, multiplier_of, together, total_epsilon
+from fcojax.privacy.accounting import law, releases, together, total_epsilon
 from fcojax.types import Array, Count, CountOrZero, Fraction, Key, Params, PyTree
 from fcojax.uploads.transform import Sent, UploadTransform, chain
 
@@ -71,11 +71,11 @@ def audit(
     """Return a lower bound of epsilon, from runs with one client and without it.
 
     In place of its own uploads, on which privacy must not depend, the client sends a large random
-    vector, another one in each round and at each point of a grid: with equal ones noise that rounds
-    or points share would hide it. The neighbour follows ``privacy.law``: the population in which it
-    never takes part, or the one in which it sends the opposite vectors. An attacker sees the
-    server's state and the model after every round. A bound above ``promised`` shows an error in the
-    transforms or their accounting; a bound below it proves nothing.
+    vector, another one in each round and at each point of a grid. The neighbour follows
+    ``privacy.law``: the population in which it never takes part, or the one in which it sends the
+    opposite vectors. An attacker sees the server's state and the model after every round. A bound
+    above ``promised`` shows an error in the transforms or their accounting; one below it proves
+    nothing.
 
     Args:
       algorithm: the algorithm of the audited runs.
@@ -112,10 +112,8 @@ def audit(
         )
     grid = _as_grid(hparams)
     require_hparams(grid, sweeping=True)
-    known = plan.uploads.noise
-    noises = [multiplier_of(plan, take(grid, point)) for point in range(num_points(grid))]
-    bands = (1.0,) if known is None else known.bands
-    entry = Releases(plan.cohort, together(noises), num_rounds, bands)
+    entries = [releases(plan, num_rounds, hparams=take(grid, i)) for i in range(num_points(grid))]
+    entry = entries[0]._replace(noise=together([entry.noise for entry in entries]))
     promised = total_epsilon([entry], data.num_clients, delta)
 
     direction, key = jax.random.split(key)
@@ -220,10 +218,7 @@ def _statistics(present: dict, absent: dict, half: int) -> tuple[list[str], list
 
 
 def _direction(both: list[np.ndarray], apart: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Return Fisher's direction: in it two populations differ most relative to their spread.
-
-    With few runs for the number of entries, it is that of independent entries.
-    """
+    """Return Fisher's direction; with few runs for the number of entries, as if independent."""
     runs, size = both[0].shape
     if size * _RUNS_EACH > runs:
         return apart / scale
@@ -249,10 +244,7 @@ def _bounds(both: tuple, thresholds: np.ndarray, delta: float, level: float) -> 
 
 @functools.cache
 def _least_probabilities(runs: int, level: float) -> np.ndarray:
-    """Return Clopper and Pearson's lower bound of a probability for 0 to all successes of runs.
-
-    It is the p at which as many successes or more have the probability ``level``.
-    """
+    """Return Clopper and Pearson's lower bound of a probability for 0 to all successes of runs."""
     count = jnp.arange(1, runs + 1, dtype=jnp.result_type(float))
 
     def step(_, ends):
@@ -268,13 +260,8 @@ def _least_probabilities(runs: int, level: float) -> np.ndarray:
 
 def _as_grid(hparams: PyTree) -> PyTree:
     """Return hyperparameters of one point as a grid, and a grid unchanged."""
-    single = (
-        np.ndim(value.values) == 1 if is_schedule(value) else np.ndim(value) == 0
-        for value in hparams
-    )
-    if not all(single):
-        return hparams
-    return jax.tree.map(lambda value: np.asarray(value)[None], hparams)
+    one = (np.ndim(x.values) == 1 if is_schedule(x) else np.ndim(x) == 0 for x in hparams)
+    return jax.tree.map(lambda x: np.asarray(x)[None], hparams) if all(one) else hparams
 
 
 def _as_vector(state: PyTree) -> Array:

@@ -55,9 +55,7 @@ def adaptive_clip(
         of the clients of a round is usual. It must be above half of ``noise`` of ``gaussian``.
 
     Example:
-      >>> from fcojax import privacy
-      >>> privacy.adaptive_clip(0.5, start=0.1, noise=2.5)
-      AdaptiveClip(quantile=0.5, start=0.1, rate=0.2, noise=2.5)
+      >>> private = gaussian(adaptive_clip(0.5, start=0.1, noise=2.5), noise=1.0)
 
     References:
       Andrew, Thakkar, McMahan and Ramaswamy, "Differentially private learning with adaptive
@@ -75,11 +73,11 @@ def gaussian(
     .. math:: \frac{1}{q W} \Big( \sum_i p_i x_i \min(1, C / |x_i|)
         + z C \max_m p_m \, \mathcal{N}(0, I) \Big)
 
-    with qW the expected weight of a cohort, which is public: the denominator must not reveal who
-    takes part. For the same reason the algorithm receives the fraction q in every round, and the
-    server also steps in rounds without clients. Weights are assumed to be public. Parts of an
-    upload are clipped jointly, on the server, after decoding; ``Public`` ones bypass it, and are
-    refused if they could differ between clients or with the data.
+    with qW the expected weight of a cohort: the denominator must not reveal who takes part. For the
+    same reason the algorithm receives the fraction q in every round, and the server also steps in
+    rounds without clients. Weights are assumed to be public. Parts of an upload are clipped
+    jointly, on the server, after decoding; ``Public`` ones bypass it, and are refused if they could
+    differ between clients or with the data.
 
     The points of a sweep have independent noise, and a resumed run repeats the noise of the same
     release and no other. The share of clients that were clipped is ``history["clipped"]``, which is
@@ -96,11 +94,7 @@ def gaussian(
 
     Example:
       >>> import fcojax
-      >>> private = gaussian(clip=3.0, noise=1.0)
-      >>> plan = fcojax.Plan(fcojax.local_steps(1), uploads=private)
-      >>> at = fcojax.uploads.At(hparams=None, round=0)
-      >>> private.open(at, [jnp.array(900.0)], (), []).payload[0].tolist()
-      3.0
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), uploads=gaussian(clip=3.0, noise=1.0))
 
     References:
       McMahan, Ramage, Talwar and Zhang, "Learning differentially private recurrent language
@@ -221,12 +215,9 @@ def _correlated(bands: tuple[float, ...], normals: list, past: list) -> tuple[li
     return noise, [jnp.concatenate([own[None], before[:-1]]) for own, before in pairs]
 
 
-def noise_on_uploads(noise: Any, count_noise: float) -> Any:
-    r"""Return :math:`(z^{-2} - (2 s)^{-2})^{-1/2}`, with which both releases have the privacy of z.
-
-    With s the deviation of the noise on the number of uploads within the norm.
-    """
-    return (noise**-2.0 - (2 * count_noise) ** -2.0) ** -0.5
+def noise_on_uploads(noise: Any, count: float) -> Any:
+    r"""Return z_D with :math:`z^{-2} = z_D^{-2} + (2 s)^{-2}`, for noise s on the count."""
+    return (noise**-2.0 - (2 * count) ** -2.0) ** -0.5
 
 
 def _hidden(found: Received, weights: RoundWeights) -> Received:

@@ -51,9 +51,8 @@ def between(weights: Array, low: Any, high: Any, keys: Array | None = None) -> A
       weights: along the first axis.
       low: share of the mass before which nothing counts.
       high: share of the mass after which nothing counts.
-      keys: numbers of 0 or more by which the weights are sorted. A cut through equal keys takes the
-        same share of each of their weights, so that their order has no effect; ``None`` if the
-        caller's result does not depend on that order.
+      keys: numbers of 0 or more by which the weights are sorted, of which a cut takes equal ones by
+        equal shares; ``None`` if the caller's result does not depend on their order.
     """
     after = jnp.cumsum(weights, axis=0)
     before = jnp.concatenate([jnp.zeros_like(after[:1]), after[:-1]])
@@ -81,10 +80,7 @@ def weighted_median(values: Array, weights: Array) -> Array:
     """Return the weighted median along the first axis.
 
     If the medians form an interval, as with an even number of equal weights, it is the midpoint.
-
-    Args:
-      values: an array of shape [n, ...].
-      weights: an array of shape [n] with the sum 1; values of weight 0 have no effect.
+    Values of weight 0 have no effect.
     """
     values, weights = ordered(values, weights)
     mass = jnp.cumsum(weights, axis=0)
@@ -112,13 +108,7 @@ def lengths(vectors: Array) -> Array:
 def nearest(points: Array, weights: Array, mass: Any) -> tuple[Array, Array]:
     """Return the distances of all pairs, and the part of each weight that is among the nearest.
 
-    Args:
-      points: of shape [n, d].
-      weights: of shape [n].
-      mass: share of the weight that is nearest to each point, including the point itself.
-
-    Returns:
-      Two arrays of shape [n, n], a row for each point.
+    A row for each point; ``mass`` is the share of the weight that is nearest, with its own.
     """
     apart = jax.lax.map(lambda point: lengths(points - point[None]), points)
 

@@ -1,7 +1,4 @@
-"""Aggregators, which combine the opened uploads of a round on the server into one mean.
-
-Algorithms do not depend on them. Parts of an upload that are wrapped in ``Public`` bypass them.
-"""
+"""Aggregators, which combine the opened uploads of a round on the server into one mean."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -110,8 +107,7 @@ class Aggregator(NamedTuple):
     Example:
       >>> def signs(hparams, payload, memory):
       ...     return jax.tree.map(jnp.sign, payload)
-      >>> Aggregator(term=signs).term(None, [jnp.array([-2.0, 900.0])], ())[0].tolist()
-      [-1.0, 1.0]
+      >>> mean_of_signs = Aggregator(term=signs)
     """
 
     init: Callable[[ManyArrays], PyTree] = lambda payload: ()

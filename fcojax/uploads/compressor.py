@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fcojax import tree
 from fcojax.arguments import factory
 from fcojax.types import Array, Key, ManyArrays, OneArray, PyTree, Scalar
 
@@ -104,13 +103,12 @@ def compose(first: Compressor, second: Compressor) -> Compressor:
     Args:
       first: a compressor whose ``encode`` returns a NamedTuple with a field ``values``: ``top_k``
         or ``rand_k``, with a fixed k.
-      second: the compressor of these values.
+      second: the compressor of these values, with a fixed strength.
 
     Example:
       >>> from fcojax import uploads
-      >>> both = compose(uploads.top_k(8), uploads.half())
-      >>> uploads.facts(both, jnp.zeros(1024)).num_bytes  # 8 times 2 bytes, and 10 bits each
-      26
+      >>> compose(uploads.top_k(8), uploads.half()).name
+      'compose(top_k(8), half())'
     """
 
     def sent_first(hparams, like):
@@ -120,10 +118,10 @@ def compose(first: Compressor, second: Compressor) -> Compressor:
     def encode(hparams, x, key):
         one, other = jax.random.split(key)
         encoded = first.encode(hparams, x, one)
-        if not hasattr(encoded, "values") or first.num_bytes is not None:
+        if not hasattr(encoded, "values") or first.num_bytes or second.num_bytes:
             raise ValueError(
-                f"first is {first.name}, which does not send a fixed number of values; pass top_k "
-                "or rand_k with k as a number."
+                f"the two are {first.name} and {second.name}; pass top_k or rand_k first, and both "
+                "of a fixed strength."
             )
         return encoded._replace(values=second.encode(hparams, encoded.values, other))
 
@@ -139,18 +137,12 @@ def compose(first: Compressor, second: Compressor) -> Compressor:
             firsts(hparams, like), seconds(hparams, sent_first(hparams, like).values)
         )
 
-    def num_bytes(hparams, like):
-        sent = sent_first(hparams, like)
-        assert second.num_bytes is not None
-        return tree.num_bytes(sent._replace(values=())) + second.num_bytes(hparams, sent.values)
-
     return Compressor(
         f"compose({first.name}, {second.name})",
         encode,
         decode,
         variance=combined(first.variance, second.variance, lambda v, w: (1 + v) * (1 + w) - 1),
         contraction=combined(first.contraction, second.contraction, lambda a, b: a * b),
-        num_bytes=None if second.num_bytes is None else num_bytes,
     )
 
 

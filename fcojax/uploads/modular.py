@@ -29,22 +29,15 @@ def modular_sum(step: Positive | Callable[[Any], Any], bits: Bits) -> UploadTran
     modulo :math:`2^b`, so a secure aggregation can hide the summands, which may be beyond the range
     themselves. A sum that would wrap is refused: the round changes nothing and is counted in
     ``history["refused"]``, because a server that sees only the remainder would take a wrong step.
-    Whole numbers add up exactly, so the mean is the same bit for bit for any chunk size and on any
-    device.
-
-    Clients have to have equal weights, as sums of whole numbers have no weights; with unequal
-    weights every round is refused.
+    Whole numbers add up exactly, in any order. Clients have to have equal weights, as sums of whole
+    numbers have no weights; with unequal weights every round is refused.
 
     Args:
       step: s; or ``hparams -> s``, to sweep it in one program.
       bits: b, the bits of a transmitted entry.
 
     Example:
-      >>> from fcojax import uploads
-      >>> at = uploads.At(hparams=None, round=0, key=jax.random.key(0))
-      >>> sent = modular_sum(0.25, bits=5).send(at, [jnp.array([0.5, 1.5])], ())
-      >>> sent.wire[0].tolist(), sent.num_bytes  # steps, of which a sum has at most 15
-      ([2.0, 6.0], 2)
+      >>> up_to_thirty_two = modular_sum(1e-3, bits=16)
 
     References:
       Bonawitz, Salehi, Konecny, McMahan and Gruteser, "Federated learning with autotuned

@@ -23,9 +23,7 @@ def dropout(probability: Probability) -> UploadTransform:
 
     Example:
       >>> import fcojax
-      >>> plan = fcojax.Plan(
-      ...     fcojax.local_steps(10), fcojax.uniform_cohort(cohort_size=4),
-      ...     uploads=fcojax.dropout(0.3))  # 4 clients work, 2.8 uploads arrive on average
+      >>> plan = fcojax.Plan(fcojax.local_steps(10), uploads=fcojax.dropout(0.3))
     """
     if not probability:
         return NOTHING
@@ -81,10 +79,8 @@ def inverse_probability(kind: Literal["known", "estimated"]) -> UploadTransform:
 
     Example:
       >>> import fcojax
-      >>> from fcojax.uploads import inverse_probability
-      >>> plan = fcojax.Plan(
-      ...     fcojax.local_steps(1), fcojax.coin_flips([0.9, 0.1]),
-      ...     uploads=inverse_probability("known"))
+      >>> corrected = inverse_probability("known")
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), fcojax.coin_flips([0.9, 0.1]), corrected)
     """
 
     def init(payload):

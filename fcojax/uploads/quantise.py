@@ -157,27 +157,18 @@ def sign() -> Compressor:
 
 
 @factory
-def half(dtype: Literal["bfloat16", "float16"] = "bfloat16") -> Compressor:
-    r"""Return rounding to a float of 16 bits.
-
-    It is contractive with :math:`1 - a = 2^{-16}` in bfloat16. In float16 it is :math:`2^{-22}` for
-    entries between :math:`2^{-14}` and 65504: smaller ones lose digits, below :math:`2^{-25}` all
-    of them, and larger ones become infinite.
-
-    Args:
-      dtype: ``"bfloat16"``, with the range of float32, or ``"float16"``, with eight times the
-        precision of bfloat16.
+def half() -> Compressor:
+    r"""Return rounding to bfloat16, 16 bits; contractive with :math:`1 - a = 2^{-16}`.
 
     Example:
       >>> float(half().encode(None, jnp.array(1 / 3), None))
       0.333984375
     """
-    unit = {"bfloat16": 2.0**-8, "float16": 2.0**-11}[dtype]
     return Compressor(
-        f"half({dtype!r})",
-        encode=lambda hparams, x, key: x.astype(dtype),
+        "half()",
+        encode=lambda hparams, x, key: x.astype(jnp.bfloat16),
         decode=lambda hparams, encoded, key, like: encoded.astype(like.dtype),
-        contraction=lambda hparams, like: 1 - unit**2,
+        contraction=lambda hparams, like: 1 - 2.0**-16,
     )
 
 
@@ -195,17 +186,14 @@ def drive(scale: Literal["unbiased", "least error"] = "unbiased") -> Compressor:
     transform, which pads to a power of two; Hartley's exists for every size, and its entries are
     larger by at most a factor of sqrt 2.
 
-    - ``"least error"``: :math:`S = |R x|_1 / d`, which has the smallest error. It is contractive
-      with a = 0.364, :math:`(3 + 2 \sqrt 2) / 16`, for every x, by Khintchine's inequality, and
-      about 2 / pi where :math:`R x` is nearly normal, as in high dimension. Use it for error
-      feedback.
-    - ``"unbiased"``: :math:`S = |x|_2^2 / |R x|_1`. The decoded vector has the scalar product
-      :math:`|x|_2^2` with x, exactly. It would be unbiased for a uniformly random rotation, with
-      w about pi / 2 - 1; with this one a bias remains, which vanishes in high dimension but not for
-      sparse x. So ``variance`` is ``None``.
-
     Args:
-      scale: which scale.
+      scale: ``"least error"``, for error feedback: :math:`S = |R x|_1 / d`, contractive with
+        a = 0.364, :math:`(3 + 2 \sqrt 2) / 16`, for every x, by Khintchine's inequality, and about
+        2 / pi where :math:`R x` is nearly normal, as in high dimension. ``"unbiased"``:
+        :math:`S = |x|_2^2 / |R x|_1`, with which the decoded vector has the scalar product
+        :math:`|x|_2^2` with x. It would be unbiased for a uniformly random rotation, with w about
+        pi / 2 - 1; with this one a bias remains, which vanishes in high dimension but not for
+        sparse x, so ``variance`` is ``None``.
 
     Example:
       >>> from fcojax import uploads

@@ -275,9 +275,8 @@ def chain(*transforms: UploadTransform) -> UploadTransform:
 
     Example:
       >>> import fcojax
-      >>> from fcojax.uploads import chain, ef14, top_k
-      >>> chain(ef14(top_k(0.01)), fcojax.dropout(0.1)).name
-      'chain(ef14(top_k(0.01)), dropout(0.1))'
+      >>> from fcojax import uploads
+      >>> both = chain(uploads.ef14(uploads.top_k(0.01)), fcojax.dropout(0.1))
     """
     for given in transforms:
         checked_value("a transform", given, UploadTransform)

@@ -83,8 +83,6 @@ def test_noise_for_a_target_and_rounds_within_it():
     assert costs[0] <= 8.0 < costs[1]
     louder = privacy.noise_for(2.0, 1e-5, cohort, num_clients=1000, num_rounds=100, num_runs=5)
     np.testing.assert_allclose(louder, noise * 5**0.5, rtol=1e-4)
-    tight = privacy.epsilon(found, 1000, 100, 1e-5, by="pld")
-    assert 1.5 < tight < 2.0
 
 
 @pytest.mark.slow
@@ -109,8 +107,6 @@ def test_laws_that_have_no_accountant_are_refused_or_named():
         assert "no gain" in law.name
         found = privacy.epsilon(plan(cohort, 1.0), 10, 5, 1e-3)
         assert found == privacy.epsilon(plan(fcojax.everyone(), 1.0), 10, 5, 1e-3)
-    with pytest.raises(ValueError, match="replace|law of"):
-        privacy.epsilon(plan(fcojax.uniform_cohort(cohort_size=3), 1.0), 10, 5, 1e-3, by="pld")
 
 
 def test_what_is_not_accounted_is_refused():

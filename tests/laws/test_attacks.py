@@ -98,7 +98,7 @@ MEANS = {
     "trimmed_mean": robust.trimmed_mean(0.45),
     "geometric_median": robust.geometric_median(30),
     "krum": robust.krum(0.45),
-    "centred_clipping": robust.centred_clipping(1.5, steps=3),
+    "centred_clipping": robust.centred_clipping(1.5),
 }
 
 

@@ -86,7 +86,6 @@ ROWS = {
     "natural": Row(uploads.natural(), 16 + 2, power_error, EQUAL * 4 / 3),
     "sign": Row(uploads.sign(), 8 + 2, levels_error, ONE),
     "half": Row(uploads.half(), 32),
-    "half, float16": Row(uploads.half("float16"), 32),
     "drive": Row(uploads.drive("least error"), 8 + 2, None),
     "drive, unbiased": Row(uploads.drive(), 8 + 2),
     "rand_k and natural": Row(
