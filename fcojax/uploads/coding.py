@@ -12,7 +12,7 @@ from fcojax.arguments import validated
 from fcojax.types import Array, Key, NumberTree, Params, PyTree, Scalar
 from fcojax.uploads.compressor import Compressor, factory
 from fcojax.uploads.forms import Form
-from fcojax.uploads.transform import At, Sent, UploadTransform
+from fcojax.uploads.transform import Sent, UploadTransform
 
 
 class Encoded(NamedTuple):
@@ -78,7 +78,7 @@ def facts(compressor: Compressor, payload: Params, hparams: NumberTree | None = 
         None
         if contraction is None
         else min((contraction(hparams, one) for one in _vectors(payload)), default=1.0),
-        num_bytes(compressor, hparams, shapes),
+        num_bytes(shapes),
         tree.num_bytes(payload),
     )
 
@@ -127,13 +127,9 @@ def from_vector(vector: Array, like: list) -> list:
     ]
 
 
-def num_bytes(compressor: Compressor, hparams: Any, encoded: Encoded) -> Scalar:
+def num_bytes(encoded: Encoded) -> int:
     """Return the transmitted bytes of an encoded payload, or of its shapes."""
-    whole = tree.num_bytes(encoded.whole)
-    if compressor.num_bytes is None:
-        return whole + tree.num_bytes(encoded.sent)
-    vectors = _vectors(encoded.form.shapes())
-    return whole + sum(compressor.num_bytes(hparams, one) for one in vectors)
+    return tree.num_bytes((encoded.sent, encoded.whole))
 
 
 @factory
@@ -148,24 +144,18 @@ def compressed(compressor: Compressor) -> UploadTransform:
 
     Example:
       >>> from fcojax import uploads
-      >>> one, at = compressed(uploads.qsgd(7)), At(hparams=None, round=0, key=jax.random.key(0))
-      >>> one.send(at, [jnp.zeros(2, "float32")], ()).num_bytes  # 2 of 4 bits, and a norm of 32
-      5
+      >>> unbiased = compressed(uploads.qsgd(7))
     """
 
     def send(at, payload, state):
-        return sent_by(compressor, at, encode(compressor, at.hparams, payload, at.key), state)
+        encoded = encode(compressor, at.hparams, payload, at.key)
+        return Sent(encoded, state, num_bytes=num_bytes(encoded))
 
     return UploadTransform(
         f"compressed({compressor.name})",
         send=send,
         decode=lambda at, encoded, state: decode(compressor, encoded),
     )
-
-
-def sent_by(compressor: Compressor, at: At, encoded: Encoded, state: PyTree) -> Sent:
-    """Return an encoded payload with its bytes, and what the client keeps."""
-    return Sent(encoded, state, num_bytes=num_bytes(compressor, at.hparams, encoded))
 
 
 def _is_float(leaf: Any) -> bool:

@@ -25,8 +25,6 @@ class Compressor(NamedTuple):
         shape and dtype of x.
       variance: ``(hparams, like) -> w``, or ``None`` if it is biased.
       contraction: ``(hparams, like) -> a``, or ``None`` if it is not contractive.
-      num_bytes: ``(hparams, like) -> bytes``, needed for a swept strength, whose encoded arrays
-        have full size; ``None`` to count the encoded arrays.
 
     Example:
       >>> from fcojax import uploads
@@ -40,7 +38,6 @@ class Compressor(NamedTuple):
     decode: Callable[[Any, ManyArrays, Key, OneArray], Array]
     variance: Callable[[Any, OneArray], Scalar] | None = None
     contraction: Callable[[Any, OneArray], Scalar] | None = None
-    num_bytes: Callable[[Any, OneArray], Scalar] | None = None
 
     example = "uploads.top_k(0.01)"
 
@@ -102,8 +99,8 @@ def compose(first: Compressor, second: Compressor) -> Compressor:
 
     Args:
       first: a compressor whose ``encode`` returns a NamedTuple with a field ``values``: ``top_k``
-        or ``rand_k``, with a fixed k.
-      second: the compressor of these values, with a fixed strength.
+        or ``rand_k``.
+      second: the compressor of these values.
 
     Example:
       >>> from fcojax import uploads
@@ -118,11 +115,8 @@ def compose(first: Compressor, second: Compressor) -> Compressor:
     def encode(hparams, x, key):
         one, other = jax.random.split(key)
         encoded = first.encode(hparams, x, one)
-        if not hasattr(encoded, "values") or first.num_bytes or second.num_bytes:
-            raise ValueError(
-                f"the two are {first.name} and {second.name}; pass top_k or rand_k first, and both "
-                "of a fixed strength."
-            )
+        if not hasattr(encoded, "values"):
+            raise ValueError(f"first is {first.name}; pass top_k(...) or rand_k(...).")
         return encoded._replace(values=second.encode(hparams, encoded.values, other))
 
     def decode(hparams, encoded, key, like):

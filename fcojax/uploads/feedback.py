@@ -18,7 +18,6 @@ from fcojax import tree
 from fcojax.types import NonNegative, Probability, PyTree, Share
 from fcojax.uploads import coding
 from fcojax.uploads.broadcast import Broadcast
-from fcojax.uploads.coding import sent_by
 from fcojax.uploads.compressor import Compressor, factory, require_contractive
 from fcojax.uploads.transform import At, Facts, Sent, UploadTransform, number
 
@@ -64,7 +63,7 @@ def ef14(compressor: Compressor) -> UploadTransform:
     def send(at, payload, missing):
         wanted = tree.add(tree.floats(payload), missing)
         encoded, sent = _sent(compressor, at, wanted, payload)
-        return sent_by(compressor, at, encoded, tree.sub(wanted, sent))
+        return _sent_by(encoded, tree.sub(wanted, sent))
 
     return UploadTransform(
         f"ef14({compressor.name})",
@@ -106,7 +105,7 @@ def ef21(compressor: Compressor) -> UploadTransform:
     def send(at, payload, kept):
         wanted = tree.sub(tree.floats(payload), kept.estimate)
         encoded, sent = _sent(compressor, at, wanted, payload)
-        return sent_by(compressor, at, encoded, Estimated((), tree.add(kept.estimate, sent)))
+        return _sent_by(encoded, Estimated((), tree.add(kept.estimate, sent)))
 
     return _mirrored(f"ef21({compressor.name})", compressor, send)
 
@@ -184,7 +183,7 @@ def econtrol(
         encoded, sent = _sent(compressor, at, wanted, payload)
         missing = tree.add(kept.beside, tree.sub(error, sent))
         after = Estimated(missing, tree.add(kept.estimate, sent))
-        return sent_by(compressor, at, encoded, after)
+        return _sent_by(encoded, after)
 
     return _mirrored(f"econtrol({compressor.name}, {rate})", compressor, send, beside=_zeros)
 
@@ -226,7 +225,7 @@ def diana(
         wanted = tree.sub(tree.floats(payload), kept.estimate)
         encoded, sent = _sent(compressor, at, wanted, payload)
         shift = tree.add_scaled(kept.estimate, alpha(at.hparams, payload), sent)
-        return sent_by(compressor, at, encoded, Estimated((), shift))
+        return _sent_by(encoded, Estimated((), shift))
 
     name = f"diana({compressor.name})" if rate is None else f"diana({compressor.name}, {rate})"
     return _mirrored(name, compressor, send, learned=alpha)
@@ -270,7 +269,7 @@ def marina(
         encoded, sent = _sent(compressor, at, tree.sub(upload, kept.beside), payload)
         narrow = tree.cast_like(tree.sub(upload, kept.estimate), payload)
         change = tree.where(whole, tree.floats(narrow), sent)
-        few = coding.num_bytes(compressor, at.hparams, encoded)
+        few = coding.num_bytes(encoded)
         return Sent(
             (encoded, narrow, whole),
             Estimated(upload, tree.add(kept.estimate, change)),
@@ -342,7 +341,7 @@ def ef21p(compressor: Compressor) -> Broadcast:
     behind, and the limit is wrong. Single numbers and integers are sent uncompressed.
 
     Args:
-      compressor: a contractive compressor with a fixed strength, such as ``uploads.top_k(0.1)``.
+      compressor: a contractive compressor, such as ``uploads.top_k(0.1)``.
 
     Example:
       >>> import fcojax
@@ -354,11 +353,6 @@ def ef21p(compressor: Compressor) -> Broadcast:
       complexity for distributed optimization with bidirectional compression", ICML 2023.
     """
     require_contractive(compressor)
-    if compressor.num_bytes is not None:
-        raise ValueError(
-            f"compressor is {compressor.name}, whose size depends on the hyperparameters; pass one "
-            "of a fixed strength, such as uploads.top_k(0.1)."
-        )
 
     def is_long(leaf):
         return leaf.size > 1 and jnp.issubdtype(leaf.dtype, jnp.floating)
@@ -384,6 +378,10 @@ def _sent(
     """Return the encoded payload, and the payload that the server decodes."""
     encoded = coding.encode(compressor, at.hparams, tree.cast_like(wanted, like), at.key)
     return encoded, tree.floats(coding.decode(compressor, encoded))
+
+
+def _sent_by(encoded: coding.Encoded, client_state: PyTree) -> Sent:
+    return Sent(encoded, client_state, num_bytes=coding.num_bytes(encoded))
 
 
 def _zeros(payload: PyTree) -> PyTree:

@@ -1,7 +1,6 @@
 r"""Compressors that send each entry in a few bits: QSGD, powers of two, signs, DRIVE, halves."""
 
 import math
-from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -12,8 +11,6 @@ from fcojax.shuffle import words
 from fcojax.types import Array, Count, Key
 from fcojax.uploads.compressor import Compressor, bits_for, factory, packed, unpacked
 
-Levels = Count | Callable[[Any], Any]
-
 
 class Quantised(NamedTuple):
     """Entries as packed whole numbers, in units of a scale."""
@@ -23,7 +20,7 @@ class Quantised(NamedTuple):
 
 
 @factory
-def qsgd(levels: Levels) -> Compressor:
+def qsgd(levels: Count) -> Compressor:
     r"""Return QSGD: entries rounded at random to s levels of the norm, with their signs.
 
     .. math:: C(x)_j = |x|_2\, \mathrm{sign}(x_j)\, \xi_j / s, \qquad
@@ -33,7 +30,7 @@ def qsgd(levels: Levels) -> Compressor:
     :math:`\lceil \log_2 (2 s + 1) \rceil` bits: 3 levels take 3 bits, 7 levels 4, 127 levels 8.
 
     Args:
-      levels: s; or ``hparams -> s``, to sweep it in one program.
+      levels: s.
 
     Example:
       >>> from fcojax import uploads
@@ -44,44 +41,24 @@ def qsgd(levels: Levels) -> Compressor:
       Alistarh, Grubic, Li, Tomioka and Vojnovic, "QSGD: communication-efficient SGD via gradient
       quantization and encoding", NeurIPS 2017.
     """
-
-    def num_levels(hparams: Any, dtype: Any = float) -> Any:
-        if not callable(levels):
-            return levels
-        return jnp.maximum(jnp.round(jnp.asarray(levels(hparams), jnp.result_type(dtype))), 1)
+    bits = bits_for(2 * levels + 1)
 
     def encode(hparams, x, key):
         wide = tree.floats(x)
-        s = num_levels(hparams, wide.dtype)
         norm = tree.norm(wide)
-        steps = rounded(jnp.minimum(s * jnp.abs(wide) / _not_zero(norm), s), key)
+        steps = rounded(jnp.minimum(levels * jnp.abs(wide) / _not_zero(norm), levels), key)
         signed = jnp.where(wide < 0, -steps, steps)
-        if callable(levels):
-            return Quantised(norm, signed)
-        return Quantised(norm, packed((signed + s).reshape(-1), bits_for(2 * s + 1)))
+        return Quantised(norm, packed((signed + levels).reshape(-1), bits))
 
     def decode(hparams, encoded, key, like):
-        s, signed = num_levels(hparams, encoded.scale.dtype), encoded.codes
-        if not callable(levels):
-            signed = unpacked(encoded.codes, bits_for(2 * s + 1), like.size)
-            signed = signed.astype(encoded.scale.dtype).reshape(like.shape) - s
-        return (encoded.scale * (signed / s)).astype(like.dtype)
-
-    def variance(hparams, like):
-        s = num_levels(hparams)
-        bounds = like.size / s**2, math.sqrt(like.size) / s
-        return jnp.minimum(*bounds) if callable(levels) else min(bounds)
-
-    def num_bytes(hparams, like):
-        bits = jnp.ceil(jnp.log2(2 * num_levels(hparams) + 1))
-        return jnp.ceil(like.size * bits / 8) + tree.mean_dtype(like.dtype).itemsize
+        signed = unpacked(encoded.codes, bits, like.size).astype(encoded.scale.dtype) - levels
+        return (encoded.scale * (signed.reshape(like.shape) / levels)).astype(like.dtype)
 
     return Compressor(
-        f"qsgd({getattr(levels, '__name__', levels)})",
+        f"qsgd({levels})",
         encode,
         decode,
-        variance,
-        num_bytes=num_bytes if callable(levels) else None,
+        variance=lambda hparams, like: min(like.size / levels**2, math.sqrt(like.size) / levels),
     )
 
 

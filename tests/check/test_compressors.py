@@ -60,7 +60,13 @@ WRONG = {
     "too small a variance": (stating(RANDOM, variance=10.0), ["variance"]),
     "too large a contraction": (stating(TOP, contraction=0.2), ["contraction"]),
     "a contraction of zero": (stating(TOP, contraction=0.0), ["contraction"]),
-    "more bytes than arrays": (stating(TOP, num_bytes=1000), ["bytes"]),
+    "more bytes than the vector": (
+        SIGNS._replace(
+            encode=lambda h, x, key: (SIGNS.encode(h, x, key), x),
+            decode=lambda h, encoded, key, like: SIGNS.decode(h, encoded[0], key, like),
+        ),
+        ["bytes"],
+    ),
 }
 
 

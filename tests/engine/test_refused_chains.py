@@ -147,10 +147,6 @@ CHAINS = {
         "without receiving it",
     ),
     "a broadcast that is not contractive": (sent_to_all(RAND), "pass contractive(rand_k(2))"),
-    "a broadcast by hyperparameters": (
-        sent_to_all(uploads.top_k(lambda h: h.client_lr)),
-        "depends on the hyperparameters",
-    ),
     "more entries than there are": (together(uploads.compressed(uploads.top_k(9))), "k is 9"),
 }
 
@@ -170,7 +166,7 @@ FACTORIES = {
     "diana": (lambda: uploads.diana(TOP), "top_k(1) biased"),
     "marina": (lambda: uploads.marina(TOP), "top_k(1) biased"),
     "contractive": (lambda: uploads.contractive(uploads.drive()), "drive contraction"),
-    "compose": (composed(uploads.sign(), uploads.half()), "first sign() fixed"),
+    "compose": (composed(uploads.sign(), uploads.half()), "first sign() top_k"),
     "ef14 of integers": (lambda: uploads.ef14(TOP).init([jnp.arange(3)]), "int64 no residual"),
     "a sum of float16": (rounded("float16"), "float16 not exact"),
     "a sum of integers": (rounded(int), "int64 not exact"),

@@ -66,8 +66,7 @@ class Row(NamedTuple):
 def transforms():
     noise = privacy.gaussian(0.3, noise=0.5)
     return {
-        # Two entries of five, and four at a point of twice the rate.
-        "compressed": Row(uploads.compressed(uploads.rand_k(lambda h: 20 * h.client_lr))),
+        "compressed": Row(uploads.compressed(RAND)),
         "ef14": Row(uploads.ef14(TOP)),
         "ef21": Row(uploads.ef21(TOP)),
         "momentum, ef21": Row(chain(uploads.momentum(0.8), uploads.ef21(TOP))),

@@ -237,30 +237,6 @@ def test_special_cases_are_each_other():
     same(uploads.contractive(uploads.top_k(3)), uploads.top_k(3))
 
 
-class Strengths(NamedTuple):
-    share: Any = 0.1
-    levels: Any = 3.0
-
-
-SWEPT = {
-    "rand_k": (uploads.rand_k, lambda h: h.share, 0.1),
-    "top_k": (uploads.top_k, lambda h: h.share, 0.1),
-    "qsgd": (uploads.qsgd, lambda h: h.levels, 3),
-}
-
-
-@pytest.mark.parametrize("name", SWEPT)
-def test_a_swept_strength_is_the_fixed_one(name):
-    """Values, bytes and constants are the same."""
-    make, function, number = SWEPT[name]
-    swept, fixed, payload = make(function), make(number), [jnp.asarray(normal(12, 40))]
-    same(swept, fixed, payload, Strengths())
-    found, facts = uploads.facts(swept, payload, Strengths()), uploads.facts(fixed, payload)
-    assert found == pytest.approx(facts)
-    traced = jax.jit(functools.partial(through, swept, payload))(Strengths())
-    np.testing.assert_allclose(traced[0], through(fixed, payload)[0], rtol=1e-12)
-
-
 # Rotations.
 
 
