@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fcojax import tree
 from fcojax.types import Array
 
 
@@ -92,17 +93,8 @@ def weighted_median(values: Array, weights: Array) -> Array:
 
 
 def lengths(vectors: Array) -> Array:
-    """Return the Euclidean norms of rows, whose squares may overflow or vanish.
-
-    The unit is a power of two, so that exact norms, such as those of small integers, stay exact. A
-    norm that overflows becomes the largest finite number.
-    """
-    largest = jnp.max(jnp.abs(vectors), axis=1)
-    _, exponent = jnp.frexp(jnp.where(jnp.isfinite(largest), largest, 1))
-    limits = jnp.finfo(vectors.dtype)
-    unit = jnp.maximum(jnp.ldexp(jnp.ones_like(largest), exponent - 1), limits.tiny)
-    units = jnp.sqrt(jnp.sum((vectors / unit[:, None]) ** 2, axis=1))
-    return jnp.minimum(unit * units, limits.max)
+    """Return the Euclidean norms of rows; one that overflows is the largest finite number."""
+    return jnp.minimum(jax.vmap(tree.euclidean_norm)(vectors), jnp.finfo(vectors.dtype).max)
 
 
 def nearest(points: Array, weights: Array, mass: Any) -> tuple[Array, Array]:
