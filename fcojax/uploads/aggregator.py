@@ -14,8 +14,6 @@ from fcojax.uploads.transform import RoundWeights, mean_of
 class Collector(NamedTuple):
     """How the terms of a round are accumulated, chunk by chunk; results of devices are summed.
 
-    So a rule that needs the whole cohort can also run in chunks and on several devices.
-
     Attributes:
       start: ``(shapes, num_places) -> collected``: the initial value, given the shapes of one
         client's term and the number of places in a cohort.

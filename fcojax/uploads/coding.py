@@ -34,13 +34,12 @@ class Encoded(NamedTuple):
 
 
 class Constants(NamedTuple):
-    r"""The constants of a compressor for one payload.
+    """The constants of a compressor for one payload.
 
     Attributes:
       unbiased: whether E C(x) = x.
-      variance: w with :math:`E |C(x) - x|^2 \le w |x|^2`; ``None`` if it is biased.
-      contraction: a with :math:`E |C(x) - x|^2 \le (1 - a) |x|^2`; ``None`` if it is not
-        contractive.
+      variance: w of ``Compressor``; ``None`` if it is biased.
+      contraction: a of ``Compressor``; ``None`` if it is not contractive.
       num_bytes: bytes of an encoded payload, including indices.
       whole_bytes: bytes of the payload without compression.
     """

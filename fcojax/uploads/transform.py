@@ -235,10 +235,7 @@ class UploadTransform(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names under which the history counts clients that are left out, the last first.
-
-        A client is counted under the first of these that leaves it out.
-        """
+        """The names of counts; a client is counted under the first that leaves it out."""
         found = [one.facts.leaves_out for one in reversed(self.transforms)]
         return tuple(dict.fromkeys(name for name in found if name is not None))
 
@@ -285,25 +282,24 @@ def chain(*transforms: UploadTransform) -> UploadTransform:
     return UploadTransform(f"chain({', '.join(one.name for one in found)})", parts=found)
 
 
-# What a chain does once at most, how to tell, and what to pass.
-_ONCE: tuple[tuple[str, Callable[[UploadTransform], Any], str], ...] = (
-    (
-        "compresses",
-        lambda one: one.decode is not None,
-        "one, such as uploads.compose(...) of two compressors",
-    ),
-    ("adds noise", lambda one: one.facts.noisy, "one of them"),
-    ("estimates the mean over all clients", lambda one: one.facts.estimates_all, "one of them"),
-    ("needs the sum", lambda one: one.facts.needs_sum, "one of them"),
-)
+# What a chain does once at most.
+_ONCE: dict[str, Callable[[UploadTransform], Any]] = {
+    "compresses": lambda one: one.decode is not None,
+    "adds noise": lambda one: one.facts.noisy,
+    "estimates the mean over all clients": lambda one: one.facts.estimates_all,
+    "needs the sum": lambda one: one.facts.needs_sum,
+}
 
 
 def _require_order(transforms: tuple[UploadTransform, ...]) -> None:
     """Raise ``ValueError`` for transforms that would run in this order and be wrong."""
-    for does, is_such, instead in _ONCE:
+    for does, is_such in _ONCE.items():
         such = [one.name for one in transforms if is_such(one)]
         if len(such) > 1:
-            raise ValueError(f"the chain {does} twice, by {such[0]} and {such[1]}; pass {instead}.")
+            raise ValueError(
+                f"the chain {does} twice, by {such[0]} and {such[1]}; pass one of them, or "
+                "uploads.compose(...) of two compressors."
+            )
     for index, one in enumerate(transforms):
         before, later = transforms[:index], transforms[index + 1 :]
         changing = [x.name for x in before if x.open is not None and not x.facts.leaves_out]
