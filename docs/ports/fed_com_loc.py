@@ -22,7 +22,7 @@ from jax.flatten_util import ravel_pytree
 from fcojax import tree
 from fcojax.algorithms import Algorithm, ClientResult, mean_gradient, takes
 from fcojax.types import Positive
-from fcojax.uploads import Compressor, facts, identity
+from fcojax.uploads import Compressor, facts
 
 
 class Hparams(NamedTuple):
@@ -46,10 +46,10 @@ def fed_com_loc(
     loss, *, compressor: Compressor | None = None, compresses: Place = "upload"
 ):
     """Take local steps with control variates, and compress whole models."""
-    gradient, compressor = mean_gradient(loss), compressor or identity()
+    gradient = mean_gradient(loss)
 
     def through(place, hparams, x, key):
-        if place != compresses:
+        if compressor is None or place != compresses:
             return x
         vector, unravel = ravel_pytree(x)
         encoded = compressor.encode(hparams, vector, key)
@@ -88,7 +88,9 @@ def fed_com_loc(
 
     def sent(hparams, before, after):
         model, whole = before.center, tree.num_bytes(before.center)
-        part = facts(compressor, model, hparams).num_bytes / whole
+        part = 1.0
+        if compressor is not None:
+            part = facts(compressor, model, hparams).num_bytes / whole
         down = part if compresses == "broadcast" else 1
         return down, part if compresses == "upload" else 1
 

@@ -7,7 +7,7 @@ their relatives make one with error feedback, for ``fcojax.Plan(uploads=chain(..
 from typing import Any
 
 from fcojax.uploads.coding import compressed, facts
-from fcojax.uploads.compressor import Compressor, compose, contractive, identity
+from fcojax.uploads.compressor import Compressor, compose, contractive
 from fcojax.uploads.feedback import (
     diana,
     econtrol,
@@ -36,7 +36,6 @@ __all__ = [
     "Compressor",
     "drive",
     "half",
-    "identity",
     "natural",
     "qsgd",
     "rand_k",

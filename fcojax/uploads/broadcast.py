@@ -17,13 +17,6 @@ class Broadcast(NamedTuple):
       name: the call that makes it.
       corrected: ``(hparams, estimate, message, key) -> (estimate, sent)``: the clients' new
         estimate of a message, and the arrays that are sent for it.
-
-    Example:
-      >>> import fcojax
-      >>> from fcojax import uploads
-      >>> plan = fcojax.Plan(fcojax.local_steps(1), broadcast=uploads.ef21p(uploads.top_k(0.1)))
-      >>> plan.broadcast.name
-      'ef21p(top_k(0.1))'
     """
 
     name: str

@@ -43,23 +43,6 @@ class Compressor(NamedTuple):
 
 
 @factory
-def identity() -> Compressor:
-    """Return the compressor that changes nothing and saves nothing.
-
-    Example:
-      >>> identity().encode(None, jnp.array([1.0, 2.0]), None).tolist()
-      [1.0, 2.0]
-    """
-    return Compressor(
-        "identity()",
-        encode=lambda hparams, x, key: x,
-        decode=lambda hparams, encoded, key, like: encoded,
-        variance=lambda hparams, like: 0.0,
-        contraction=lambda hparams, like: 1.0,
-    )
-
-
-@factory
 def contractive(compressor: Compressor) -> Compressor:
     r"""Return an unbiased compressor divided by 1 + w, which is contractive with a = 1 / (1 + w).
 

@@ -223,7 +223,7 @@ def test_a_codec_that_an_algorithm_cannot_have_is_refused_before_any_runs():
 
 def test_every_compressor_and_feedback_has_a_text():
     chosen = {name for name in uploads.__all__ if name.islower()}
-    chosen -= {"compose", "contractive", "facts", "compressed", "identity"}
+    chosen -= {"compose", "contractive", "facts", "compressed"}
     chosen -= {"modular_sum"}  # takes two numbers
     chosen -= {"chain", "ef21p", "inverse_probability"}  # in other keys
     chosen = chosen - {"momentum"} | {"ef21_sgdm"}  # the text of momentum with ef21

@@ -38,6 +38,7 @@ from fcojax.uploads import Facts, Opened, Sent, UploadTransform, chain
 from fcojax.uploads.forms import split
 from fcojax.uploads.transform import At, Received, RoundWeights
 from tests.support import federations
+from tests.support.compressors import IDENTITY
 from tests.test_asynchronous import ALGORITHMS, by_events, quadratics
 
 ROUNDS, CLIENTS, DIM = 4, 5, 4
@@ -400,7 +401,7 @@ def test_chains_are_associative(given):
     assert given == chain(*ABC) and chain() == fcojax.Plan(fcojax.local_steps(1)).uploads
 
 
-whole = uploads.identity()
+whole = IDENTITY
 # Rows, and the tolerance. The estimate of a client that takes part is its upload.
 LOSSLESS = {
     "a chain of one": (Row(chain(chain(), uploads.compressed(whole))), 0.0),

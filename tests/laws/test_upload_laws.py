@@ -17,6 +17,7 @@ from fcojax import check, uploads
 from fcojax.uploads import coding
 from fcojax.uploads.compressor import Compressor, packed, unpacked
 from fcojax.uploads.quantise import hartley
+from tests.support.compressors import IDENTITY
 from tests.support.tables import with_gate
 
 pytestmark = pytest.mark.slow
@@ -73,7 +74,7 @@ class Row(NamedTuple):
 
 
 ROWS = {
-    "identity": Row(uploads.identity(), 128, lambda x: 0.0, EQUAL),
+    "identity": Row(IDENTITY, 128, lambda x: 0.0, EQUAL),
     "rand_k": Row(uploads.rand_k(3), 24, dropped(3 / SIZE), EQUAL),
     "rand_k of a share": Row(uploads.rand_k(0.5), 64, dropped(0.5), EQUAL),
     "rand_k, contractive": Row(
@@ -211,7 +212,7 @@ def through(compressor, payload, hparams=None, key=KEY):
 
 
 LOSSLESS = {
-    "identity": uploads.identity(),
+    "identity": IDENTITY,
     "top_k of all": uploads.top_k(SIZE),
     "rand_k of all": uploads.rand_k(1.0),
 }
@@ -233,7 +234,7 @@ def same(one, other, payload=None, hparams=None):
 
 
 def test_special_cases_are_each_other():
-    same(uploads.compose(uploads.top_k(3), uploads.identity()), uploads.top_k(3))
+    same(uploads.compose(uploads.top_k(3), IDENTITY), uploads.top_k(3))
     same(uploads.contractive(uploads.top_k(3)), uploads.top_k(3))
 
 
