@@ -1,7 +1,6 @@
 """Transforms that clip uploads and add noise to their sum: the Gaussian mechanism in every round.
 
-Only uploads are protected, against an attacker who sees every model. A client's contribution to the
-sum is at most its weight times the clipping norm, whatever the algorithm does.
+Only uploads are protected, against an attacker who sees every model.
 """
 
 import dataclasses

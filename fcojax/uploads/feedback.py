@@ -101,13 +101,7 @@ def ef21(compressor: Compressor) -> UploadTransform:
       Richtarik, "EF21 with bells and whistles", 2021, for cohorts.
     """
     require_contractive(compressor)
-
-    def send(at, payload, kept):
-        wanted = tree.sub(tree.floats(payload), kept.estimate)
-        encoded, sent = _sent(compressor, at, wanted, payload)
-        return _sent_by(encoded, Estimated((), tree.add(kept.estimate, sent)))
-
-    return _mirrored(f"ef21({compressor.name})", compressor, send)
+    return _mirrored(f"ef21({compressor.name})", compressor, _corrections(compressor))
 
 
 @factory
@@ -221,14 +215,8 @@ def diana(
             return 1 / (1 + coding.variance(compressor, hparams, payload))
         return number(hparams, rate)
 
-    def send(at, payload, kept):
-        wanted = tree.sub(tree.floats(payload), kept.estimate)
-        encoded, sent = _sent(compressor, at, wanted, payload)
-        shift = tree.add_scaled(kept.estimate, alpha(at.hparams, payload), sent)
-        return _sent_by(encoded, Estimated((), shift))
-
     name = f"diana({compressor.name})" if rate is None else f"diana({compressor.name}, {rate})"
-    return _mirrored(name, compressor, send, learned=alpha)
+    return _mirrored(name, compressor, _corrections(compressor, alpha), learned=alpha)
 
 
 @factory
@@ -282,6 +270,18 @@ def marina(
 
     name = f"marina({compressor.name}, {probability})"
     return _mirrored(name, compressor, send, beside=_zeros, decode=decode)
+
+
+def _corrections(compressor: Compressor, share: Callable = lambda hparams, payload: 1) -> Callable:
+    """Return the ``send`` of compressed corrections, of which a share goes into the estimate."""
+
+    def send(at, payload, kept):
+        wanted = tree.sub(tree.floats(payload), kept.estimate)
+        encoded, sent = _sent(compressor, at, wanted, payload)
+        after = tree.add_scaled(kept.estimate, share(at.hparams, payload), sent)
+        return _sent_by(encoded, Estimated((), after))
+
+    return send
 
 
 def _mirrored(

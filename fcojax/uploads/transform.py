@@ -1,9 +1,8 @@
 """What happens to an upload: one chain of transforms, up on the client and down on the server.
 
-A client applies ``send`` of each transform in order, and what the last one returns travels. The
-server decodes it, applies ``open`` of each in reverse order to every upload, aggregates, and
-applies ``receive`` of each in reverse order to the result. Algorithms depend on none of this. Parts
-of an upload that are wrapped in ``Public`` bypass the chain.
+A client applies ``send`` of each in order, and what the last one returns travels. The server
+decodes it, applies ``open`` of each in reverse order to every upload, aggregates, and applies
+``receive`` of each in reverse order to the result. ``Public`` parts of an upload bypass the chain.
 """
 
 from collections.abc import Callable
