@@ -139,13 +139,12 @@ def test_runs_are_those_of_fed_buff_event_by_event(buffer, power, most):
 
 DIVIDING = {
     "fed_da": lambda: fcojax.algorithms.fed_da(loss, l1()),
-    "q_fed_avg": lambda: fcojax.algorithms.q_fed_avg(loss),
     "scaffold": lambda: fcojax.algorithms.scaffold(loss, l1(), prox="feedback"),
 }
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n != "q_fed_avg")) for n in DIVIDING]
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n != "fed_da")) for n in DIVIDING]
 )
 def test_an_upload_that_is_too_late_triggers_no_step(name):
     """As a zero, it would divide zero by zero in a server that divides by what has arrived."""

@@ -1,14 +1,11 @@
 """Personalised methods of docs/ports, against minimisers and methods of the library."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 import fcojax
 from fcojax import algorithms
 from fcojax.personal import read_models
-from fcojax.transforms import group_l2
 from tests.algorithms.test_personal import (
     ALONE,
     LASSO,
@@ -47,21 +44,17 @@ def test_scafflix_ends_at_the_minimiser_of_the_mixtures():
 @pytest.mark.parametrize("around", ["zero", "mean"])
 def test_coupled_models_are_those_of_a_penalty_on_their_stack(around):
     """A norm of all models of an entry; or one of their deviations, and l1 of the mean."""
-    mean, columns = np.full(4, 0.25), np.arange(4)
-    groups: Any
-    if around == "zero":
-        algorithm = port("coupled")(loss, around="zero")
-        matrix, groups = 0.5 * EYE, {"axis": 0}
-    else:
-        algorithm = port("coupled")(loss, LASSO)
-        matrix = np.concatenate([0.5 * (EYE - mean[None]), STRENGTH / 0.6 * mean[None]])
-        # A group of one entry has its absolute value as its norm.
-        groups = {"labels": np.stack([columns] * 4 + [4 + columns])}
-    stacked = algorithms.multi_task(loss, group_l2(**groups), matrix)
+    algorithm = port("coupled")(loss, None if around == "zero" else LASSO, around=around)
     *_, run = ended(algorithm, num_rounds=400, fusion_scale=0.6)
-    *_, expected = ended(stacked, num_rounds=4000, penalty_scale=0.6)
+    models, step = np.zeros((4, 4)), 1 / np.linalg.eigvalsh(MATRICES).max()
+    for _ in range(4000):  # proximal gradient descent on the sum, which is 4 times the mean
+        models = models - step * (np.einsum("mij,mj->mi", MATRICES, models) - VECTORS)
+        mean = models.mean(axis=0) if around == "mean" else np.zeros(4)
+        norms = np.linalg.norm(models - mean[None], axis=0)
+        shrunk = np.maximum(1 - 4 * step * 0.6 * 0.5 / norms, 0)
+        models = soft(mean, step * STRENGTH)[None] + shrunk * (models - mean[None])
     found = read_models(*run)
-    np.testing.assert_allclose(found, read_models(*expected), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(found, models, rtol=0, atol=1e-9)
     same = found == 0 if around == "zero" else np.abs(found - found.mean(axis=0)[None]) < 1e-9
     assert same.all(axis=0).any()
 

@@ -7,7 +7,6 @@ from fcojax.algorithms.averages import (
     fed_gd,
     fed_prox,
     local_sgd,
-    q_fed_avg,
 )
 from fcojax.algorithms.base import (
     Algorithm,
@@ -42,7 +41,6 @@ from fcojax.algorithms.mirror_and_dual import (
     fed_mid_osp,
     fed_mip,
 )
-from fcojax.algorithms.multi_task import multi_task
 from fcojax.algorithms.optimisers import fed_dual_avg_opt, fed_mid_opt, fed_opt
 from fcojax.algorithms.partial_sharing import partial_sharing
 from fcojax.algorithms.skipping import fed_pd, prox_skip
@@ -96,11 +94,9 @@ __all__ = [
     "mean_gradient",
     "mean_loss",
     "mime",
-    "multi_task",
     "partial_sharing",
     "parts",
     "prox_skip",
-    "q_fed_avg",
     "r_fed_avg",
     "r_fed_prox",
     "r_fed_svrg",

@@ -85,7 +85,6 @@ def rows() -> dict[str, Row]:
     found["partial_sharing scaffold"] = Row(
         lambda f: a.partial_sharing(base, f, kernel, penalty=psi), "leaves"
     )
-    unit, path = np.eye(len(SIZES)), np.diff(np.eye(len(SIZES)), axis=0)
     for name in ("fed_avg", "local_sgd", "fed_opt"):
         add(name)
     for name in ("fed_prox", "scaffold", "fed_dyn", "prox_skip", "mime", "ditto"):
@@ -94,7 +93,7 @@ def rows() -> dict[str, Row]:
     add("fed_gd", on="whole")
     add("local_sgd by root", step_size=lambda h, t: h.client_lr / jnp.sqrt(1 + t))
     penalised = ("fed_avg_subgradient", "fed_prox", "composite_fl", "prox_skip", "mime", "ditto")
-    for name in (*penalised, "fed_normal_map", "fast_scaffold", "q_fed_avg"):
+    for name in (*penalised, "fed_normal_map", "fast_scaffold"):
         add(name, psi)
     add("fed_avg_subgradient before", psi, after_gradient_step=False)
     add("prox_skip geometric", psi, steps="geometric")
@@ -131,16 +130,14 @@ def rows() -> dict[str, Row]:
             add(f"{name} {maps}", ball, maps=maps)
     add("fed_manifold both", ball)
     add("fed_manifold direction", ball, sends="direction")
-    add("multi_task unit", psi, unit)
     reduced = solvers.variance_reduced(refresh_every=3)
     pieces = dict.fromkeys(("fed_pd", "fed_admm", "fed_dr", "fed_dyn"), (psi,))
-    for name, own in (pieces | {"fed_split": (), "multi_task": (psi, path)}).items():
+    for name, own in (pieces | {"fed_split": ()}).items():
         add(name, *own)
         add(f"{name} variance_reduced", *own, solver=reduced)
         add(f"{name} exact", *own, solver=solvers.exact(), on="factored")
-        if name != "multi_task":
-            add(f"{name} other start", *own, solver=solvers.gd(warm_start=name == "fed_dyn"))
-            add(f"{name} proxgd", solver=solvers.proxgd(psi))
+        add(f"{name} other start", *own, solver=solvers.gd(warm_start=name == "fed_dyn"))
+        add(f"{name} proxgd", solver=solvers.proxgd(psi))
     return found
 
 

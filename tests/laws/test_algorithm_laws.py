@@ -67,7 +67,6 @@ ROWS = {
     "fed_normal_map": Row(l1()),
     "prox_skip": Row(l1()),
     "ditto": Row(l1()),
-    "q_fed_avg": Row(l1(), descends=False),
     "partial_sharing": Row(l1(), descends=False),  # clients first step on their own part
     "mime": Row(l1()),
 }

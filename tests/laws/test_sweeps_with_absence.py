@@ -77,7 +77,7 @@ def test_a_sweep_is_its_runs_with_states_losses_and_empty_chunks(name, cohort):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cohort", ["a chunk that is not full", "coins"])
-@pytest.mark.parametrize("name", [*PERSONAL, "q_fed_avg"])
+@pytest.mark.parametrize("name", PERSONAL)
 def test_a_sweep_on_two_devices_and_resumed_from_a_file_is_its_runs(name, cohort, tmp_path):
     grid = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf / 2]), as_arrays(rates(name)))
     spread = fcojax.devices.shard_clients(DATA, fcojax.devices.client_mesh(2))
