@@ -1,6 +1,6 @@
 """Personal models: to read them, to measure what each client gets, and to start new clients."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -36,24 +36,18 @@ def _model_of(algorithm: Algorithm, hparams: Any, state: State) -> Callable[[PyT
 def read_models(algorithm: Algorithm, hparams: Any, state: State) -> Params:
     """Return the personal model of each client, from the current broadcast and the client's state.
 
-    A client that has not taken part yet uses its first state.
-
-    Args:
-      algorithm: a personalised method, such as ``fcojax.algorithms.ditto(loss)``.
-      hparams: its hyperparameters, or a grid of them.
-      state: the state to read.
-
-    Returns:
-      The parameters with a leading axis of clients, after the axes [points, seeds] of a sweep.
+    A client that has not taken part yet uses its first state. The parameters have a leading axis of
+    clients, after the axes [points, seeds] of a sweep.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
-      >>> data = fcojax.from_rows({"a": np.array([1.0, 3.0])}, [1, 1])
-      >>> ditto = fcojax.algorithms.ditto(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
-      >>> hparams, plan = ditto.hparams_type(client_lr=0.5), fcojax.local_steps(1)
-      >>> state = fcojax.start(ditto, hparams, jnp.array(2.0), data, jax.random.key(0), plan)
-      >>> read_models(ditto, hparams, state).tolist()
-      [2.0, 2.0]
+      >>> data = fcojax.from_clients([{"a": np.zeros(1)}, {"a": 4 * np.ones(1)}])
+      >>> ditto = fcojax.algorithms.ditto(lambda w, rows: (w - rows["a"]) ** 2 / 2)
+      >>> hparams, plan = ditto.hparams_type(client_lr=0.5), fcojax.local_steps(5)
+      >>> state = fcojax.start(ditto, hparams, jnp.array(0.0), data, jax.random.key(0), plan)
+      >>> state, _ = fcojax.advance(ditto, hparams, state, data, plan, num_rounds=50)
+      >>> print(read_models(ditto, hparams, state).round(2))  # the common model is 2
+      [1. 3.]
     """
     return look(algorithm, hparams, state, _observer(algorithm))["models"]
 
@@ -71,14 +65,8 @@ def _observer(algorithm: Algorithm) -> StateObserver:
 def spread(name: str, values: ArrayLike, *, larger_is_better: bool = False) -> dict[str, Array]:
     """Return how a number per client is distributed over the clients; all clients count equally.
 
-    Args:
-      name: the beginning of the names.
-      values: one number for each client.
-      larger_is_better: whether the worst clients are those of the smallest values.
-
-    Returns:
-      ``NAME_p10``, ``NAME_p50`` and ``NAME_p90``, the quantiles, and ``NAME_worst``, the mean over
-      the worst tenth of the clients, at least one.
+    ``NAME_p10``, ``NAME_p50`` and ``NAME_p90`` are the quantiles, and ``NAME_worst`` is the mean
+    over the worst tenth of the clients, at least one.
 
     Example:
       >>> import numpy as np
@@ -101,8 +89,6 @@ def by_client(
     name: str = "loss",
     larger_is_better: bool = False,
     alone: ArrayLike | None = None,
-    clients: Sequence[int] | np.ndarray | None = None,
-    gain: bool = True,
     vectors: bool = False,
     block: Count = 64,
 ) -> StateObserver:
@@ -114,17 +100,13 @@ def by_client(
 
     Args:
       algorithm: the algorithm of the run.
-      data: the rows on which clients are measured, such as validation rows: the same clients in the
-        same order as in training, on one device.
+      data: the rows on which clients are measured, such as validation rows, on one device; the
+        clients are those of training, in the same order.
       function: ``(params, examples) -> one float per example``, such as the loss, or 1.0 where a
         prediction is right; a client's value is its mean.
       name: the name of the value.
       larger_is_better: whether a larger value is better.
       alone: the values of the clients with models that they learn without the others.
-      clients: indices of the clients to measure, for large populations; all by default. Vectors
-        have them in ascending order.
-      gain: whether the common model is evaluated as well if there are personal ones, for
-        ``NAME_gain``; without it they take one pass.
       vectors: whether the history also has ``NAME_by_client``, all values.
       block: how many personal models are evaluated at once.
 
@@ -134,30 +116,22 @@ def by_client(
       common model, if the algorithm has personal models, and ``NAME_gain_alone``, with ``alone``.
 
     Example:
-      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> import fcojax, numpy as np
       >>> data = fcojax.from_rows({"a": np.array([0.0, 0.0, 4.0])}, [1, 1, 1])
       >>> loss = lambda w, rows: 0.5 * (w - rows["a"]) ** 2
-      >>> ditto = fcojax.algorithms.ditto(loss)
-      >>> _, history = fcojax.run(
-      ...     ditto, ditto.hparams_type(client_lr=0.5), jnp.array(0.0), data, jax.random.key(0),
-      ...     fcojax.local_steps(5), num_rounds=20, eval_every=20,
-      ...     observe=by_client(ditto, data, loss))
-      >>> {key: round(float(history[key][-1]), 2) for key in ("loss_worst", "loss_gain")}
-      {'loss_worst': 0.89, 'loss_gain': 1.0}
+      >>> observe = by_client(fcojax.algorithms.ditto(loss), data, loss)
     """
-    rows = np.unique(np.arange(data.num_clients) if clients is None else clients)
-    chosen = data if clients is None else data.select(rows)
     # Clients whose sizes have as many bits are padded to one size, which needs to know the sizes:
     # as an argument of a program, as in the launcher, they are traced.
-    traced = isinstance(chosen.sizes, Tracer)
-    sizes = np.full(rows.size, chosen.max_size) if traced else np.asarray(chosen.sizes)
+    traced = isinstance(data.sizes, Tracer)
+    sizes = np.full(data.num_clients, data.max_size) if traced else np.asarray(data.sizes)
     bits = np.frexp(sizes)[1]
 
     def at_common(hparams, state):
         common = algorithm.model(hparams, state.server)
         if isinstance(function, WholeBatchLoss):  # one client at a time
             return in_blocks(lambda place: common)
-        return client_means(function(common, chosen.examples), chosen)
+        return client_means(function(common, data.examples), data)
 
     def at_own(hparams, state):
         held = min((len(leaf) for leaf in jax.tree.leaves(state.clients)), default=data.num_clients)
@@ -166,10 +140,8 @@ def by_client(
                 f"data has {data.num_clients} clients but the state {held}; pass the population of "
                 "the run, and for fcojax.Stream call fcojax.look with the state that it returns."
             )
-        own, index = _model_of(algorithm, hparams, state), jnp.asarray(rows)
-        return in_blocks(
-            lambda place: own(jax.tree.map(lambda leaf: leaf[index[place]], state.clients))
-        )
+        own = _model_of(algorithm, hparams, state)
+        return in_blocks(lambda place: own(jax.tree.map(lambda leaf: leaf[place], state.clients)))
 
     def in_blocks(model_of):
         values, order = [], []
@@ -179,7 +151,7 @@ def by_client(
 
             def one(place, largest=largest):
                 key = jax.random.key(0)  # no row is drawn
-                local = local_handle(chosen, local_steps(1), key, place, place, place, largest)
+                local = local_handle(data, local_steps(1), key, place, place, place, largest)
                 return mean_loss(function)(model_of(place), local.full())
 
             values.append(jax.lax.map(one, jnp.asarray(members), batch_size=block))
@@ -197,7 +169,7 @@ def by_client(
         values = (at_own if has_own else at_common)(hparams, state)
         found = {f"{name}_mean": jnp.mean(values)}
         found |= spread(name, values, larger_is_better=larger_is_better)
-        if has_own and gain:
+        if has_own:
             found[f"{name}_gain"] = better(values, at_common(hparams, state))
         if alone is not None:
             found[f"{name}_gain_alone"] = better(values, jnp.asarray(alone, values.dtype))

@@ -25,14 +25,10 @@ from fcojax.algorithms.controls import (
     fed_normal_map,
     scaffold,
 )
-from fcojax.algorithms.ditto import ditto
-from fcojax.algorithms.fast_fed_dual_avg import fast_fed_dual_avg
 from fcojax.algorithms.fed_da import fed_da
-from fcojax.algorithms.fed_manifold import fed_manifold
 from fcojax.algorithms.linear_steps import linear_steps
 from fcojax.algorithms.local import Batch, Local, mean_gradient, mean_loss
-from fcojax.algorithms.manifolds import r_fed_avg, r_fed_prox
-from fcojax.algorithms.mc_fed_dual_avg import mc_fed_dual_avg
+from fcojax.algorithms.manifolds import fed_manifold, r_fed_avg, r_fed_prox
 from fcojax.algorithms.mirror_and_dual import (
     fe_dual_ex,
     fed_dual_avg,
@@ -42,9 +38,10 @@ from fcojax.algorithms.mirror_and_dual import (
     fed_mip,
 )
 from fcojax.algorithms.optimisers import fed_dual_avg_opt, fed_mid_opt, fed_opt
-from fcojax.algorithms.partial_sharing import partial_sharing
+from fcojax.algorithms.personalised import ditto, partial_sharing
 from fcojax.algorithms.skipping import fed_pd, prox_skip
 from fcojax.algorithms.splittings import fed_admm, fed_dr, fed_dyn, fed_split
+from fcojax.algorithms.strongly_convex import fast_fed_dual_avg, mc_fed_dual_avg
 from fcojax.algorithms.two_rounds import mime, r_fed_svrg
 from fcojax.algorithms.work import Work, local_epochs, local_steps
 

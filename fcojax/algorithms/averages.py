@@ -8,10 +8,45 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, Facts, takes
-from fcojax.algorithms.parts import ServerStep, average, method, none, primal, pull, stepping
+from fcojax.algorithms.frame import Correction, ServerStep, method, none, primal, stepping
 from fcojax.problems.losses import Loss
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import Array, NonNegative, Params, Positive, Scalar
+
+
+def pull(
+    correction: Correction | None = None,
+    *,
+    towards: Callable[[Params, Params], Params] | None = None,
+) -> Correction:
+    r"""Another correction, with the gradient of :math:`\mu |x - start|^2 / 2` added.
+
+    On a manifold ``towards`` is the tangent vector from x to the start.
+    """
+    inner = none() if correction is None else correction
+
+    def begin(hparams, message, own, local):
+        problem = inner.begin(hparams, message, own, local)
+
+        def slope(hparams, gradient, x, batch, start, *constants):
+            plain = problem.slope(hparams, gradient, x, batch, *constants)
+            if towards is not None:
+                return tree.add_scaled(plain, -hparams.prox_scale, towards(x, start))
+            return tree.add_scaled(plain, hparams.prox_scale, tree.sub(x, start))
+
+        return problem._replace(slope=slope, constants=(problem.start, *problem.constants))
+
+    name = "pull" if correction is None else f"pull, {inner.name}"
+    return inner._replace(name=name, begin=begin)
+
+
+def average(rate: Callable[[Any], Scalar] = lambda hparams: hparams.server_lr) -> ServerStep:
+    r"""The mean displacement: :math:`w \leftarrow w + \eta_s u`."""
+
+    def step(hparams, w, mean, fraction, key):
+        return tree.add_scaled(w, rate(hparams), mean)
+
+    return ServerStep("average", step)
 
 
 class FedAvgHparams(NamedTuple):
@@ -40,9 +75,6 @@ def fed_avg(loss: Loss) -> Algorithm:
 
     Its server state and its message are the parameters; clients keep no state.
 
-    Args:
-      loss: one loss per example.
-
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
       >>> data = fcojax.from_rows({"a": np.array([1.0, 3.0])}, sizes=[1, 1], weights=[3, 1])
@@ -67,10 +99,9 @@ def fed_avg_subgradient(
 ) -> Algorithm:
     r"""FedAvg on the loss plus a subgradient of the penalty, without any prox.
 
-    The local step adds :math:`s \in \partial \psi` to the gradient. The subgradient is the one that
-    automatic differentiation of ``penalty.value`` returns, which for l1 is
-    :math:`\lambda\,\mathrm{sign}(w)` with sign(0) = 0. An indicator has no effect: its value has
-    gradient zero inside its set.
+    The local step adds :math:`s \in \partial \psi` to the gradient, the one that automatic
+    differentiation of ``penalty.value`` returns, which for l1 is :math:`\lambda\,\mathrm{sign}(w)`
+    with sign(0) = 0. An indicator has no effect.
 
     Args:
       loss: one loss per example.
@@ -79,15 +110,9 @@ def fed_avg_subgradient(
         reference code does; otherwise at the same point as the gradient, as in the paper.
 
     Example:
-      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
-      >>> data = fcojax.from_clients([{"h": np.ones(1)}, {"h": 3 * np.ones(1)}])
-      >>> loss = lambda x, rows: rows["h"] / 2 * (x - rows["h"]) ** 2  # minimiser with |x|: 2
-      >>> algorithm = fcojax.algorithms.fed_avg_subgradient(loss, fcojax.transforms.l1())
-      >>> hparams = algorithm.hparams_type(client_lr=0.1, penalty_scale=1.0)
-      >>> plan, key = fcojax.local_steps(2), jax.random.key(0)
-      >>> x, _ = fcojax.run(algorithm, hparams, jnp.array(0.0), data, key, plan, num_rounds=100)
-      >>> round(float(x), 2)
-      1.94
+      >>> import fcojax
+      >>> fcojax.algorithms.fed_avg_subgradient(None, fcojax.transforms.l1()).facts.parts
+      ('subgradient', 'none', 'average')
 
     References:
       Yuan, Zaheer and Reddi, "Federated composite optimization", ICML 2021, section 1 and Figure 1,
@@ -125,27 +150,15 @@ def fed_prox(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
     A local step is :math:`w \leftarrow \mathrm{prox}_{\eta_c \psi}(w - \eta_c (\nabla f_m(w) +
     \mu (w - w_r)))`; the engine's ``work`` fixes their number, which may differ between clients.
     With mu = 0 it is FedAvg, or FedMiD without its server's prox. The term reduces the drift of
-    clients but does not remove it: there are no control variates, so the error of the limit is of
-    the order of ``client_lr``. The model is a mean of sparse models, and so it is dense.
+    clients but does not remove it: the error of the limit is of the order of ``client_lr``. The
+    model is a mean of sparse models, and so it is dense.
 
     For the term with another optimiser, use ``fed_opt(..., proximal_term=True)``.
 
-    Args:
-      loss: one loss per example.
-      penalty: psi, applied after each local step; none by default.
-
     Example:
-      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
-      >>> data = fcojax.from_clients([{"h": np.ones(1)}, {"h": 3 * np.ones(1)}])
-      >>> loss = lambda x, rows: rows["h"] / 2 * (x - rows["h"]) ** 2  # pooled minimiser 10 / 4
-      >>> algorithm = fcojax.algorithms.fed_prox(loss)
-      >>> for prox_scale in (0.0, 10.0):  # without the term, and with it
-      ...     x, _ = fcojax.run(
-      ...         algorithm, algorithm.hparams_type(client_lr=0.05, prox_scale=prox_scale),
-      ...         jnp.array(0.0), data, jax.random.key(0), fcojax.local_steps(20), num_rounds=100)
-      ...     print(round(float(x), 2))
-      2.2
-      2.43
+      >>> import fcojax
+      >>> fcojax.algorithms.fed_prox(None, fcojax.transforms.l1()).facts.parts
+      ('primal, prox', 'pull', 'average')
 
     References:
       Li, Sahu, Zaheer, Sanjabi, Talwalkar and Smith, "Federated optimization in heterogeneous
@@ -166,26 +179,15 @@ def fed_gd(loss: Loss) -> Algorithm:
 
     .. math:: x_{r+1} = \sum_k p_k G_k^E(x_r), \qquad G_k(x) = x - s \nabla f_k(x)
 
-    This is FedAvg with full gradients and a server rate of one. E is the ``num_steps`` of
-    ``local_steps(num_steps)``; work with minibatches is refused, and so is compression. For E > 1
-    the limit depends on s and E and is in general not the minimiser of :math:`\sum_k p_k f_k`; for
-    quadratic clients ``fcojax.theory.least_squares`` computes it, and every iterate, in closed
-    form.
-
-    Args:
-      loss: one loss per example.
+    This is FedAvg with full gradients and a server rate of one; minibatches are refused, and so is
+    compression. For E > 1 the limit depends on s and E and is in general not the minimiser of
+    :math:`\sum_k p_k f_k`; for quadratic clients ``fcojax.theory.least_squares`` computes it, and
+    every iterate, in closed form.
 
     Example:
-      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
-      >>> data = fcojax.from_clients([{"h": np.ones(1)}, {"h": 3 * np.ones(1)}])
-      >>> loss = lambda x, rows: rows["h"] / 2 * (x - rows["h"]) ** 2  # pooled minimiser 10 / 4
-      >>> for num_steps in (1, 2):
-      ...     x, _ = fcojax.run(
-      ...         fed_gd(loss), fed_gd.Hparams(0.5), jnp.array(0.0), data, jax.random.key(0),
-      ...         fcojax.local_steps(num_steps), num_rounds=100)
-      ...     print(round(float(x), 5))
-      2.5
-      2.0
+      >>> import fcojax
+      >>> fcojax.algorithms.fed_gd(None).facts.codecs
+      'none'
 
     References:
       Li, Huang, Yang, Wang and Zhang, "On the convergence of FedAvg on non-IID data", ICLR 2020,
@@ -219,41 +221,25 @@ class CountedPoint(NamedTuple):
     step: Array
 
 
-def inverse_time(hparams: LocalSGDHparams, step: Array) -> Scalar:
-    r"""The step size :math:`s_t = s_0 / (1 + d t)`, with s_0 the ``client_lr`` and d the ``decay``.
-
-    The schedule :math:`2 / (\alpha (\gamma + t))` of the theorem has :math:`s_0 = 2 / (\alpha
-    \gamma)` and :math:`d = 1 / \gamma`.
-    """
-    return hparams.client_lr / (1 + hparams.decay * step)
-
-
 @takes(LocalSGDHparams)
-def local_sgd(loss: Loss, *, step_size: Callable[[Any, Array], Scalar] = inverse_time) -> Algorithm:
+def local_sgd(loss: Loss) -> Algorithm:
     r"""Local SGD: local steps whose size depends on the global step t, then the weighted average.
 
     .. math:: x^k_{t+1} = x^k_t - s_t \nabla f_k(x^k_t; \xi^k_t), \qquad
               x^k_{t+1} \leftarrow \sum_j p_j x^j_{t+1} \ \text{ if } E \text{ divides } t + 1
 
-    The step size also changes inside a round, so the message carries t beside the model. The
-    theorem draws examples with replacement, as ``local_steps(E, batch_size, replace=True)`` does;
-    with ``local_steps(E)`` gradients are full, and with a decay of zero this is ``fed_gd``. Where
-    clients take different numbers of steps, t grows by their weighted mean, to the nearest integer.
-
-    Args:
-      loss: one loss per example.
-      step_size: ``(hparams, t) -> s_t`` with t a float. A schedule with other numbers reads them
-        from ``hparams``, which may then be any named tuple.
+    With s_0 the ``client_lr`` and d the ``decay`` the step size is :math:`s_t = s_0 / (1 + d t)`.
+    The schedule :math:`2 / (\alpha (\gamma + t))` of the theorem has :math:`s_0 = 2 / (\alpha
+    \gamma)` and :math:`d = 1 / \gamma`. It also changes inside a round, so the message carries t
+    beside the model. The theorem draws examples with replacement, as ``local_steps(E, batch_size,
+    replace=True)`` does; with ``local_steps(E)`` gradients are full, and with a decay of zero this
+    is ``fed_gd``. Where clients take different numbers of steps, t grows by their weighted mean, to
+    the nearest integer.
 
     Example:
-      >>> import fcojax, jax.numpy as jnp
-      >>> from fcojax.algorithms.averages import inverse_time
-      >>> hparams = fcojax.algorithms.local_sgd.Hparams(client_lr=1.0, decay=0.5)
-      >>> [float(inverse_time(hparams, jnp.array(t))) for t in (0.0, 2.0, 6.0)]  # the default
-      [1.0, 0.5, 0.25]
-      >>> loss = lambda w, rows: 0.5 * (w - rows["a"]) ** 2
-      >>> by_root = fcojax.algorithms.local_sgd(
-      ...     loss, step_size=lambda hparams, t: hparams.client_lr / jnp.sqrt(1 + t))
+      >>> import fcojax
+      >>> fcojax.algorithms.local_sgd(None).facts.parts
+      ('primal, decay', 'none', 'average')
 
     References:
       Li, Huang, Yang, Wang and Zhang, "On the convergence of FedAvg on non-IID data", ICLR 2020,
@@ -261,7 +247,7 @@ def local_sgd(loss: Loss, *, step_size: Callable[[Any, Array], Scalar] = inverse
     """
 
     def step(hparams, at, slope, _):
-        size = step_size(hparams, at.step.astype(jnp.result_type(float)))
+        size = hparams.client_lr / (1 + hparams.decay * at.step.astype(jnp.result_type(float)))
         return CountedPoint(tree.add_scaled(at.params, -size, slope), at.step + 1)
 
     def averaged(hparams, server, mean, fraction, key):
@@ -277,5 +263,4 @@ def local_sgd(loss: Loss, *, step_size: Callable[[Any, Array], Scalar] = inverse
     )
     server = ServerStep("average", averaged, model=lambda hparams, server: server.params)
     counted = none(lambda hparams, local, steps: local.num_steps)
-    algorithm = method(loss, geometry, counted, server)
-    return algorithm if step_size is inverse_time else algorithm._replace(hparams_type=tuple)
+    return method(loss, geometry, counted, server)

@@ -1,8 +1,4 @@
-"""The contract of an algorithm: five pure functions, and what they exchange.
-
-Numbers that a sweep may vary come in as ``hparams``, a NamedTuple of scalars and the first argument
-of each of the functions.
-"""
+"""The contract of an algorithm: five pure functions, and what they exchange."""
 
 import functools
 import inspect
@@ -20,18 +16,12 @@ from fcojax.types import Array, Key, Params, PyTree, Scalar
 class Public(NamedTuple):
     """A small, non-sensitive part of an upload, such as a step count, that bypasses transforms.
 
-    Transforms and aggregators leave it unchanged; the server receives its weighted mean.
-
-    Attributes:
-      value: floats, or a pytree of them, whose mean makes sense.
+    Transforms and aggregators leave it unchanged; the server receives its weighted mean. The value
+    is a float, or a pytree of floats, whose mean makes sense.
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> from fcojax.algorithms import ClientResult, Public
-      >>> moved, num_steps = jnp.array([0.5, -1.0]), jnp.array(10)
-      >>> upload = {"moved": moved, "num_steps": Public(1.0 * num_steps)}
-      >>> float(ClientResult(state=(), upload=upload, metrics={}).upload["num_steps"].value)
-      10.0
+      >>> from fcojax.algorithms import Public
+      >>> upload = {"moved": [0.5, -1.0], "num_steps": Public(10.0)}
     """
 
     value: PyTree
@@ -42,9 +32,6 @@ class Known(NamedTuple):
 
     All clients read the same arrays, such as earlier messages; a client's own work does not grow
     with them.
-
-    Attributes:
-      value: a pytree of arrays.
 
     Example:
       >>> import jax.numpy as jnp
@@ -71,19 +58,13 @@ class NewRow(NamedTuple):
 
     The engine writes the row in place, in every round: also if the step is refused or no client
     counts, when all other parts of the state stay. So the row must not depend on the uploads; it is
-    for what the server has before they arrive, such as the message or the number of its rounds. If
-    the engine got the whole array, it would read all of it to check that it is finite, and copy it
-    to be able to keep the old one.
-
-    Attributes:
-      index: which row, counted from zero.
-      value: the new row.
+    for what the server has before they arrive, such as the message or the number of its rounds. The
+    whole array would be read to check that it is finite, and copied to be able to keep the old one.
 
     Example:
       >>> import jax.numpy as jnp
       >>> from fcojax.algorithms import NewRow
-      >>> NewRow(index=jnp.int32(2), value=jnp.zeros(3)).value.shape
-      (3,)
+      >>> third = NewRow(index=jnp.int32(2), value=jnp.zeros(3))
     """
 
     index: Array
@@ -103,8 +84,6 @@ class Displacement(NamedTuple):
       >>> from fcojax.algorithms import Displacement, Public
       >>> start, end, num_steps = jnp.array([1.0, 2.0]), jnp.array([1.5, 1.0]), jnp.array(10)
       >>> upload = Displacement(end - start, Public(1.0 * num_steps))
-      >>> upload.params.tolist(), float(upload.elapsed.value)
-      ([0.5, -1.0], 10.0)
     """
 
     params: Params
@@ -115,8 +94,7 @@ class ClientResult(NamedTuple):
     """The result of one client's round.
 
     Attributes:
-      state: the client's new state, used in the next round it takes part in. If the server does
-        not count the upload, the client keeps its old state.
+      state: the client's new state, used in the next round it takes part in.
       upload: a difference, so that zero means no change. Parts wrapped in ``Public`` bypass
         transforms and aggregator.
       metrics: scalars, averaged over the cohort as the upload is.
@@ -124,119 +102,12 @@ class ClientResult(NamedTuple):
     Example:
       >>> import jax.numpy as jnp
       >>> from fcojax.algorithms import ClientResult
-      >>> start, end = jnp.array([1.0, 2.0]), jnp.array([1.5, 1.0])
-      >>> result = ClientResult(state=(), upload=end - start, metrics={})
-      >>> result.upload.tolist()
-      [0.5, -1.0]
+      >>> result = ClientResult(state=(), upload=jnp.array([0.5, -1.0]), metrics={})
     """
 
     state: PyTree
     upload: PyTree
     metrics: dict[str, Array]
-
-
-class Init(Protocol):
-    """``(hparams, params) -> (server, client)``: the initial states.
-
-    Its arguments, and those of the other functions, are passed by position.
-
-    Args:
-      hparams: the hyperparameters.
-      params: the start point.
-
-    Returns:
-      The server's state, and the state of one client, which the engine copies for each client.
-    """
-
-    def __call__(self, hparams: Any, params: Params, /) -> tuple[PyTree, PyTree]: ...
-
-
-class Broadcast(Protocol):
-    """``(hparams, server) -> message``: everything that the server sends to each client.
-
-    Args:
-      hparams: the hyperparameters of this round.
-      server: the server's state.
-    """
-
-    def __call__(self, hparams: Any, server: PyTree, /) -> PyTree: ...
-
-
-class ClientUpdate(Protocol):
-    """``(hparams, message, client, local, key) -> ClientResult``: one client's round.
-
-    Args:
-      hparams: the hyperparameters of this round.
-      message: the server's broadcast.
-      client: the client's state.
-      local: the client's handle on its examples, which runs the local steps.
-      key: PRNG key of this client in this round, independent of the minibatches.
-    """
-
-    def __call__(
-        self, hparams: Any, message: PyTree, client: PyTree, local: Local, key: Key, /
-    ) -> ClientResult: ...
-
-
-class ServerUpdate(Protocol):
-    """``(hparams, server, mean_upload, fraction, key) -> server``: the server's step.
-
-    Args:
-      hparams: the hyperparameters of this round.
-      server: the server's state.
-      mean_upload: the weighted mean of the uploads that count.
-      fraction: the share of the population's weight that counts in the mean. A sum over all
-        clients, such as a mean control variate, changes by ``fraction`` times the mean.
-      key: PRNG key of the server in this round.
-
-    Returns:
-      The new state, with the structure, shapes and dtypes of ``server``; a ``NewRow`` stands for an
-      array of which only that row changes.
-    """
-
-    def __call__(
-        self, hparams: Any, server: PyTree, mean_upload: PyTree, fraction: Array, key: Key, /
-    ) -> PyTree: ...
-
-
-class Model(Protocol):
-    """``(hparams, server) -> params``: the current model.
-
-    Args:
-      hparams: the hyperparameters of this round.
-      server: the server's state.
-    """
-
-    def __call__(self, hparams: Any, server: PyTree, /) -> Params: ...
-
-
-class ClientModel(Protocol):
-    """``(hparams, message, client) -> params``: a client's own model.
-
-    A client can compute it by itself: from the last message that it received, and its state.
-
-    Args:
-      hparams: the hyperparameters of this round.
-      message: the server's broadcast.
-      client: the client's state.
-    """
-
-    def __call__(self, hparams: Any, message: PyTree, client: PyTree, /) -> Params: ...
-
-
-class Sent(Protocol):
-    """``(hparams, before, after) -> (down, up)``: how many messages a round sends each way.
-
-    Args:
-      hparams: the hyperparameters of this round.
-      before: the server's state at the start of the round.
-      after: the server's state at its end.
-
-    Returns:
-      Two numbers of messages; 0 if this round does not send the message that it computes.
-    """
-
-    def __call__(self, hparams: Any, before: PyTree, after: PyTree, /) -> tuple[Scalar, Scalar]: ...
 
 
 def once_each(hparams: Any, before: PyTree, after: PyTree) -> tuple[Scalar, Scalar]:
@@ -281,39 +152,48 @@ HparamsType = TypeVar("HparamsType")
 class Algorithm(NamedTuple, Generic[HparamsType]):
     """A federated algorithm: five functions, and further properties that are passed by keyword.
 
+    The functions are called by position. Numbers that a sweep may vary come as ``hparams``, a
+    NamedTuple of scalars, with their values in this round.
+
     If the server does not count a client's upload, because it was lost or not finite, the client
     keeps its old state, as if it had been absent. So a sum over rounds on the server must consist
     of uploads, in proportion to ``fraction``, and a client must not count rounds by itself.
 
     Attributes:
-      init: the initial states; see ``Init``.
-      broadcast: the message to clients; see ``Broadcast``.
-      client_update: one client's round; see ``ClientUpdate``.
-      server_update: the server's step; see ``ServerUpdate``.
-      model: the current model; see ``Model``.
-      sent: how many messages a round sends; see ``Sent``.
-      hparams_type: the type of its hyperparameters; ``tuple`` for any, ``None`` if not known.
-      client_model: a client's own model, for personalised methods; see ``ClientModel``. ``None`` if
-        all clients use ``model``.
-      facts: what it needs of a run; see ``Facts``.
+      init: ``(hparams, params) -> (server, client)``, the initial states from the start point; the
+        engine copies that of one client for each client.
+      broadcast: ``(hparams, server) -> message``, everything that the server sends to each client.
+      client_update: ``(hparams, message, client, local, key) -> ClientResult``, one client's round;
+        ``local`` is its handle on its examples, which runs the local steps, and ``key`` a PRNG key
+        of this client and round, independent of the minibatches.
+      server_update: ``(hparams, server, mean_upload, fraction, key) -> server``, the new state,
+        with the structure, shapes and dtypes of the old one, from the weighted mean of the uploads
+        that count. ``fraction`` is the share of the population's weight that counts in it: a sum
+        over all clients, such as a mean control variate, changes by ``fraction`` times the mean.
+        A ``NewRow`` stands for an array of which only that row changes.
+      model: ``(hparams, server) -> params``, the current model.
+      sent: ``(hparams, before, after) -> (down, up)``, how many messages a round sends each way,
+        from the server's states at its start and end; 0 for a message that is not sent.
+      hparams_type: the type of its hyperparameters; ``None`` if not known.
+      client_model: ``(hparams, message, client) -> params``, a client's own model, computed from
+        the last message that it received; ``None`` if all clients use ``model``.
+      facts: what it needs of a run.
 
     Example:
       >>> import fcojax, jax.numpy as jnp
       >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: (rows["x"] @ w - rows["y"]) ** 2)
-      >>> hparams = fed_avg.hparams_type(client_lr=0.1)
-      >>> server, client = fed_avg.init(hparams, jnp.zeros(2))
-      >>> fed_avg.broadcast(hparams, server).tolist(), client
-      ([0.0, 0.0], ())
+      >>> fed_avg.init(fed_avg.hparams_type(client_lr=0.1), 1.0)
+      (1.0, ())
     """
 
-    init: Init
-    broadcast: Broadcast
-    client_update: ClientUpdate
-    server_update: ServerUpdate
-    model: Model
-    sent: Sent = once_each
+    init: Callable[[Any, Params], tuple[PyTree, PyTree]]
+    broadcast: Callable[[Any, PyTree], PyTree]
+    client_update: Callable[[Any, PyTree, PyTree, Local, Key], ClientResult]
+    server_update: Callable[[Any, PyTree, PyTree, Array, Key], PyTree]
+    model: Callable[[Any, PyTree], Params]
+    sent: Callable[[Any, PyTree, PyTree], tuple[Scalar, Scalar]] = once_each
     hparams_type: type[HparamsType] = cast(Any, None)
-    client_model: ClientModel | None = None
+    client_model: Callable[[Any, PyTree, PyTree], Params] | None = None
     facts: Facts = Facts()
 
 
@@ -325,12 +205,7 @@ Kind = Literal["penalty", "mirror", "manifold"]
 
 
 class Factory(Protocol, Generic[Arguments, HparamsType]):
-    """A function that builds an algorithm, decorated with ``takes``.
-
-    Attributes:
-      Hparams: the type of its hyperparameters.
-      geometry: the names of its arguments after the loss, of ``Kind``.
-    """
+    """A function that builds an algorithm, decorated with ``takes``; see there."""
 
     Hparams: type[HparamsType]
     geometry: tuple[Kind, ...]
@@ -346,15 +221,13 @@ def takes(
 ) -> Callable[[Callable[Arguments, Algorithm]], Factory[Arguments, HparamsType]]:
     """Decorate a factory with the type of its hyperparameters and the geometry it takes.
 
-    Programs that build algorithms by name, such as the launcher, call the factory with the loss and
-    then with the pieces of geometry named here, in this order. Equal arguments return the same
+    Programs that build algorithms by name, such as the launcher, call the factory with the loss, of
+    one number per example, and then with the pieces of geometry named here, in this order: the
+    penalty psi, the mirror map with its penalty, or the manifold. Equal arguments return the same
     algorithm, so nothing is compiled twice for it, and arguments are checked against their
     annotations. A factory with an argument ``hparams_type`` lets its caller choose another type.
-    An algorithm built with the loss ``None`` can be inspected, but not run.
-
-    Args:
-      hparams_type: a NamedTuple of numbers; becomes ``factory.Hparams``.
-      geometry: any of ``penalty``, ``mirror`` and ``manifold``; becomes ``factory.geometry``.
+    An algorithm built with the loss ``None`` can be inspected, but not run. The two arguments
+    become ``factory.Hparams`` and ``factory.geometry``.
 
     Example:
       >>> import fcojax
@@ -371,7 +244,7 @@ def takes(
         def build(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Algorithm:
             given: Any = (_no_loss, *args[1:]) if args and args[0] is None else args
             built = checked(*given, **kwargs)
-            if not isinstance(built, Algorithm) or built.hparams_type is tuple:
+            if not isinstance(built, Algorithm):
                 return built
             own = built.hparams_type if chooses else hparams_type
             return built._replace(

@@ -1,8 +1,8 @@
-r"""FedDA: restarted dual averaging in a diagonal metric that clients share within a round.
+"""FedDA: restarted dual averaging in a diagonal metric that clients share within a round.
 
-Dual averaging after Li, Huang and Huang, "FedDA: faster framework of local adaptive gradient
-methods via restarted dual averaging", 2023 (arXiv 2302.06103). The metrics of the first round and
-of the server's step are ours: see ``fed_da``.
+Li, Huang and Huang, "FedDA: faster framework of local adaptive gradient methods via restarted dual
+averaging", 2023 (arXiv 2302.06103). The metrics of the first round and of the server's step are
+ours.
 """
 
 from typing import Literal, NamedTuple
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, Public, takes
 from fcojax.algorithms.local import mean_gradient
-from fcojax.algorithms.optimiser import as_dtype, floats_as_dtype, widest_dtype
+from fcojax.algorithms.optimisers import as_dtype, widest_dtype
 from fcojax.problems.losses import Loss
 from fcojax.transforms.calculus.per_entry import prox_per_entry
 from fcojax.transforms.penalties.l1 import zero
@@ -38,8 +38,8 @@ class FedDaHparams(NamedTuple):
 class Estimate(NamedTuple):
     """An estimate of the gradient, and the weight of psi relative to it."""
 
-    gradient: Params
-    weight: Array
+    gradient: PyTree
+    weight: Array | Public
 
 
 class FedDaServer(NamedTuple):
@@ -51,38 +51,20 @@ class FedDaServer(NamedTuple):
     estimate: Estimate
 
 
-class Message(NamedTuple):
-    """What clients share in a round."""
-
-    params: Params
-    rates: Params
-    estimate: Estimate
-
-
 class Sums(NamedTuple):
     """Sums over local steps: the dual point, the fresh gradients, the weight of psi, the steps."""
 
     dual: Params
-    fresh: Params
-    elapsed: Array
-    steps: Array
-
-
-class Totals(NamedTuple):
-    """Scalars of an upload: the weight of psi, the change of the estimate's weight, the steps."""
-
-    elapsed: Array
-    weight_change: Array
-    steps: Array
-
-
-class DualUpload(NamedTuple):
-    """The client's dual point, the sum of its fresh gradients, the change of its estimate."""
-
-    dual: Params
     fresh: PyTree
-    change: PyTree
-    totals: Public
+    elapsed: Array | Public
+    steps: Array | Public
+
+
+class Upload(NamedTuple):
+    """The client's sums, and the change of its estimate."""
+
+    sums: Sums
+    change: Estimate
 
 
 @takes(FedDaHparams, "penalty")
@@ -107,10 +89,9 @@ def fed_da(
 
     where :math:`H = \sqrt{v} + \tau` and v collects the squares of g, the mean over clients and
     steps of their gradients: v + g^2 for ``"adagrad"``, :math:`\beta_2 v + (1 - \beta_2) g^2` for
-    ``"adam"``, starting at tau^2. The server's step uses the metric after this update, so that with
-    one local step it is Adagrad or Adam. The first round has no metric yet: the clients evaluate
-    their gradients at :math:`w_0`. With ``"identity"`` H is always one, and a round is a round of
-    FedDualAvg restarted at the last model.
+    ``"adam"``, starting at tau^2. With one local step the server's is Adagrad's or Adam's. In the
+    first round, which has no metric yet, clients evaluate their gradients at :math:`w_0`. With
+    ``"identity"`` H is one, and a round is one of FedDualAvg restarted at the last model.
 
     Estimates, with :math:`a = 1 - \beta_1` and n carried from round to round by the server's mean:
 
@@ -129,15 +110,9 @@ def fed_da(
       estimate: the gradient estimate that is summed.
 
     Example:
-      >>> import fcojax, numpy as np
-      >>> from fcojax.transforms import l1
-      >>> data = fcojax.from_clients([{"a": np.array([[1.0, 0.1]])}, {"a": np.array([[3.0, 0.1]])}])
-      >>> algorithm = fed_da(lambda w, rows: ((w[None] - rows["a"]) ** 2 / 2).sum(-1), l1())
-      >>> w, _ = fcojax.run(
-      ...     algorithm, fed_da.Hparams(client_lr=0.1, penalty_scale=0.5), jnp.zeros(2), data,
-      ...     jax.random.key(0), fcojax.local_steps(1), num_rounds=300)
-      >>> print(np.asarray(w).round(2))
-      [1.5 0. ]
+      >>> import fcojax
+      >>> algorithm = fcojax.algorithms.fed_da(None, fcojax.transforms.l1(), metric="adagrad")
+      >>> hparams = algorithm.hparams_type(client_lr=0.1, adaptivity=0.01)
     """
     prox = prox_per_entry(zero() if penalty is None else penalty, "fed_da")
     gradient = mean_gradient(loss)
@@ -145,7 +120,7 @@ def fed_da(
 
     def numbers(hparams, params):
         """The hyperparameters in the dtype of sums and moments."""
-        return floats_as_dtype(hparams, widest_dtype(params))
+        return as_dtype(hparams, widest_dtype(params))
 
     def init(hparams, params):
         hparams, wide = numbers(hparams, params), as_dtype(params, widest_dtype(params))
@@ -156,7 +131,7 @@ def fed_da(
         return FedDaServer(params, second, rates, nothing), ()
 
     def broadcast(hparams, server):
-        return Message(server.params, server.rates, server.estimate)
+        return server._replace(second=())
 
     def nearest(hparams, center, rates, dual, elapsed):
         """The minimiser of <dual, x> + elapsed psi(x) + |x - center|^2 / 2 in the metric."""
@@ -195,31 +170,30 @@ def fed_da(
         start = Sums(zeros, zeros if is_carried else (), none, none)
         last = message.params if estimate == "variance_reduced" else ()
         sums, end, _ = local.scan(step, (start, nothing, last))
+        sums = sums._replace(elapsed=Public(sums.elapsed), steps=Public(sums.steps))
         changed = tree.sub(end.gradient, nothing.gradient) if is_carried else ()
-        totals = Totals(sums.elapsed, end.weight - nothing.weight, sums.steps)
-        return ClientResult(client, DualUpload(sums.dual, sums.fresh, changed, Public(totals)), {})
+        change = Estimate(changed, Public(end.weight - nothing.weight))
+        return ClientResult(client, Upload(sums, change), {})
 
     def server_update(hparams, server, mean_upload, fraction, key):
         hparams = numbers(hparams, server.params)
-        totals: Totals = mean_upload.totals.value
+        sums, change = mean_upload
         # The dual point is the sum of plain gradients. Estimates differ from fresh gradients, so
         # these are summed separately.
-        fresh = mean_upload.fresh
-        total = fresh if is_carried else tree.scale(1 / hparams.client_lr, mean_upload.dual)
+        total = sums.fresh if is_carried else tree.scale(1 / hparams.client_lr, sums.dual)
         second, rates = server.second, server.rates
         if is_adaptive:
-            mean = tree.scale(1 / totals.steps, total)
+            mean = tree.scale(1 / sums.steps.value, total)
             kept, new = (hparams.b2, 1 - hparams.b2) if metric == "adam" else (1.0, 1.0)
             second = jax.tree.map(lambda v, g: kept * v + new * g * g, second, mean)
             rates = jax.tree.map(lambda v: 1 / (jnp.sqrt(v) + hparams.adaptivity), second)
-        dual = tree.scale(hparams.server_lr, mean_upload.dual)
-        elapsed = hparams.server_lr * totals.elapsed
+        dual = tree.scale(hparams.server_lr, sums.dual)
+        elapsed = hparams.server_lr * sums.elapsed.value
         params = nearest(hparams, server.params, rates, dual, elapsed)
         kept = server.estimate
         if is_carried:
-            kept = Estimate(
-                tree.add(kept.gradient, mean_upload.change), kept.weight + totals.weight_change
-            )
+            gradient = tree.add(kept.gradient, change.gradient)
+            kept = Estimate(gradient, kept.weight + change.weight.value)
         return FedDaServer(params, second, rates, kept)
 
     def model(hparams, server):

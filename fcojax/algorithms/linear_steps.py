@@ -25,24 +25,14 @@ from fcojax.types import Array, Params
 
 
 class Coordinates(NamedTuple):
-    r"""The kernel :math:`\sum_j s_j v_j + X^T a` of a client.
-
-    Attributes:
-      vectors: s.
-      rows: a, one entry per row, with a further axis if the kernel has several outputs.
-    """
+    r"""The kernel :math:`\sum_j s_j v_j + X^T a`; a has a further axis for several outputs."""
 
     vectors: Array
     rows: Array
 
 
 class Features(NamedTuple):
-    """The features of a client, to be multiplied with ``Coordinates``.
-
-    Attributes:
-      scores: the products :math:`X v_j`, along the second axis.
-      products: :math:`X X^T`.
-    """
+    """The features of a client, by X v_j along the second axis, and X X^T."""
 
     scores: Array
     products: Array
@@ -82,27 +72,14 @@ def linear_steps(
 
     If the loss is a ``LinearLoss``, steps are full-batch and more than one, and the population has
     ``products`` of its rows, then steps are taken in coordinates of the rows. The result is the
-    same up to rounding, and a step costs almost nothing. Otherwise ``local.scan`` takes them.
-
-    Args:
-      loss: the loss of the gradients.
-      local: the client's handle on its examples.
-      step: ``(point, batch, *constants) -> point``.
-      start: the first point.
-      *constants: further vectors, which stay the same in all steps.
-      num_steps: as in ``local.scan``.
+    same up to rounding, and a step costs almost nothing. Otherwise ``local.scan`` takes them, with
+    its ``num_steps``.
 
     Example:
-      >>> import fcojax, numpy as np
-      >>> from fcojax.algorithms import mean_gradient
-      >>> from fcojax.engine.client_loop import local_handle
-      >>> data = fcojax.from_rows({"x": np.eye(2), "y": np.ones(2)}, [2])
-      >>> loss = fcojax.problems.least_squares(data).loss
-      >>> first, gradient = jnp.int32(0), mean_gradient(loss)
-      >>> local = local_handle(data, fcojax.local_steps(2), jax.random.key(0), first, first, first)
-      >>> step = lambda w, batch: tree.add_scaled(w, -1.0, gradient(w, batch))
-      >>> linear_steps(loss, local, step, jnp.zeros(2)).tolist()
-      [0.75, 0.75]
+      >>> from fcojax.algorithms import linear_steps
+      >>> def moved(loss, gradient, local, start, rate):
+      ...     step = lambda w, batch: tree.add_scaled(w, -rate, gradient(w, batch))
+      ...     return linear_steps(loss, local, step, start)
     """
     vectors = [start, *(vector for vector in constants if vector is not start)]
     if not _has_coordinates(loss, local, start):

@@ -1,4 +1,9 @@
-"""A client's handle on its own examples, and the local steps it takes with them."""
+"""A client's handle on its own examples, and the local steps it takes with them.
+
+Clients may differ in their number of steps, while a compiled program has one length for all: scans
+have ``max_steps`` steps, of which a client takes ``taken``. A step is ``(carry, batch) -> (carry,
+outputs)``; a skipped one keeps the carry and outputs zeros.
+"""
 
 import dataclasses
 import functools
@@ -9,22 +14,27 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import shuffle, tree
-from fcojax.algorithms import local_scan
 from fcojax.algorithms.work import Work
 from fcojax.arguments import validated
 from fcojax.problems.fields import require_floats
 from fcojax.problems.losses import LinearLoss, Loss, RandomLoss, WholeBatchLoss, losses_of
 from fcojax.types import Array, Key, Params, PyTree
 from fcojax.xla import rules
+from fcojax.xla.jaxprs import num_equations
 from fcojax.xla.loops import batch_max
 from fcojax.xla.slicing import small_slice
 
 # If a client will read all of its rows and they take at most this many bytes, copy them out before
 # the first step: on a CPU a gather costs as much as the array it gathers from.
 _OWN_ROWS_BYTES = 1 << 14
+# Steps are grouped into at most this many blocks; indices are drawn per block, and a chunk of
+# clients may stop early only between blocks.
+_MAX_BLOCKS = 64
 # Streams of a client's key in one round: its amount of work, draws inside a step (dropout), and
 # draws of a loss evaluated on all examples outside of the steps.
 AMOUNT, STEP, WHOLE = 0, 1, 2
+
+Step = Callable[..., tuple[PyTree, PyTree]]
 
 
 class Batch(NamedTuple):
@@ -38,10 +48,8 @@ class Batch(NamedTuple):
 
     Example:
       >>> import jax.numpy as jnp
-      >>> from fcojax.algorithms import Batch, mean_loss
-      >>> batch = Batch({"a": jnp.array([1.0, 3.0, 99.0])}, weights=jnp.array([1.0, 1.0, 0.0]))
-      >>> float(mean_loss(lambda w, rows: rows["a"] * w)(2.0, batch))
-      4.0
+      >>> from fcojax.algorithms import Batch
+      >>> padded = Batch({"a": jnp.array([1.0, 99.0])}, weights=jnp.array([1.0, 0.0]))
     """
 
     examples: PyTree
@@ -51,10 +59,7 @@ class Batch(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """PRNG key of this client, step and round, for dropout and the like.
-
-        It is independent of which examples were drawn, and costs nothing if it is not used.
-        """
+        """PRNG key of this client, step and round, independent of which examples were drawn."""
         if self.source is None:
             raise ValueError("source is None, so this batch has no key; pass source=key and step.")
         if self.step is None:
@@ -91,13 +96,8 @@ class Local:
       round: the index of the round, if ``work`` depends on it.
 
     Example:
-      >>> import fcojax, jax, jax.numpy as jnp
-      >>> from fcojax.engine.client_loop import local_handle
-      >>> data = fcojax.from_rows({"a": jnp.array([1.0, 2.0, 7.0])}, [2, 1])
-      >>> first = jnp.int32(0)
-      >>> local = local_handle(data, fcojax.local_steps(5), jax.random.key(0), first, first, first)
-      >>> local.full().examples["a"].tolist(), int(local.num_steps)
-      ([1.0, 2.0], 5)
+      >>> def client_update(hparams, message, client, local, key):
+      ...     end = local.scan(lambda w, batch: 0.9 * w, message)  # its local steps
     """
 
     rows: PyTree
@@ -152,8 +152,8 @@ class Local:
     def full(self) -> Batch:
         """All examples of this client, padded with its first one to the size of the largest client.
 
-        Padding has weight zero. It repeats an example of the same client, because a non-finite loss
-        at a row of another client would turn the zeros of the gradient into NaN.
+        Padding has weight zero, and is no other client's row, whose loss may not be finite: that
+        would turn the zeros of the gradient into NaN.
         """
         if self.whole is not None:
             return self.whole
@@ -164,14 +164,10 @@ class Local:
         return Batch(examples, _as_weights(real), self.key)
 
     def sliced(self, rows: PyTree) -> tuple[PyTree, Array, Array | None]:
-        """Return ``max_size`` rows with all of this client among them.
+        """Return ``max_size`` of the rows of all clients, with all of this client among them.
 
-        Args:
-          rows: arrays with the rows of all clients on this device.
-
-        Returns:
-          The rows; the place of the client's first row among them; and which rows are the client's,
-          ``None`` if all are.
+        Also the place of the client's first row among them, and which rows are the client's,
+        ``None`` if all are.
         """
         # The slices of the last clients would run past the end: start early and mask other rows.
         start = self._start
@@ -207,9 +203,8 @@ class Local:
             clients; ``work`` bounds it. By default the client takes ``self.num_steps``.
 
         Returns:
-          The last carry. With ``emit`` also its outputs, stacked along a leading axis whose length
-          is the largest number of steps that ``work`` allows, with zeros after the client's last
-          step.
+          The last carry. With ``emit`` also its outputs along a leading axis, whose length is the
+          largest number of steps that ``work`` allows, with zeros after the client's last step.
         """
         max_steps = self.work.max_steps(self.max_size)
         taken = self.num_steps.astype(jnp.int32)
@@ -224,27 +219,13 @@ class Local:
             return step(carry, batch), emitted
 
         if self.work.batch_size is None:
-            carry, emitted = local_scan.full_batches(
-                step_and_emit, carry, self.full(), max_steps, taken
-            )
+            carry, emitted = _full_batches(step_and_emit, carry, self.full(), max_steps, taken)
         else:
             near = self._near(max_steps)
-            batches = local_scan.Minibatches(near.offset, near.draw, near._gather)
             if taken is None:
-                carry, emitted = local_scan.all_minibatches(
-                    step_and_emit, carry, batches, max_steps
-                )
+                carry, emitted = _all_minibatches(step_and_emit, carry, near, max_steps)
             else:
-                # Indices are drawn block by block; the seed of all blocks is computed once.
-                draw = functools.partial(near.draw, seed=shuffle.seed_of(self.key))
-                carry, emitted = local_scan.some_minibatches(
-                    step_and_emit,
-                    carry,
-                    batches._replace(draw=draw),
-                    max_steps,
-                    taken,
-                    longest=batch_max(taken),
-                )
+                carry, emitted = _some_minibatches(step_and_emit, carry, near, max_steps, taken)
         return carry if emit is None else (carry, emitted)
 
     def until(
@@ -256,27 +237,12 @@ class Local:
     ) -> tuple[PyTree, Array]:
         """Take local steps until their carry says so, as in a solve to a relative accuracy.
 
-        The steps have the batches that ``scan`` gives them. The loop ends when the last client of
-        a chunk is done. It has no reverse-mode derivative.
-
-        Args:
-          step: one local step, ``(carry, batch) -> carry``.
-          carry: the value before the first step.
-          done: ``(carry) -> bool``, evaluated before each step.
-          at_most: the most steps, a number that may be traced; ``work`` bounds it.
+        The steps have the batches that ``scan`` gives them, and ``done`` is evaluated before each.
+        The loop ends when the last client of a chunk is done, or after ``at_most`` steps, a number
+        that may be traced and that ``work`` bounds. It has no reverse-mode derivative.
 
         Returns:
           The last carry, and the number of steps.
-
-        Example:
-          >>> import fcojax, jax, jax.numpy as jnp
-          >>> from fcojax.engine.client_loop import local_handle
-          >>> data, zero = fcojax.from_rows({"a": jnp.array([4.0])}, [1]), jnp.int32(0)
-          >>> local = local_handle(data, fcojax.local_steps(9), jax.random.key(0), zero, zero, zero)
-          >>> halve = lambda w, batch: w / 2
-          >>> w, num_steps = local.until(halve, jnp.array(8.0), lambda w: w <= 1)
-          >>> float(w), int(num_steps)
-          (1.0, 3)
         """
         most = self.num_steps.astype(jnp.int32)
         if at_most is not None:
@@ -327,11 +293,7 @@ class Local:
         return Minibatch(examples, weights, self.key, step)
 
     def draw(self, steps: Array, seed: shuffle.Seed | None = None) -> tuple[Array, Array | None]:
-        """Draw the examples that each step uses.
-
-        Args:
-          steps: the indices of the steps; the draw of one does not depend on the others.
-          seed: ``shuffle.seed_of(self.key)``, if it has been computed before.
+        """Draw the examples of some steps, each independently of the others, by its index.
 
         Returns:
           Indices that count from the client's first row, one row per step, and weights of the same
@@ -362,6 +324,104 @@ class Local:
         return indices, None if all_real else _as_weights(jnp.broadcast_to(real, shape))
 
 
+def _full_batches(
+    step: Step, carry: PyTree, everything: Batch, max_steps: int, taken: Array | None
+) -> tuple[PyTree, PyTree]:
+    """Scan over steps on the same batch, ``everything``; a ``taken`` of ``None`` means all."""
+
+    def one_step(carry, index):
+        batch = everything._replace(step=index)
+        # Every client takes all steps, so no step needs a mask or a branch.
+        if taken is None:
+            return step(carry, batch)
+        return _step_if(index < taken, lambda carry: step(carry, batch), carry)
+
+    return _scan(one_step, carry, jnp.arange(max_steps, dtype=jnp.int32))
+
+
+def _all_minibatches(
+    step: Step, carry: PyTree, local: Local, max_steps: int
+) -> tuple[PyTree, PyTree]:
+    """Scan over minibatches, all of which the client uses."""
+    steps = jnp.arange(max_steps, dtype=jnp.int32)
+    # Indices of all steps are drawn at once: one shuffle costs less than one for each step.
+    indices, weights = local.draw(steps)
+    drawn = steps, local.offset + indices, weights
+    return _scan(lambda carry, drawn: step(carry, local._gather(*drawn)), carry, drawn)
+
+
+def _some_minibatches(
+    step: Step, carry: PyTree, local: Local, max_steps: int, taken: Array
+) -> tuple[PyTree, PyTree]:
+    """Scan over minibatches, of which the client uses the first ``taken``.
+
+    Once all clients of a chunk have finished, a branch common to them is skipped. A branch for each
+    client would give each a copy of the rows of all clients.
+    """
+    # Indices are drawn block by block; the seed of all blocks is computed once.
+    seed, longest = shuffle.seed_of(local.key), batch_max(taken)
+
+    def take_if_real(carry, real, *drawn):
+        moved, emitted = step(carry, local._gather(*drawn))
+        nothing = tree.zeros_like(emitted)
+        return tree.where(real, (moved, emitted), (carry, nothing))
+
+    def take_if_needed(carry, drawn):
+        index, *rest = drawn
+        return _step_if(
+            index < longest, lambda carry, *rest: take_if_real(carry, *rest), carry, *rest
+        )
+
+    def take_block(carry, steps):
+        indices, weights = local.draw(steps, seed)
+        # XLA would repeat the division in `taken` for every entry of the carry, so compare here.
+        drawn = steps, steps < taken, steps, local.offset + indices, weights
+        return _scan(take_if_needed, carry, drawn)
+
+    def take_block_if_needed(carry, steps):
+        return _branch(steps[0] < longest, take_block, carry, steps)
+
+    # Blocks have equal sizes, so the last may run past max_steps. No client takes those steps, and
+    # their outputs are cut off.
+    block_size = -(-max_steps // _MAX_BLOCKS)
+    steps = jnp.arange(-(-max_steps // block_size) * block_size, dtype=jnp.int32)
+    carry, emitted = jax.lax.scan(take_block_if_needed, carry, steps.reshape(-1, block_size))
+    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:max_steps], emitted)
+    return carry, flat
+
+
+def _scan(step: Step, carry: PyTree, each: PyTree) -> tuple[PyTree, PyTree]:
+    """``jax.lax.scan`` over the steps, unrolled as far as the device prefers."""
+    limit, unroll = rules.rules().unrolled_equations, 1
+    if limit > 0:
+        first = jax.tree.map(lambda leaf: leaf[0], each)
+        # By size: ten steps of a linear model are unrolled, a network's steps stay a loop.
+        unroll = max(1, limit // num_equations(step, carry, first))
+    return jax.lax.scan(step, carry, each, unroll=unroll)
+
+
+def _step_if(condition: Array, step: Step, carry: PyTree, *args: PyTree) -> tuple[PyTree, PyTree]:
+    """``step(carry, *args)`` where the condition holds, else the carry unchanged and zeros.
+
+    On devices where waiting for a condition is slow, the step is always computed, then masked.
+    """
+    if rules.rules().masks:
+        moved, emitted = step(carry, *args)
+        return tree.where(condition, (moved, emitted), (carry, tree.zeros_like(emitted)))
+    return _branch(condition, step, carry, *args)
+
+
+def _branch(condition: Array, step: Step, carry: PyTree, *args: PyTree) -> tuple[PyTree, PyTree]:
+    """``_step_if`` with a branch, for steps that cost more than one."""
+    step = jax.jit(step)  # traced once, for its shapes and for the branch
+    emitted = jax.eval_shape(step, carry, *args)[1]
+
+    def skip(carry, *args):
+        return carry, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), emitted)
+
+    return jax.lax.cond(condition, step, skip, carry, *args)
+
+
 def padded(rows: Array, first: Array, real: Array) -> Array:
     """Return the rows with each one that is not ``real`` replaced by the row at ``first``."""
     own = jax.lax.dynamic_index_in_dim(rows, first, keepdims=True)
@@ -377,9 +437,6 @@ def mean_loss(loss: Loss) -> Callable[[Params, Batch], Array]:
     """Return ``(params, batch) -> value``, the weighted mean of a per-example loss over a batch.
 
     Padding has no influence, even where its loss is not finite.
-
-    Args:
-      loss: one loss per example.
 
     Example:
       >>> import jax.numpy as jnp
@@ -408,9 +465,6 @@ def mean_loss(loss: Loss) -> Callable[[Params, Batch], Array]:
 @validated
 def mean_gradient(loss: Loss) -> Callable[[Params, Batch], Params]:
     """Return ``(params, batch) -> gradient`` of ``mean_loss`` in the parameters.
-
-    Args:
-      loss: one loss per example.
 
     Example:
       >>> import jax.numpy as jnp

@@ -18,8 +18,8 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from fcojax import tree
+from fcojax.algorithms.frame import Geometry, Steps, primal
 from fcojax.algorithms.local import mean_gradient
-from fcojax.algorithms.parts import Geometry, Steps, primal
 from fcojax.arguments import validated
 from fcojax.memo import memoised
 from fcojax.problems.quadratic import Factored
@@ -103,9 +103,7 @@ def gd(*, warm_start: bool = True, tolerance: Positive | None = None) -> Geometr
 @memoised
 @validated
 def proxgd(penalty: Penalty, *, warm_start: bool = True) -> Geometry:
-    r"""Proximal gradient steps on :math:`L + \psi`, so that the clients' models are sparse.
-
-    .. math:: x \leftarrow \mathrm{prox}_{s \psi}(x - s \nabla L(x))
+    r"""Steps :math:`x \leftarrow \mathrm{prox}_{s \psi}(x - s \nabla L(x))`, for sparse models.
 
     The strength of psi is ``penalty_scale``. Leave the algorithm's penalty, which is applied on the
     server, at ``zero()``; otherwise psi is applied twice.

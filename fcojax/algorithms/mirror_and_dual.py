@@ -2,19 +2,45 @@
 
 from typing import NamedTuple
 
+import jax.numpy as jnp
+
+from fcojax import tree
 from fcojax.algorithms.base import Algorithm, takes
-from fcojax.algorithms.parts import (
-    dual,
-    dual_sums,
-    elapsed,
-    method,
-    mirror_average,
-    mirrored,
-    none,
-)
+from fcojax.algorithms.frame import Geometry, ServerStep, elapsed, method, none, stepping
 from fcojax.problems.losses import Loss
 from fcojax.transforms.mirrors.mirror import Mirror
-from fcojax.types import NonNegative, Positive
+from fcojax.types import Array, NonNegative, Params, Positive
+
+
+def mirrored(mirror: Mirror, *, prox: bool = True, extragradient: bool = False) -> Geometry:
+    r"""Mirror steps :math:`w \leftarrow P_{\eta_c}(\nabla h(w) - \eta_c \, slope)`.
+
+    Without ``prox`` they apply :math:`\nabla h^*` in place of :math:`P_t`.
+    """
+
+    def step(hparams, w, slope, _):
+        z = tree.add_scaled(mirror.to_dual(w), -hparams.client_lr, slope)
+        if not prox:
+            return mirror.from_dual(z)
+        return mirror.to_primal(z, hparams.client_lr, hparams.penalty_scale)
+
+    def is_identity(start):
+        return not prox and mirror.from_dual(mirror.to_dual(start)) is start
+
+    name = "mirror, extra" if extragradient else "mirror, prox" if prox else "mirror"
+    return stepping(name, step, linear=is_identity, extragradient=extragradient)
+
+
+def mirror_average(mirror: Mirror, *, prox: bool = True) -> ServerStep:
+    r"""One mirror step :math:`w \leftarrow P_{\eta_s e}(\nabla h(w) + \eta_s u)`, e the time."""
+
+    def step(hparams, w, mean, fraction, key):
+        z = tree.add_scaled(mirror.to_dual(w), hparams.server_lr, mean.params)
+        if not prox:
+            return mirror.from_dual(z)
+        return mirror.to_primal(z, hparams.server_lr * mean.elapsed.value, hparams.penalty_scale)
+
+    return ServerStep("mirror, prox" if prox else "mirror", step)
 
 
 class FedMidHparams(NamedTuple):
@@ -39,30 +65,19 @@ def fed_mid(
     The default, which is the form of the paper, applies the penalty twice per round: with small
     steps it converges to the minimiser of F + 2 psi and not of F + psi, for every finite psi.
     Switch one of them off to minimise F + psi: ``server_prox=False`` keeps clients feasible,
-    ``client_prox=False`` (FedMiD-OSP) keeps the model sparse. For constraints all three are right.
+    ``client_prox=False`` (FedMiD-OSP) keeps the model sparse; then :math:`\nabla h^*` replaces
+    :math:`P_t`. For constraints all three are right.
 
     The server adds a primal difference to a dual point, as in the paper, which is natural for the
     Euclidean mirror only. With ``euclidean(l0_ball(tau))`` this is Fed-IterHT, hard thresholding
     after each step and average, and FedMiD-OSP is Fed-HT, after each average only (Tong, Liang, Zhu
     and Bi, 2020, arXiv 2101.00052).
 
-    Args:
-      loss: one loss per example.
-      mirror: the geometry, with its penalty.
-      client_prox: whether local steps apply the penalty, or only :math:`\nabla h^*`.
-      server_prox: whether the server step applies it.
-
     Example:
-      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> import fcojax
       >>> from fcojax.transforms import euclidean, l1
-      >>> data = fcojax.from_rows({"a": np.array([2.0, 4.0])}, [1, 1])
-      >>> algorithm = fcojax.algorithms.fed_mid(
-      ...     lambda w, rows: (w - rows["a"]) ** 2 / 2, euclidean(l1()), server_prox=False)
-      >>> hparams = algorithm.hparams_type(client_lr=0.1, penalty_scale=0.5)
-      >>> plan, key = fcojax.local_steps(3), jax.random.key(0)
-      >>> w, _ = fcojax.run(algorithm, hparams, jnp.array(0.0), data, key, plan, num_rounds=100)
-      >>> round(float(w), 3)  # the mean of 2 and 4, soft thresholded at 0.5
-      2.5
+      >>> fcojax.algorithms.fed_mid(None, euclidean(l1()), server_prox=False).facts.parts
+      ('mirror, prox', 'none', 'mirror')
 
     References:
       Yuan, Zaheer and Reddi, "Federated composite optimization", ICML 2021, Algorithm 2 and section
@@ -83,21 +98,11 @@ def fed_mid_osp(loss: Loss, mirror: Mirror) -> Algorithm:
     ``penalty_scale``, so all gradients after the first are taken there: use ``fed_mid`` for another
     sum.
 
-    Args:
-      loss: one loss per example.
-      mirror: the geometry, with its penalty.
-
     Example:
-      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> import fcojax
       >>> from fcojax.transforms import euclidean, l1
-      >>> data = fcojax.from_rows({"a": np.array([[2.0, 0.9], [4.0, -0.9]])}, [1, 1])
-      >>> loss = lambda w, rows: ((w[None] - rows["a"]) ** 2 / 2).sum(axis=1)
-      >>> algorithm = fcojax.algorithms.fed_mid_osp(loss, euclidean(l1()))
-      >>> hparams = algorithm.hparams_type(client_lr=0.1, penalty_scale=0.5)
-      >>> plan, key = fcojax.local_steps(1), jax.random.key(0)
-      >>> w, _ = fcojax.run(algorithm, hparams, jnp.ones(2), data, key, plan, num_rounds=200)
-      >>> print(w.round(2))  # one prox per round, and an exact zero
-      [2.5 0. ]
+      >>> fcojax.algorithms.fed_mid_osp(None, euclidean(l1())).facts.parts
+      ('mirror', 'none', 'mirror, prox')
 
     References:
       Yuan, Zaheer and Reddi, "Federated composite optimization", ICML 2021, section 5.
@@ -111,36 +116,94 @@ def fed_mip(loss: Loss, mirror: Mirror, *, server_prox: bool = True) -> Algorith
 
     .. math::
        w_{k + 1/2} &= P_{\eta_c}\big(\nabla h(w_k) - \eta_c g(w_k)\big), \qquad
-       w_{k+1} = P_{\eta_c}\big(\nabla h(w_k) - \eta_c g(w_{k + 1/2})\big) \\
-       w_{r+1} &= P_{\eta_s \bar e}\Big(\nabla h(w_r) + \eta_s \sum_m p_m (w^m_K - w_r)\Big),
-       \qquad \bar e = \sum_m p_m \eta_c K_m
+       w_{k+1} = P_{\eta_c}\big(\nabla h(w_k) - \eta_c g(w_{k + 1/2})\big)
 
-    As in the paper's FedMiD, the penalty is applied on the clients and again on the server, so the
-    limit has twice the penalty unless ``server_prox`` is false. A local step takes two proxes, the
-    server's step one.
-
-    Args:
-      loss: one loss per example.
-      mirror: the geometry, with its penalty.
-      server_prox: whether the server step applies the penalty.
+    and the server's step of ``fed_mid``. As there, the penalty is applied on the clients and again
+    on the server, so the limit has twice the penalty unless ``server_prox`` is false. A local step
+    takes two proxes, the server's step one.
 
     Example:
-      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> import fcojax
       >>> from fcojax.transforms import euclidean, l1
-      >>> data = fcojax.from_rows({"a": np.array([2.0, 4.0])}, [1, 1])
-      >>> algorithm = fcojax.algorithms.fed_mip(
-      ...     lambda w, rows: (w - rows["a"]) ** 2 / 2, euclidean(l1()), server_prox=False)
-      >>> hparams = algorithm.hparams_type(client_lr=0.1, penalty_scale=0.5)
-      >>> plan, key = fcojax.local_steps(3), jax.random.key(0)
-      >>> w, _ = fcojax.run(algorithm, hparams, jnp.array(0.0), data, key, plan, num_rounds=100)
-      >>> round(float(w), 3)  # the mean of 2 and 4, soft thresholded at 0.5
-      2.5
+      >>> fcojax.algorithms.fed_mip(None, euclidean(l1())).facts.parts
+      ('mirror, extra', 'none', 'mirror, prox')
 
     References:
       Bai and Bullins, "Local composite saddle point optimization", ICLR 2024, Algorithm 2.
     """
     geometry = mirrored(mirror, extragradient=True)
     return method(loss, geometry, none(elapsed), mirror_average(mirror, prox=server_prox))
+
+
+class DualPoint(NamedTuple):
+    """A dual point z, and the total step size so far, the weight of psi in the model."""
+
+    dual: Params
+    elapsed: Array
+
+
+def dual(mirror: Mirror, *, prox: bool = True, extragradient: bool = False) -> Geometry:
+    r"""Dual averaging :math:`z \leftarrow z - \eta_c \, slope` with models :math:`P_T(z)`.
+
+    Clients sum displacements from the server's :math:`(z, T)`, which grows with the rounds. Without
+    ``prox`` local models are :math:`\nabla h^*(z)`.
+    """
+
+    def model(hparams, start, moved):
+        point = tree.add(start, moved)
+        if not prox:
+            return mirror.from_dual(point.dual)
+        return mirror.to_primal(point.dual, point.elapsed, hparams.penalty_scale)
+
+    def step(hparams, moved, slope, _):
+        dual = tree.add_scaled(moved.dual, -hparams.client_lr, slope)
+        return DualPoint(dual, moved.elapsed + hparams.client_lr)
+
+    def start(hparams, params):
+        return DualPoint(mirror.to_dual(params), jnp.zeros_like(jnp.asarray(hparams.client_lr)))
+
+    return stepping(
+        "dual, extra" if extragradient else "dual, prox" if prox else "dual",
+        step,
+        model=model,
+        enter=lambda hparams, problem: tree.zeros_like(problem.start),
+        leave=lambda start, moved: moved.dual,
+        start=start,
+        extragradient=extragradient,
+    )
+
+
+class DualSums(NamedTuple):
+    """The server's dual point, and the rounding errors of its two sums so far."""
+
+    dual: Params
+    elapsed: Array
+    residue: DualPoint
+
+
+def dual_sums(mirror: Mirror) -> ServerStep:
+    r"""Sums of the clients' mean dual displacements and step sizes; the model is :math:`P_T(z)`.
+
+    The sums are compensated: in float32 their rounding error does not grow with the rounds.
+    """
+
+    def init(hparams, point):
+        return DualSums(point.dual, point.elapsed, tree.zeros_like(point))
+
+    def message(hparams, server):
+        return DualPoint(server.dual, server.elapsed)
+
+    def model(hparams, server):
+        return mirror.to_primal(server.dual, server.elapsed, hparams.penalty_scale)
+
+    def step(hparams, server, mean, fraction, key):
+        increment = DualPoint(mean.params, mean.elapsed.value)
+        sums, residue = tree.add_compensated(
+            message(hparams, server), server.residue, hparams.server_lr, increment
+        )
+        return DualSums(sums.dual, sums.elapsed, residue)
+
+    return ServerStep("sums, prox", step, init, message, model)
 
 
 class FedDualAvgHparams(NamedTuple):
@@ -166,17 +229,8 @@ def fed_dual_avg(loss: Loss, mirror: Mirror, *, client_prox: bool = True) -> Alg
     and the model is :math:`P_{T_r}(z_r)`. Gradients are taken at primal points and summed in the
     dual, where averaging keeps the sparsity that averaging models destroys. T is never reset, so
     the penalty keeps its weight relative to the sum of all gradients. With a schedule of
-    ``penalty_scale`` the current strength applies to all of T.
-
-    Both sums grow with the number of rounds while their increments do not. Clients therefore sum
-    displacements, and the server's sums are compensated: in float32 the rounding error of z and T
-    does not grow with the number of rounds.
-
-    Args:
-      loss: one loss per example.
-      mirror: the geometry, with its penalty.
-      client_prox: whether clients map dual points to the primal with the penalty, or with
-        :math:`\nabla h^*` only, as FedDualAvg-OSP does.
+    ``penalty_scale`` the current strength applies to all of T. Without ``client_prox`` clients map
+    dual points to the primal with :math:`\nabla h^*` only, as FedDualAvg-OSP does.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -209,24 +263,11 @@ def fed_dual_avg_osp(loss: Loss, mirror: Mirror) -> Algorithm:
     With ``entropic_simplex`` all gradients are taken on the simplex of sum 1 for every
     ``penalty_scale``: use ``fed_dual_avg`` for another sum.
 
-    Args:
-      loss: one loss per example.
-      mirror: the geometry, with its penalty.
-
     Example:
-      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> import fcojax
       >>> from fcojax.transforms import euclidean, l1
-      >>> data = fcojax.from_rows({"a": np.array([2.0, 4.0])}, [1, 1])
-      >>> loss = lambda w, rows: (w - rows["a"]) ** 2 / 2  # minimiser with |w| / 2: 2.5
-      >>> algorithm = fcojax.algorithms.fed_dual_avg_osp(loss, euclidean(l1()))
-      >>> hparams = algorithm.hparams_type(client_lr=0.1, penalty_scale=0.5)
-      >>> plan, key = fcojax.local_steps(1), jax.random.key(0)
-      >>> for num_rounds in (20, 80):
-      ...     w, _ = fcojax.run(
-      ...         algorithm, hparams, jnp.array(0.0), data, key, plan, num_rounds=num_rounds)
-      ...     print(round(float(w), 2))
-      1.64
-      0.0
+      >>> fcojax.algorithms.fed_dual_avg_osp(None, euclidean(l1())).facts.parts
+      ('dual', 'none', 'sums, prox')
 
     References:
       Yuan, Zaheer and Reddi, "Federated composite optimization", ICML 2021, section 5.
@@ -241,14 +282,11 @@ def fe_dual_ex(loss: Loss, mirror: Mirror) -> Algorithm:
     This is FedDualAvg with the local gradient taken at an extrapolated point:
 
     .. math::
-       w_k &= P_{T_r + \eta_c k}(z_k), \qquad
+       w_k = P_{T_r + \eta_c k}(z_k), \qquad
        w_{k + 1/2} = P_{T_r + \eta_c (k + 1)}\big(z_k - \eta_c g(w_k)\big), \qquad
-       z_{k+1} = z_k - \eta_c g(w_{k + 1/2}) \\
-       z_{r+1} &= z_r + \eta_s \sum_m p_m (z^m_K - z_r), \qquad
-       T_{r+1} = T_r + \eta_s \sum_m p_m \eta_c K_m
+       z_{k+1} = z_k - \eta_c g(w_{k + 1/2}).
 
-    and the model is :math:`P_{T_r}(z_r)`. For saddle points
-    :math:`\min_x \max_y f(x, y) + \psi_1(x) - \psi_2(y)` the loss is one that
+    For saddle points :math:`\min_x \max_y f(x, y) + \psi_1(x) - \psi_2(y)` the loss is one that
     ``fcojax.problems.saddle`` made, with :math:`g = (\nabla_x f, -\nabla_y f)`, and the penalty of
     the mirror is :math:`\psi_1(x) + \psi_2(y)`. The theorem bounds the gap at an average of the
     extrapolated points, the model of ``fcojax.theory.saddle.extrapolated_average``.
@@ -256,23 +294,11 @@ def fe_dual_ex(loss: Loss, mirror: Mirror) -> Algorithm:
     Both gradients of a step use the same batch; the paper draws one for each. A local step takes
     two proxes.
 
-    Args:
-      loss: one loss per example.
-      mirror: the geometry, with its penalty.
-
     Example:
-      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> import fcojax
       >>> from fcojax.transforms import euclidean, zero
-      >>> data = fcojax.from_rows({"a": np.array([2.0, 4.0])}, [1, 1])
-      >>> bilinear = lambda params, rows: params["x"] * params["y"] - rows["a"] * params["x"]
-      >>> algorithm = fcojax.algorithms.fe_dual_ex(
-      ...     fcojax.problems.saddle(bilinear), euclidean(zero()))
-      >>> start = {"x": jnp.array(1.0), "y": jnp.array(0.0)}
-      >>> plan, key = fcojax.local_steps(2), jax.random.key(0)
-      >>> point, _ = fcojax.run(
-      ...     algorithm, algorithm.hparams_type(0.3), start, data, key, plan, num_rounds=200)
-      >>> round(float(point["y"]), 3), abs(round(float(point["x"]), 3))
-      (3.0, 0.0)
+      >>> fcojax.algorithms.fe_dual_ex(None, euclidean(zero())).facts.parts
+      ('dual, extra', 'none', 'sums, prox')
 
     References:
       Bai and Bullins, "Local composite saddle point optimization", ICLR 2024, Algorithm 1.

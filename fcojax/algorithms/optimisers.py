@@ -1,6 +1,7 @@
 """FedAvg, FedDualAvg and FedMiD with optimisers of optax on the clients and on the server."""
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -8,32 +9,25 @@ import jax.numpy as jnp
 import optax
 
 from fcojax import tree
-from fcojax.algorithms.base import Algorithm, takes
+from fcojax.algorithms.averages import pull
+from fcojax.algorithms.base import Algorithm, Displacement, Public, takes
+from fcojax.algorithms.frame import Geometry, ServerStep, Steps, method, none
 from fcojax.algorithms.local import mean_gradient
-from fcojax.algorithms.mirror_and_dual import fed_dual_avg, fed_mid
-from fcojax.algorithms.optimiser import (
-    Choose,
-    corrected,
-    optimiser_state,
-    optimiser_updates,
-    server_optimised,
-)
-from fcojax.algorithms.parts import (
+from fcojax.algorithms.mirror_and_dual import (
     DualPoint,
-    Geometry,
-    ServerStep,
-    Steps,
     dual,
     dual_sums,
-    method,
+    fed_dual_avg,
+    fed_mid,
     mirror_average,
-    none,
-    pull,
 )
-from fcojax.arguments import factory
+from fcojax.arguments import factory, shown
 from fcojax.problems.losses import Loss
 from fcojax.transforms.mirrors.mirror import Mirror
-from fcojax.types import Params, Positive, PyTree
+from fcojax.types import Array, Params, Positive, PyTree
+
+# An optimiser, whose numbers are fixed, or a function of the hyperparameters that returns one.
+Choose = optax.GradientTransformation | Callable[[Any], optax.GradientTransformation]
 
 
 class FedOptHparams(NamedTuple):
@@ -72,27 +66,23 @@ def fed_opt(
 ) -> Algorithm:
     r"""Federated learning with an optimiser on the clients and one on the server.
 
-    A client takes its local steps from :math:`w_r` with its own optimiser; the server takes one
-    step with its optimiser, whose gradient is minus the mean displacement:
+    Clients take local steps from :math:`w_r`; the server's gradient is minus the mean displacement:
 
     .. math:: w^m_{k+1} = \mathrm{step}_c\big(w^m_k, \nabla f(w^m_k; \xi^m_k)\big), \qquad
               w_{r+1} = \mathrm{step}_s\Big(w_r, -\sum_m p_m (w^m_K - w_r)\Big).
 
-    Pass an optimiser, whose numbers are fixed, or a function of the hyperparameters that returns
-    one, whose numbers are traced and can be swept. An optax schedule in it counts the steps taken:
-    on the server, the rounds that had an upload. By default both sides take gradient steps of
-    ``client_lr`` and ``server_lr``, which is FedAvg.
+    The numbers of an optimiser are fixed; those of a function of the hyperparameters that returns
+    one are traced and can be swept. An optax schedule in it counts the steps taken: on the server,
+    the rounds that had an upload. By default both sides take gradient steps of ``client_lr`` and
+    ``server_lr``, which is FedAvg.
 
     The model is the point that the server's optimiser updates; if the optimiser also keeps an
     average, as ``optax.contrib.schedule_free`` does, the average is in ``state.server.state``. A
     client optimiser that draws noise is refused, because all clients would draw the same noise from
-    its seed. One that needs the loss, such as a line search, is refused as well.
+    its seed, and one that needs the loss, such as a line search. Steps and states have the widest
+    dtype of the model, at least float32; only the model is rounded to its own dtypes.
 
-    It takes no penalty. ``fed_dual_avg_opt`` and ``fed_mid_opt`` take one, and ``fed_da`` in an
-    adaptive metric.
-
-    Steps and states have the widest dtype of the model, at least float32; only the model is rounded
-    to its own dtypes.
+    With a penalty, see ``fed_dual_avg_opt``, ``fed_mid_opt``, and ``fed_da`` in an adaptive metric.
 
     Args:
       loss: one loss per example.
@@ -107,17 +97,11 @@ def fed_opt(
         ``prox_scale``; see ``fed_prox``.
 
     Example:
-      >>> import optax
-      >>> class Numbers(NamedTuple):
-      ...     client_lr: float = 0.1
-      ...     server_lr: float = 0.01
-      ...     b1: float = 0.9
-      >>> algorithm = fed_opt(
-      ...     lambda w, rows: (w - rows["a"]) ** 2, hparams_type=Numbers, keep_client_state=True,
-      ...     client=lambda hparams: optax.sgd(hparams.client_lr, momentum=0.5),
-      ...     server=lambda hparams: optax.lion(hparams.server_lr, b1=hparams.b1))
-      >>> algorithm.hparams_type is Numbers
-      True
+      >>> import fcojax, optax
+      >>> algorithm = fcojax.algorithms.fed_opt(
+      ...     None, server=lambda hparams: optax.adam(hparams.server_lr), client=optax.sgd(0.1))
+      >>> algorithm.hparams_type._fields
+      ('server_lr',)
 
     References:
       Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar and McMahan, "Adaptive federated
@@ -134,11 +118,9 @@ def fed_opt(
 
 
 def optimised_steps(chosen: Choose, *, keep_state: bool = False) -> Geometry:
-    """Steps of an optimiser in the primal.
+    """Steps of an optimiser, or of ``(hparams) -> optimiser``, in the primal.
 
-    Args:
-      chosen: the optimiser, or ``(hparams) -> optimiser``.
-      keep_state: whether a client keeps the optimiser's state between rounds.
+    With ``keep_state`` a client keeps the optimiser's state between rounds.
     """
 
     def memory(hparams, params):
@@ -164,11 +146,7 @@ def optimised_steps(chosen: Choose, *, keep_state: bool = False) -> Geometry:
 
 
 def optimised_average(chosen: Choose) -> ServerStep:
-    """One step of an optimiser, whose gradient is minus the mean displacement.
-
-    Args:
-      chosen: the optimiser, or ``(hparams) -> optimiser``.
-    """
+    """One step of an optimiser, or of ``(hparams) -> optimiser``, along the mean displacement."""
 
     def init(hparams, params):
         return Optimised(params, optimiser_state("server", chosen, hparams, params))
@@ -204,6 +182,153 @@ def _with_rates(names: tuple[str, ...]) -> type:
     return made
 
 
+def optimiser_state(side: str, chosen: Choose, hparams: Any, params: Params) -> PyTree:
+    """Return the state of an optimiser before its first step."""
+    dtype = widest_dtype(params)
+    with jax.numpy_dtype_promotion("standard"):
+        optimiser = _optimiser(side, chosen, hparams, dtype)
+        state = optimiser.init(as_dtype(params, dtype))
+    if side == "client" and any(map(_is_key, jax.tree_util.tree_leaves_with_path(state))):
+        raise ValueError(
+            "the optimiser of the client draws random numbers from a seed, which would be the same "
+            "for all clients; pass one without noise, and add noise with the plan's aggregator."
+        )
+    return state
+
+
+def optimiser_updates(
+    side: str, chosen: Choose, hparams: Any, w: Params, gradient: Params, state: PyTree
+) -> tuple[Params, PyTree]:
+    """Return what an optimiser adds to w, and its next state; both in the widest dtype of w."""
+    dtype = widest_dtype(w)
+    wide, gradient = as_dtype((w, gradient), dtype)
+    # Optax raises traced decays to integer powers, which strict promotion refuses.
+    with jax.numpy_dtype_promotion("standard"):
+        optimiser = _optimiser(side, chosen, hparams, dtype)
+        return optimiser.update(gradient, state, wide)
+
+
+def _is_key(entry: tuple[tuple, Any]) -> bool:
+    """Return whether a leaf of an optimiser's state is a PRNG key, typed or of plain integers."""
+    path, leaf = entry
+    is_typed = jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key)
+    return is_typed or getattr(path[-1] if path else None, "name", "") == "rng_key"
+
+
+def _optimiser(side: str, chosen: Choose, hparams: Any, dtype: Any) -> optax.GradientTransformation:
+    if callable(chosen):
+        chosen = chosen(as_dtype(hparams, dtype))
+    if not isinstance(chosen, optax.GradientTransformation):
+        raise ValueError(
+            f"the optimiser of the {side} is {shown(chosen)}; pass one from optax, as in "
+            f"{side}=optax.adam(0.01), or a function of hparams that returns one, as in "
+            f"{side}=lambda h: optax.adam(h.{side}_lr)."
+        )
+    return chosen
+
+
+def widest_dtype(params: Params) -> Any:
+    """Return the widest dtype of a model's leaves, at least float32."""
+    dtypes = [tree.mean_dtype(jnp.result_type(leaf)) for leaf in jax.tree.leaves(params)]
+    return max(dtypes, key=lambda dtype: jnp.finfo(dtype).bits)
+
+
+def as_dtype(numbers: PyTree, dtype: Any) -> PyTree:
+    """Return the numbers, with floating-point ones in the given dtype."""
+
+    def in_dtype(number):
+        number = jnp.asarray(number)
+        return number.astype(dtype) if jnp.issubdtype(number.dtype, jnp.floating) else number
+
+    return jax.tree.map(in_dtype, numbers)
+
+
+class Beside(NamedTuple):
+    """The server's state, a subgradient of psi at its model, and the state of its optimiser."""
+
+    inner: PyTree
+    subgradient: Params
+    state: PyTree
+
+
+class Corrected(NamedTuple):
+    """An optimiser's step, as a slope whose gradient step it is, and its next state.
+
+    ``pace`` is the weight of psi in this step, in units of its weight in a gradient step.
+    """
+
+    slope: Params
+    pace: Array
+    state: PyTree
+
+
+def corrected(
+    side: str,
+    chosen: Choose,
+    hparams: Any,
+    slope: Params,
+    subgradient: Params,
+    w: Params,
+    state: PyTree,
+) -> Corrected:
+    """Return the step of an optimiser, with rate 1, beside a penalty.
+
+    The slope is the gradient of F, or minus a displacement; the subgradient is that of psi at w, in
+    the same units.
+    """
+    ahead = as_dtype(tree.add(slope, subgradient), widest_dtype(w))
+    updates, state = optimiser_updates(side, chosen, hparams, w, ahead, state)
+    # The ray is followed as fast as the optimiser steps. If Adam took steps of 1,000 gradients
+    # beside a weight of one, entries would jump over the interval in which they are zero.
+    norms = tree.euclidean_norm(updates), tree.euclidean_norm(ahead)
+    moves = (norms[0] > 0) & (norms[1] > 0)
+    pace = jnp.where(moves, norms[0] / jnp.where(moves, norms[1], 1), 1)
+    # For gradient steps `updates` is minus `ahead` and the pace 1: the slope keeps its bits.
+    rest = tree.add(tree.add(updates, ahead), tree.scale(pace - 1, subgradient))
+    return Corrected(jax.tree.map(lambda g, r: g - r.astype(g.dtype), slope, rest), pace, state)
+
+
+def server_optimised(
+    algorithm: Algorithm,
+    chosen: Choose,
+    subgradient: Callable[[Any, PyTree, PyTree, PyTree], Params],
+    *,
+    sends_subgradient: bool = False,
+) -> Algorithm:
+    """Return an algorithm that uploads a ``Displacement``, with an optimiser in the server's step.
+
+    ``subgradient`` is ``(hparams, before, mean_upload, after) -> s``, one of psi at the model of
+    the server's state ``after``; with ``sends_subgradient`` clients get ``(message, s)``.
+    """
+
+    def init(hparams, params):
+        inner, client = algorithm.init(hparams, params)
+        w = algorithm.model(hparams, inner)
+        state = optimiser_state("server", chosen, hparams, w)
+        return Beside(inner, tree.zeros_like(w), state), client
+
+    def broadcast(hparams, server):
+        message = algorithm.broadcast(hparams, server.inner)
+        return (message, server.subgradient) if sends_subgradient else message
+
+    def server_update(hparams, server, mean_upload, fraction, key):
+        w = algorithm.model(hparams, server.inner)
+        share = tree.scale(mean_upload.elapsed.value, server.subgradient)
+        slope = tree.scale(-1.0, mean_upload.params)
+        step = corrected("server", chosen, hparams, slope, share, w, server.state)
+        spent = step.pace.astype(mean_upload.elapsed.value.dtype) * mean_upload.elapsed.value
+        upload = Displacement(tree.scale(-1.0, step.slope), Public(spent))
+        inner = algorithm.server_update(hparams, server.inner, upload, fraction, key)
+        return Beside(inner, subgradient(hparams, server.inner, upload, inner), step.state)
+
+    def model(hparams, server):
+        return algorithm.model(hparams, server.inner)
+
+    return algorithm._replace(
+        init=init, broadcast=broadcast, server_update=server_update, model=model
+    )
+
+
 _GRADIENT_STEP: Choose = optax.sgd(1.0)
 
 
@@ -218,9 +343,12 @@ def fed_dual_avg_opt(
 ) -> Algorithm:
     r"""``fed_dual_avg`` with an optimiser on the server, on the clients, or on both.
 
-    A dual point is :math:`z = \nabla h(w) + T s`, with s a subgradient of psi at the model w. An
-    optimiser gets what moves the model, a gradient plus s, and T grows as fast as it steps. This
-    vanishes at a fixed point of ``fed_dual_avg``, so the fixed points stay.
+    A dual point is :math:`z = \nabla h(w) + T s`, with s a subgradient of psi at the model w. A
+    gradient step is :math:`-\eta g = \eta s - \eta (g + s)`, of which the first part is a move
+    along the ray on which the model stays. The optimiser takes the place of the second alone, and T
+    grows as fast as it steps. As :math:`g + s` vanishes at the minimiser of F + psi, the fixed
+    points stay, for every optimiser, penalty and mirror. An optimiser of g would need a prox in its
+    own metric, which optax does not tell.
 
     Args:
       loss: one loss per example.
@@ -232,18 +360,12 @@ def fed_dual_avg_opt(
       client_prox: as in ``fed_dual_avg``.
 
     Example:
-      >>> import fcojax, jax, jax.numpy as jnp, numpy as np, optax
+      >>> import fcojax, optax
       >>> from fcojax.transforms import euclidean, l1
-      >>> data = fcojax.from_rows({"a": np.array([[1.0, 0.9], [3.0, -0.9]])}, sizes=[1, 1])
       >>> algorithm = fcojax.algorithms.fed_dual_avg_opt(
-      ...     lambda w, rows: ((w[None] - rows["a"]) ** 2 / 2).sum(axis=1), euclidean(l1()),
-      ...     server=optax.adam(1.0, eps=1e-3))
-      >>> hparams = algorithm.hparams_type(client_lr=0.1, server_lr=0.02, penalty_scale=0.5)
-      >>> w, _ = fcojax.run(
-      ...     algorithm, hparams, jnp.zeros(2), data, jax.random.key(0), fcojax.local_steps(3),
-      ...     num_rounds=400)
-      >>> print(w.round(2))
-      [1.5 0. ]
+      ...     lambda w, rows: (w - rows["a"]) ** 2, euclidean(l1()), client=optax.adam(1.0))
+      >>> algorithm.facts.parts
+      ('dual, prox, optax', 'none', 'sums, prox')
     """
     plain = fed_dual_avg(loss, mirror, client_prox=client_prox)
     local_optimiser = _GRADIENT_STEP if client is None else client
@@ -303,23 +425,18 @@ def fed_mid_opt(
     Args:
       loss: one loss per example.
       mirror: the geometry, with its penalty.
-      server: an optax optimiser with rate 1, or ``(hparams) -> optimiser``.
+      server: as in ``fed_dual_avg_opt``.
       client: the same for local steps.
       client_prox: as in ``fed_mid``; has to be false with an optimiser of the clients.
 
     Example:
-      >>> import fcojax, jax, jax.numpy as jnp, numpy as np, optax
+      >>> import fcojax, optax
       >>> from fcojax.transforms import euclidean, l1
-      >>> data = fcojax.from_rows({"a": np.array([2.0, 4.0])}, sizes=[1, 1])
       >>> algorithm = fcojax.algorithms.fed_mid_opt(
-      ...     lambda w, rows: (w - rows["a"]) ** 2 / 2, euclidean(l1()), client_prox=False,
-      ...     server=optax.adam(1.0, eps=1e-3))
-      >>> hparams = algorithm.hparams_type(client_lr=0.1, server_lr=0.3, penalty_scale=0.5)
-      >>> w, _ = fcojax.run(
-      ...     algorithm, hparams, jnp.zeros(()), data, jax.random.key(0), fcojax.local_steps(1),
-      ...     num_rounds=300)
-      >>> round(float(w), 2)  # the mean of 2 and 4, soft thresholded at 0.5
-      2.5
+      ...     lambda w, rows: (w - rows["a"]) ** 2, euclidean(l1()), client_prox=False,
+      ...     client=optax.adam(1.0))
+      >>> algorithm.facts.parts
+      ('mirror, optax', 'none', 'mirror, prox')
     """
     if client is not None and client_prox:
         raise ValueError(

@@ -7,17 +7,17 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, Displacement, Facts, Public, takes
-from fcojax.algorithms.local_solvers import gd
-from fcojax.algorithms.parts import (
+from fcojax.algorithms.frame import (
     Correction,
     Geometry,
     LocalProblem,
     ServerStep,
-    augmented_slope,
     count_of,
     method,
     primal,
 )
+from fcojax.algorithms.local_solvers import gd
+from fcojax.algorithms.splittings import augmented_slope
 from fcojax.problems.losses import Loss
 from fcojax.transforms.penalties.l1 import zero
 from fcojax.transforms.penalty import Penalty
@@ -102,43 +102,25 @@ def fed_pd(
 ) -> Algorithm:
     r"""Federated primal-dual optimisation of the mean loss plus psi, with every client each round.
 
-    A client minimises its augmented Lagrangian, then updates its dual:
-
-    .. math:: x_i \approx \arg\min_x f_i(x) + \langle \lambda_i, x - x_{0,i} \rangle
-                         + \tfrac{1}{2 \eta} |x - x_{0,i}|^2, \qquad
-              \lambda_i \leftarrow \lambda_i + (x_i - x_{0,i}) / \eta,
-
-    and proposes :math:`m_i = x_i + \eta \lambda_i`. With probability 1 - p, one draw for all
-    clients, all continue from :math:`x_0 = \mathrm{prox}_{\eta \psi}(\sum_i p_i m_i)`, otherwise
-    each from its own :math:`m_i`. At the fixed point :math:`x_i = x_0` and
+    A client minimises its augmented Lagrangian around :math:`x_{0,i}` and updates its dual as in
+    ``fed_dyn``, and proposes :math:`m_i = x_i + \eta \lambda_i`. With probability 1 - p, one draw
+    for all clients, all continue from :math:`x_{0,i} = x_0 = \mathrm{prox}_{\eta \psi}(\sum_i p_i
+    m_i)`, otherwise each from its own :math:`m_i`. At the fixed point :math:`x_i = x_0` and
     :math:`\lambda_i = -\nabla f_i(x_0)`.
 
     For convex losses every :math:`\eta` converges if p = 0. With p > 0 the clients approach their
     own minimisers while they skip, and the model stalls at a distance that grows with :math:`\eta`
     and p; a schedule of ``skip_probability`` that falls to zero removes it.
 
-    In a skipped round nothing is sent, and the engine counts no traffic: a round counts uploads if
-    it ends with an exchange, and downloads if the round before did or if it is the first. The model
-    is the one of the last exchange.
-
-    Duals start at zero. To start from other duals, for example from an earlier run, set
-    ``clients.dual`` of the engine's ``State``, one row per client. A client stores three vectors.
-
-    Args:
-      loss: one loss per example.
-      penalty: psi, applied on the server, which makes the method FedADMM; none by default.
-      solver: the solver of the local problems; ``local_solvers.gd()`` by default.
+    In a skipped round nothing is sent: a round counts uploads if it ends with an exchange, and
+    downloads if the round before did or if it is the first. The model is the one of the last
+    exchange. Duals start at zero; to start from others, set ``clients.dual`` of the engine's
+    ``State``, one row per client. A client stores three vectors.
 
     Example:
-      >>> import fcojax, numpy as np
-      >>> data = fcojax.from_clients([{"h": np.ones(1)}, {"h": 3 * np.ones(1)}])
-      >>> loss = lambda x, rows: rows["h"] / 2 * (x - rows["h"]) ** 2  # minimiser with |x|: 2
-      >>> algorithm = fcojax.algorithms.fed_pd(loss, fcojax.transforms.l1())
-      >>> hparams = algorithm.hparams_type(client_lr=0.2, prox_step=0.5, penalty_scale=1.0)
-      >>> plan, key = fcojax.local_steps(5), jax.random.key(0)
-      >>> x, _ = fcojax.run(algorithm, hparams, jnp.array(0.0), data, key, plan, num_rounds=200)
-      >>> round(float(x), 3)
-      2.0
+      >>> import fcojax
+      >>> fcojax.algorithms.fed_pd(None, fcojax.transforms.l1()).facts.parts
+      ('primal', 'skipped duals', 'coin, prox')
 
     References:
       Zhang, Hong, Dhople, Yin and Liu, "FedPD: a federated learning framework with adaptivity to
@@ -254,27 +236,17 @@ def prox_skip(
     would not be. Steps up to 1 / L are safe; p about :math:`\sqrt{\mu / L}` needs the fewest
     exchanges.
 
-    The method of the paper draws after each step whether to exchange, once for all clients. With
-    ``steps="geometric"`` K has the same distribution; one engine round per step would only take
-    longer.
-
     Args:
       loss: one loss per example.
       penalty: psi, applied on the server; by default none, as in Scaffnew.
       steps: ``"all"`` takes the K steps of the engine's ``work``, with :math:`p = 1 / K`;
-        ``"geometric"`` draws one K per round for all clients, at most the K of ``work``; the first
-        round takes the mean.
+        ``"geometric"`` draws one K per round for all clients, as the coins of the paper do, at most
+        the K of ``work``; the first round takes the mean.
 
     Example:
-      >>> import fcojax, numpy as np
-      >>> data = fcojax.from_clients([{"h": np.ones(1)}, {"h": 3 * np.ones(1)}])
-      >>> loss = lambda x, rows: rows["h"] / 2 * (x - rows["h"]) ** 2  # minimiser with |x|: 2
-      >>> algorithm = fcojax.algorithms.prox_skip(loss, fcojax.transforms.l1())
-      >>> hparams = algorithm.hparams_type(client_lr=0.2, penalty_scale=1.0)
-      >>> plan, key = fcojax.local_steps(3), jax.random.key(0)
-      >>> x, _ = fcojax.run(algorithm, hparams, jnp.array(0.0), data, key, plan, num_rounds=100)
-      >>> round(float(x), 3)
-      2.0
+      >>> import fcojax
+      >>> fcojax.algorithms.prox_skip(None, fcojax.transforms.l1()).facts.parts
+      ('primal', 'bank', 'bank, prox')
 
     References:
       Mishchenko, Malinovsky, Stich and Richtarik, "ProxSkip: yes! Local gradient steps provably

@@ -1,4 +1,8 @@
-"""Splittings: clients solve local problems around the server's point, and keep a dual."""
+"""Splittings: clients solve local problems around the server's point, and keep a dual.
+
+The ``solver`` of the local problems is one of ``local_solvers``, by default ``gd()``; the server
+applies the penalty.
+"""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -8,12 +12,120 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, Facts, takes
+from fcojax.algorithms.frame import Correction, Geometry, LocalProblem, ServerStep, method
+from fcojax.algorithms.local import Batch
 from fcojax.algorithms.local_solvers import gd
-from fcojax.algorithms.parts import Geometry, Moves, lagrangian, mean_of_all, method, with_drift
 from fcojax.problems.losses import Loss
 from fcojax.transforms.penalties.l1 import zero
 from fcojax.transforms.penalty import Penalty
-from fcojax.types import Array, NonNegative, Params, Positive, Scalar
+from fcojax.types import Array, NonNegative, Params, Positive, PyTree, Scalar
+
+
+class DualClient(NamedTuple):
+    """x_i and lambda_i of the client's last round, and the memory of its solver."""
+
+    model: Params
+    dual: Params
+    memory: PyTree
+
+
+def augmented_slope(
+    hparams: Any, gradient: Params, x: Params, batch: Batch, anchor: Params, dual: Params
+) -> Params:
+    r"""Return the gradient of :math:`f_i + \langle \lambda, x \rangle + |x - a|^2 / (2 \eta)`."""
+    terms = tree.add_scaled(dual, 1 / hparams.prox_step, tree.sub(x, anchor))
+    return tree.add(gradient, terms)
+
+
+def lagrangian(
+    upload: Callable[[DualClient, Params, Params], PyTree],
+    relaxation: Callable[[Any], Scalar] | None = None,
+) -> Correction:
+    r"""Clients minimise an augmented Lagrangian, then update their duals, as in ``fed_dyn``.
+
+    Its anchor is :math:`a = x_0`, or :math:`x_i + \alpha (x_0 - x_i)` with a ``relaxation`` alpha;
+    ``upload`` is ``(own, x, x - a) -> upload``, with the client's state before the round.
+    """
+
+    def begin(hparams, message, own, local):
+        anchor = message
+        if relaxation is not None:
+            relaxed = tree.scale(relaxation(hparams), tree.sub(message, own.model))
+            anchor = tree.add(own.model, relaxed)
+        return LocalProblem(anchor, augmented_slope, (anchor, own.dual), own.model, own.memory)
+
+    def keep(hparams, message, own, local, steps):
+        moved = tree.sub(steps.end, steps.start)
+        dual = tree.add_scaled(own.dual, 1 / hparams.prox_step, moved)
+        return DualClient(steps.end, dual, steps.memory), upload(own, steps.end, moved)
+
+    def own(params, memory):
+        return DualClient(params, tree.zeros_like(params), memory)
+
+    return Correction("duals" if relaxation is None else "relaxed duals", begin, keep, own)
+
+
+class Drift(NamedTuple):
+    """The model x_0, the drift h, and a mean of client models if it is the model."""
+
+    center: Params
+    drift: Params
+    average: PyTree
+
+
+class Moves(NamedTuple):
+    """An upload: x_i - x_0, and the change of x_i if the mean of all x_i is the model."""
+
+    from_center: Params
+    from_last: PyTree
+
+
+def with_drift(penalty: Penalty, report: str = "server") -> ServerStep:
+    """The cohort's mean point, moved by the drift, the mean of the duals of **all** clients.
+
+    See ``fed_dyn`` for its formula and for ``report``.
+    """
+
+    def init(hparams, params):
+        return Drift(params, tree.zeros_like(params), () if report == "server" else params)
+
+    def step(hparams, server, mean, fraction, key):
+        drift = tree.add_scaled(server.drift, fraction / hparams.prox_step, mean.from_center)
+        sampled = tree.add(server.center, mean.from_center)
+        target = tree.add_scaled(sampled, hparams.prox_step, drift)
+        center = penalty.prox(target, hparams.prox_step, hparams.penalty_scale)
+        average = sampled if report == "sampled" else ()
+        if report == "all":
+            average = tree.add_scaled(server.average, fraction, mean.from_last)
+        return Drift(center, drift, average)
+
+    def model(hparams, server):
+        return server.center if report == "server" else server.average
+
+    return ServerStep("drift, prox", step, init, lambda hparams, server: server.center, model)
+
+
+class Split(NamedTuple):
+    """The mean of the proposals of all clients, and its prox, the model."""
+
+    total: Params
+    center: Params
+
+
+def mean_of_all(penalty: Penalty | None) -> ServerStep:
+    """The prox of the mean of the proposals of **all** clients, to which a cohort adds changes."""
+
+    def step(hparams, server, mean, fraction, key):
+        total = center = tree.add_scaled(server.total, fraction, mean)
+        if penalty is not None:
+            center = penalty.prox(total, hparams.prox_step, hparams.penalty_scale)
+        return Split(total, center)
+
+    def center(hparams, server):
+        return server.center
+
+    name = "mean of all" if penalty is None else "mean of all, prox"
+    return ServerStep(name, step, lambda hparams, params: Split(params, params), center, center)
 
 
 class FedDynHparams(NamedTuple):
@@ -44,17 +156,16 @@ def fed_dyn(
                          + \tfrac{1}{2 \eta} |x - x_0|^2, \qquad
               \lambda_i \leftarrow \lambda_i + (x_i - x_0) / \eta.
 
-    The server computes, with weights p_i that sum to one over all clients,
+    With weights p_i that sum to one over all clients the server computes
 
     .. math:: h \leftarrow h + \tfrac{1}{\eta} \sum_{i \in P} p_i (x_i - x_0), \qquad
               x_0 \leftarrow \mathrm{prox}_{\eta \psi}\Big(
                   \frac{\sum_{i \in P} p_i x_i}{\sum_{i \in P} p_i} + \eta h\Big).
 
     The drift h equals the mean of the duals of all clients in every round, if it does so in the
-    first: both receive the same increments. A difference b between them persists, and the method
-    then converges to a point where the mean gradient is b. So duals and drift start at zero, and
-    ``with_duals`` computes the drift for other duals. In the paper's symbols the client's gradient
-    state is minus the dual, the server's is minus h, and alpha is 1 / eta.
+    first: a difference b between them persists, and the limit then has the mean gradient b. So both
+    start at zero, and ``with_duals`` computes the drift for other duals. In the paper's symbols the
+    client's gradient state is minus the dual, the server's is minus h, and alpha is 1 / eta.
 
     With full participation, the same solver and the same start this is FedPD without skipping. One
     vector goes up and one down; a client stores two, :math:`x_i` and :math:`\lambda_i`.
@@ -69,15 +180,9 @@ def fed_dyn(
         and needs a second vector up. The iterates and the limit are the same.
 
     Example:
-      >>> import fcojax, jax, numpy as np
-      >>> data = fcojax.from_clients([{"h": np.ones(1)}, {"h": 3 * np.ones(1)}])
-      >>> loss = lambda x, rows: rows["h"] / 2 * (x - rows["h"]) ** 2  # minimiser with |x|: 2
-      >>> algorithm = fcojax.algorithms.fed_dyn(loss, fcojax.transforms.l1())
-      >>> hparams = algorithm.hparams_type(client_lr=0.2, prox_step=0.5, penalty_scale=1.0)
-      >>> plan, key = fcojax.local_steps(5), jax.random.key(0)
-      >>> x, _ = fcojax.run(algorithm, hparams, jnp.array(0.0), data, key, plan, num_rounds=200)
-      >>> round(float(x), 3)
-      2.0
+      >>> import fcojax
+      >>> fcojax.algorithms.fed_dyn(None, fcojax.transforms.l1()).facts.parts
+      ('primal', 'duals', 'drift, prox')
 
     References:
       Acar, Zhao, Matas Navarro, Mattina, Whatmough and Saligrama, "Federated learning based on
@@ -94,22 +199,8 @@ def fed_dyn(
 def with_duals(state: Any, duals: Params, weights: Array) -> Any:
     """Return the engine's ``State`` with new duals, and with their mean as the drift.
 
-    Use it for warm starts, for example from the duals of an earlier run.
-
-    Args:
-      state: the state of a run of ``fed_dyn``.
-      duals: the new lambda_i, one row per client.
-      weights: the weights of the clients.
-
-    Example:
-      >>> import fcojax, numpy as np
-      >>> data = fcojax.from_clients([{"a": np.ones(1)}] * 2, weights=[1.0, 3.0])
-      >>> algorithm = fcojax.algorithms.fed_dyn(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
-      >>> state = fcojax.start(
-      ...     algorithm, FedDynHparams(), jnp.zeros(()), data, jax.random.key(0),
-      ...     fcojax.local_steps(1))
-      >>> with_duals(state, jnp.array([2.0, -2.0]), data.weights).server.drift.tolist()
-      -1.0
+    Use it for warm starts of ``fed_dyn``, for example from the duals of an earlier run; ``duals``
+    has one row per client, and ``weights`` are those of the clients.
     """
     shares = weights / jnp.sum(weights)
     drift = jax.tree.map(lambda rows: jnp.tensordot(shares.astype(rows.dtype), rows, 1), duals)
@@ -146,26 +237,13 @@ def fed_dr(
     mean of the proposals of **all** clients, to which it adds the mean change, and
     :math:`x_0 = \mathrm{prox}_{\eta \psi}(\sum_i p_i m_i)`.
 
-    In the paper's symbols :math:`y_i = x_i - \eta \lambda_i` and :math:`\hat x_i = m_i`. All
-    clients start at the first model with :math:`\lambda_i = 0`, so the mean is right in the first
-    round; an error in it would persist. Relaxations between 0 and 2 converge for convex losses and
-    any eta.
-
-    Args:
-      loss: one loss per example.
-      penalty: psi, applied on the server; none by default.
-      solver: the solver of the local problems; ``gd()`` by default.
+    In the paper's symbols :math:`y_i = x_i - \eta \lambda_i` and :math:`\hat x_i = m_i`.
+    Relaxations between 0 and 2 converge for convex losses and any eta.
 
     Example:
-      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
-      >>> data = fcojax.from_clients([{"h": np.ones(1)}, {"h": 3 * np.ones(1)}])
-      >>> loss = lambda x, rows: rows["h"] / 2 * (x - rows["h"]) ** 2  # minimiser with |x|: 2
-      >>> algorithm = fcojax.algorithms.fed_dr(loss, fcojax.transforms.l1())
-      >>> hparams = algorithm.hparams_type(client_lr=0.2, relaxation=1.5, penalty_scale=1.0)
-      >>> plan, key = fcojax.local_steps(3), jax.random.key(0)
-      >>> x, _ = fcojax.run(algorithm, hparams, jnp.array(0.0), data, key, plan, num_rounds=100)
-      >>> round(float(x), 3)
-      2.0
+      >>> import fcojax
+      >>> fcojax.algorithms.fed_dr(None, fcojax.transforms.l1()).facts.parts
+      ('primal', 'relaxed duals', 'mean of all, prox')
 
     References:
       Tran-Dinh, Pham, Phan and Nguyen, "FedDR: randomized Douglas-Rachford splitting algorithms for
@@ -192,30 +270,16 @@ def fed_admm(
 ) -> Algorithm:
     r"""Minimise the mean loss plus psi, exactly, with any cohort S and inexact local solves.
 
-    .. math:: x_i \approx \arg\min_x f_i(x) + \langle \lambda_i, x - x_0 \rangle
-                         + \tfrac{1}{2 \eta} |x - x_0|^2, \qquad
-              \lambda_i \leftarrow \lambda_i + (x_i - x_0) / \eta
-
-    for the clients of S, and :math:`x_0 = \mathrm{prox}_{\eta \psi}(\sum_i p_i (x_i + \eta
-    \lambda_i))` over **all** clients, whose changes the server sums. This is ``fed_dr`` without
-    relaxation; with full participation it is ``fed_pd`` without skipping. One vector goes up and
-    one down; a client stores two, :math:`x_i` and :math:`\lambda_i`.
-
-    Args:
-      loss: one loss per example.
-      penalty: psi, applied on the server; none by default.
-      solver: the solver of the local problems; ``gd()`` by default.
+    The clients of S minimise their augmented Lagrangian and update their duals as in ``fed_dyn``,
+    and :math:`x_0 = \mathrm{prox}_{\eta \psi}(\sum_i p_i (x_i + \eta \lambda_i))` over **all**
+    clients, whose changes the server sums. This is ``fed_dr`` without relaxation; with full
+    participation it is ``fed_pd`` without skipping. One vector goes up and one down; a client
+    stores two, :math:`x_i` and :math:`\lambda_i`.
 
     Example:
-      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
-      >>> data = fcojax.from_clients([{"h": np.ones(1)}, {"h": 3 * np.ones(1)}])
-      >>> loss = lambda x, rows: rows["h"] / 2 * (x - rows["h"]) ** 2  # minimiser with |x|: 2
-      >>> algorithm = fcojax.algorithms.fed_admm(loss, fcojax.transforms.l1())
-      >>> hparams = algorithm.hparams_type(client_lr=0.2, prox_step=1.0, penalty_scale=1.0)
-      >>> plan, key = fcojax.local_steps(3), jax.random.key(0)
-      >>> x, _ = fcojax.run(algorithm, hparams, jnp.array(0.0), data, key, plan, num_rounds=100)
-      >>> round(float(x), 3)
-      2.0
+      >>> import fcojax
+      >>> fcojax.algorithms.fed_admm(None, fcojax.transforms.l1()).facts.parts
+      ('primal', 'relaxed duals', 'mean of all, prox')
 
     References:
       Wang, Marella and Anderson, "FedADMM: a federated primal-dual algorithm allowing partial
@@ -249,20 +313,10 @@ def fed_split(loss: Loss, *, solver: Geometry | None = None) -> Algorithm:
     problems, which are then not smooth, and the model converges to a wrong point: use ``fed_dr``
     with :math:`\alpha < 2`.
 
-    Args:
-      loss: one loss per example.
-      solver: the solver of the local problems; ``gd()`` by default.
-
     Example:
-      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
-      >>> data = fcojax.from_clients([{"h": np.ones(1)}, {"h": 3 * np.ones(1)}])
-      >>> loss = lambda x, rows: rows["h"] / 2 * (x - rows["h"]) ** 2  # minimiser 2.5
-      >>> algorithm = fcojax.algorithms.fed_split(loss)
-      >>> hparams = algorithm.hparams_type(client_lr=0.2, prox_step=0.5)
-      >>> plan, key = fcojax.local_steps(5), jax.random.key(0)
-      >>> x, _ = fcojax.run(algorithm, hparams, jnp.array(0.0), data, key, plan, num_rounds=100)
-      >>> round(float(x), 3)
-      2.5
+      >>> import fcojax
+      >>> fcojax.algorithms.fed_split(None).facts.parts
+      ('primal', 'relaxed duals', 'mean of all')
 
     References:
       Pathak and Wainwright, "FedSplit: an algorithmic framework for fast federated optimization",

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, Facts, takes
+from fcojax.algorithms.frame import Geometry, LocalProblem, primal
 from fcojax.algorithms.local import Batch, mean_gradient
 from fcojax.algorithms.manifolds import MapNames, RFedAvgHparams, curved, gradient_on, maps_of
-from fcojax.algorithms.parts import Geometry, LocalProblem, primal
 from fcojax.problems.losses import Loss
 from fcojax.transforms.manifolds.manifold import Manifold, transport
 from fcojax.transforms.penalties.l1 import zero
@@ -19,13 +19,7 @@ from fcojax.xla.loops import cond_unbatched
 
 
 class Anchored(NamedTuple):
-    """The server's state of a method in two rounds.
-
-    Attributes:
-      point: the model x.
-      slope: G, what was collected at x.
-      stepping: whether clients take steps in this round, or send gradients at x.
-    """
+    """The model x, what was collected at x, and whether clients take steps or send gradients."""
 
     point: Params
     slope: Params
@@ -33,7 +27,7 @@ class Anchored(NamedTuple):
 
 
 class PhaseMessage(NamedTuple):
-    """The message: x in rounds that collect gradients, G in rounds of local steps."""
+    """x in rounds that collect gradients, what was collected in rounds of local steps."""
 
     content: Params
     stepping: Array
@@ -57,8 +51,6 @@ def in_two_rounds(
     step_name: str,
 ) -> Algorithm:
     """Return a method whose even rounds collect gradients at x, and whose odd ones take steps.
-
-    Clients need the x of the round before, so everyone takes part, or a cohort that is held.
 
     Args:
       loss: one loss per example.
@@ -143,16 +135,10 @@ def mime(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
     exact if the clients share a minimiser, and otherwise the noise of the cohorts' gradients stops
     convergence, as in stochastic gradient descent.
 
-    Args:
-      loss: one loss per example.
-      penalty: psi, applied after each local step; none by default.
-
     Example:
-      >>> import fcojax, jax.numpy as jnp
-      >>> algorithm = fcojax.algorithms.mime(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
-      >>> server, client = algorithm.init(algorithm.hparams_type(momentum=0.9), jnp.zeros(2))
-      >>> bool(server.stepping), algorithm.facts.needs_everyone  # the first round sends gradients
-      (False, 'or held')
+      >>> import fcojax
+      >>> fcojax.algorithms.mime(None).facts.needs_everyone
+      'or held'
 
     References:
       Karimireddy, Jaggi, Kale, Mohri, Reddi, Stich and Suresh, "Breaking the centralized barrier
@@ -189,24 +175,15 @@ def r_fed_svrg(loss: Loss, manifold: Manifold, *, maps: MapNames = "retraction")
     .. math:: z^m_{k+1} = R_{z^m_k}\Bigl(-\eta\,\bigl(\mathrm{grad} f(z^m_k; \xi^m_k)
                           - P_{z^m_k}(\mathrm{grad} f(x; \xi^m_k) - G)\bigr)\Bigr),
 
-    and the server averages as in RFedAvg. Each round sends one array up and one down, so the
-    traffic is twice that of RFedAvg; the model changes in odd rounds only. Clients need the x of
-    the round before, so everyone takes part, or a cohort that is held for both rounds, as with
-    ``held(sampler, rounds=2)``. With everyone and full batches there is no drift floor.
-
-    Args:
-      loss: one loss per example.
-      manifold: M; the start point is projected on it.
-      maps: R and its inverse, ``"geodesic"``, ``"retraction"`` or ``"projection"``; see
-        ``r_fed_avg``.
+    and the server averages as in RFedAvg, with the ``maps`` of ``r_fed_avg``. Each round sends one
+    array up and one down, so the traffic is twice that of RFedAvg. Clients need the x of the round
+    before, so everyone takes part, or a cohort of ``held(sampler, rounds=2)``. With everyone and
+    full batches there is no drift floor.
 
     Example:
-      >>> import fcojax, jax.numpy as jnp
-      >>> loss = lambda x, rows: -((rows["a"] @ x) ** 2) / 2
-      >>> algorithm = fcojax.algorithms.r_fed_svrg(loss, fcojax.transforms.sphere())
-      >>> server, client = algorithm.init(algorithm.hparams_type(), jnp.array([0.0, 4.0]))
-      >>> server.point.tolist(), bool(server.stepping)  # the first round sends gradients
-      ([0.0, 1.0], False)
+      >>> import fcojax
+      >>> fcojax.algorithms.r_fed_svrg(None, fcojax.transforms.sphere()).facts.parts
+      ('manifold', 'gradient at x', 'average, tangent')
 
     References:
       Li and Ma, "Federated learning on Riemannian manifolds", Applied Set-Valued Analysis and

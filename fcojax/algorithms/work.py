@@ -13,20 +13,14 @@ from fcojax.types import Count, Positive
 class Work(NamedTuple):
     """The work of a client in one round; made by ``local_steps`` or ``local_epochs``.
 
-    Attributes:
-      num_steps: the most steps of any client, or ``None`` if epochs are counted.
-      num_epochs: the most epochs of any client, or ``None`` if steps are counted.
-      batch_size: examples per step, or ``None`` for all.
-      replace: whether a batch may hold an example twice.
-      fewest: the fewest steps or epochs of any client, or ``None`` if all take the same number.
-      counts: the steps or epochs of each client, or ``None`` if they are not given one by one.
-      by_round: the steps in each round, or ``None`` if they do not depend on it.
+    ``num_steps`` or ``num_epochs`` is the most of any client, and the other one is ``None``. So are
+    ``batch_size`` for all examples, ``fewest`` if all clients take the same number, ``counts`` if
+    they are not given one by one, and ``by_round`` if the steps do not depend on the round.
 
     Example:
       >>> import fcojax
-      >>> work = fcojax.local_steps([2, 5], batch_size=10)
-      >>> work.counts, work.fewest, work.most
-      ((2, 5), 2, 5)
+      >>> fcojax.local_steps([2, 5], batch_size=10).counts
+      (2, 5)
     """
 
     num_steps: int | None
@@ -47,7 +41,7 @@ class Work(NamedTuple):
         return most
 
     def max_steps(self, max_size: int) -> int:
-        """The largest number of steps of a client, given the size of the largest client."""
+        """The largest number of steps of a client, given the size of the largest."""
         return self.steps(self.most, max_size)
 
     def min_steps(self, min_size: int) -> int:

@@ -19,8 +19,8 @@ from fcojax.algorithms import (
     mean_gradient,
     takes,
 )
-from fcojax.algorithms.mirror_and_dual import FedDualAvgHparams
-from fcojax.algorithms.parts import DualPoint, elapsed
+from fcojax.algorithms.frame import elapsed
+from fcojax.algorithms.mirror_and_dual import DualPoint, FedDualAvgHparams
 from fcojax.arguments import validated
 from fcojax.problems.losses import Loss
 from fcojax.theory.averages import Averaged

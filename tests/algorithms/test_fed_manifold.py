@@ -9,7 +9,7 @@ import pytest
 
 import fcojax
 from experiments.report.verdict import verdict
-from fcojax.algorithms.fed_manifold import ManifoldServer
+from fcojax.algorithms.manifolds import ManifoldServer
 from fcojax.engine.state import State
 from fcojax.transforms import sphere, stiefel
 from tests.support import federations, printed_forms, subspaces

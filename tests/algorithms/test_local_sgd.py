@@ -96,17 +96,6 @@ def test_the_step_size_follows_the_global_step_also_within_a_round(setting):
     assert np.abs(ours - once_a_round).max() > 1e-3
 
 
-def root_time(hparams, step):
-    return hparams.client_lr / jnp.sqrt(1 + step)
-
-
-def test_a_schedule_of_ones_own():
-    chosen, rates = build(local_sgd, step_size=root_time), fed_gd.Hparams(0.3)
-    ours = models(chosen, rates, population(), work=WITH_REPLACEMENT)
-    rounds = drawn(WITH_REPLACEMENT)
-    assert_same(ours, simulate(quadratic_clients(), rounds, lambda r, t: 0.3 / (1 + t) ** 0.5))
-
-
 def test_full_gradients_and_a_constant_step_are_fed_gd():
     """They are equal bit for bit, because the operations and their order are the same."""
     work = fcojax.local_steps(3)

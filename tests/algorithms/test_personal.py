@@ -178,23 +178,14 @@ def test_each_client_is_measured_at_its_own_model():
     hparams, plan = algorithm.hparams_type(client_lr=0.3), fcojax.local_steps(3)
     state = fcojax.start(algorithm, hparams, START, RAGGED, jax.random.key(0), plan)
     state, _ = fcojax.advance(algorithm, hparams, state, RAGGED, plan, num_rounds=3)
-    chosen = [0, 3, 4]
-
-    def found(**options):
-        observe = by_client(algorithm, RAGGED, loss, vectors=True, block=2, **options)
-        return fcojax.look(algorithm, hparams, state, observe)
-
     models, common = (read(algorithm, hparams, state) for read in (read_models, fcojax.read_model))
     rows = [RAGGED.select([m]).examples for m in range(5)]
     expected = np.array([loss(w, own).mean() for w, own in zip(models, rows, strict=True)])
     shared = np.array([loss(common, own).mean() for own in rows])
-    everyone, some = (
-        found(alone=expected + np.array([1.0, -1.0, 1.0, 1.0, 1.0])),
-        found(clients=chosen, gain=False),
-    )
-    assert "loss_gain" not in some
+    alone = expected + np.array([1.0, -1.0, 1.0, 1.0, 1.0])
+    observe = by_client(algorithm, RAGGED, loss, vectors=True, block=2, alone=alone)
+    everyone = fcojax.look(algorithm, hparams, state, observe)
     np.testing.assert_allclose(everyone["loss_by_client"], expected, rtol=1e-12)
-    np.testing.assert_allclose(some["loss_by_client"], expected[chosen], rtol=1e-12)
     np.testing.assert_allclose(everyone["loss_worst"], expected.max(), rtol=1e-12)
     np.testing.assert_allclose(everyone["loss_p90"], np.quantile(expected, 0.9), rtol=1e-12)
     assert everyone["loss_gain"] == np.mean(expected < shared)
@@ -224,17 +215,17 @@ def products(program, times=1):
 
 
 @pytest.mark.parametrize(
-    ("name", "gain", "num_rows"),
+    ("name", "num_rows"),
     # For each client of 1, 2, 3, 4 and 5 rows; 2 and 4 are padded to 3 and 5.
-    [("fed_avg", True, 15), ("ditto", False, 17), ("ditto", True, 15 + 17)],
+    [("fed_avg", 15), ("ditto", 15 + 17)],
 )
-def test_measuring_3400_clients_passes_the_data_once_for_each_kind_of_model(name, gain, num_rows):
+def test_measuring_3400_clients_passes_the_data_once_for_each_kind_of_model(name, num_rows):
     rng, sizes = np.random.default_rng(0), np.arange(3400) % 5 + 1
     x = rng.standard_normal((sizes.sum(), 3))
     data = fcojax.from_rows({"x": x, "y": x[:, 0]}, sizes)
     squares = fcojax.problems.least_squares(data).loss
     algorithm = getattr(algorithms, name)(squares)
-    observe = by_client(algorithm, data, squares, gain=gain).function
+    observe = by_client(algorithm, data, squares).function
     state = fcojax.start(
         algorithm, algorithm.hparams_type(), jnp.zeros(3), data, jax.random.key(0), PLAN
     )

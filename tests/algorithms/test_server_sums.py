@@ -7,7 +7,7 @@ import pytest
 
 from fcojax import algorithms
 from fcojax.algorithms import Displacement, Public
-from fcojax.algorithms.parts import ControlUpdate
+from fcojax.algorithms.controls import ControlUpdate
 from fcojax.transforms import euclidean, zero
 
 ROUNDS, STEP = 30_000, np.float32(0.1)

@@ -91,7 +91,6 @@ def rows() -> dict[str, Row]:
         add(f"{name} smooth")
     add("fed_avg with a bias", on="leaves")
     add("fed_gd", on="whole")
-    add("local_sgd by root", step_size=lambda h, t: h.client_lr / jnp.sqrt(1 + t))
     penalised = ("fed_avg_subgradient", "fed_prox", "composite_fl", "prox_skip", "mime", "ditto")
     for name in (*penalised, "fed_normal_map", "fast_scaffold"):
         add(name, psi)
@@ -202,7 +201,7 @@ def program(row: Row, setting: str) -> tuple | None:
     plan, observe = planned(algorithm, row, setting), models_of(algorithm)
     if plan is None:
         return None
-    kind = algorithm.hparams_type if algorithm.hparams_type is not tuple else a.local_sgd.Hparams
+    kind = algorithm.hparams_type
     hparams = kind(**{name: NUMBERS[name] for name in kind._fields if name in NUMBERS})
     hparams = jax.tree.map(jnp.float32, hparams)
 

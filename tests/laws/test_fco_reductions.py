@@ -12,7 +12,7 @@ import pytest
 
 import fcojax
 from fcojax import tree
-from fcojax.algorithms.parts import DualPoint, DualSums
+from fcojax.algorithms.mirror_and_dual import DualPoint, DualSums
 from fcojax.transforms import Mirror, Penalty, euclidean, l1, zero
 from tests.support import federations
 from tests.support.federations import DIM, client_means, quadratic, quadratic_clients

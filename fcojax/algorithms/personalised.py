@@ -1,9 +1,4 @@
-r"""Partial sharing: a named part of the model stays at the client, the rest is common.
-
-Arivazhagan, Aggarwal, Singh and Choudhary, "Federated learning with personalization layers", 2019
-(arXiv 1912.00818), and Collins, Hassani, Mokhtari and Shakkottai, "Exploiting shared
-representations for personalized federated learning", ICML 2021, which is this order of steps.
-"""
+"""A model for each client: pulled towards a common one, or with a part that stays at the client."""
 
 import dataclasses
 from collections.abc import Callable
@@ -12,13 +7,89 @@ from typing import Any, NamedTuple
 import jax
 
 from fcojax import tree
-from fcojax.algorithms.base import Algorithm, Known
+from fcojax.algorithms.base import Algorithm, Known, takes
+from fcojax.algorithms.controls import scaffold
 from fcojax.algorithms.local import Batch, Local, mean_gradient
 from fcojax.arguments import factory
 from fcojax.problems.losses import Loss, RandomLoss, WholeBatchLoss
 from fcojax.transforms.calculus.predicates import PathPredicate
+from fcojax.transforms.penalties.l1 import zero
 from fcojax.transforms.penalty import Penalty
-from fcojax.types import Array, Params, PyTree
+from fcojax.types import Array, NonNegative, Params, Positive, PyTree
+
+
+class DittoHparams(NamedTuple):
+    r"""``client_lr`` is eta_c, ``server_lr`` is eta_s, ``prox_scale`` is :math:`\lambda`.
+
+    ``penalty_scale`` is the strength of psi.
+    """
+
+    client_lr: Positive = 0.01
+    server_lr: Positive = 1.0
+    prox_scale: NonNegative = 1.0
+    penalty_scale: NonNegative = 0.1
+
+
+class DittoClient(NamedTuple):
+    """A client's control variate, and its personal model."""
+
+    control: Params
+    model: Params
+
+
+@takes(DittoHparams, "penalty")
+def ditto(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
+    r"""The minimiser x of the mean loss plus psi, and personal models near it.
+
+    .. math:: v_i = \arg\min_v \; f_i(v) + \psi(v) + \tfrac{\lambda}{2} |v - x|^2
+
+    The model x is that of ``scaffold(loss, penalty, prox="feedback")``, so it is exact with any
+    cohort; the paper takes FedAvg, which has no penalty. In each of its rounds a client then takes
+    as many steps on its personal model, implicit in the quadratic term,
+
+    .. math:: v_i \leftarrow \mathrm{prox}_{\eta_c (\psi + \lambda/2 |\cdot - x|^2)}
+              \big(v_i - \eta_c \nabla f_i(v_i)\big),
+
+    so that a rate that is safe for :math:`f_i` is safe for every :math:`\lambda`. With
+    :math:`\lambda = 0` clients learn alone; for :math:`\lambda \to \infty` all use x. Personal
+    models are read by ``fcojax.personal.read_models``; nothing more is sent than without them.
+
+    Example:
+      >>> import fcojax
+      >>> fcojax.algorithms.ditto(None, fcojax.transforms.l1()).facts.parts
+      ('primal', 'control', 'feedback')
+
+    References:
+      Li, Hu, Beirami and Smith, "Ditto: fair and robust federated learning through
+      personalization", ICML 2021.
+    """
+    common = scaffold(loss, penalty, prox="feedback")
+    gradient, penalty = mean_gradient(loss), penalty or zero()
+
+    def init(hparams, params):
+        server, control = common.init(hparams, params)
+        return server, DittoClient(control, params)
+
+    def client_update(hparams, message, client, local, key):
+        shared = common.client_update(hparams, message, client.control, local, key)
+        center, rate = message.point, hparams.client_lr
+        shrink = 1 / (1 + rate * hparams.prox_scale)
+
+        def step(v, batch):
+            # The prox of the sum of psi and the quadratic term is a prox of psi at a mean of v and
+            # x. In this form it moves from x by a multiple of v - x: as the strength grows, v is x
+            # to the last bit.
+            moved = tree.add_scaled(v, -rate, gradient(v, batch))
+            between = tree.add_scaled(center, shrink, tree.sub(moved, center))
+            return penalty.prox(between, rate * shrink, hparams.penalty_scale)
+
+        model = local.scan(step, client.model)
+        return shared._replace(state=DittoClient(shared.state, model))
+
+    def client_model(hparams, message, client):
+        return client.model
+
+    return common._replace(init=init, client_update=client_update, client_model=client_model)
 
 
 class PartialServer(NamedTuple):
@@ -79,9 +150,9 @@ def partial_sharing(
 
     A client first takes the steps of the plan on its own :math:`v_i`, proximal gradient steps of
     ``client_lr`` with u as it was sent, and then its round of ``base`` on :math:`f_i(\cdot, v_i)`.
-    Neither :math:`v_i` nor anything of its shape is sent. If nothing is kept, this is ``base``; a
-    minimiser is a fixed point if the minimiser is one of ``base``. The algorithm's ``model`` has
-    the start point's part v; ``fcojax.personal.read_models`` returns the clients' models.
+    Nothing of the shape of :math:`v_i` is sent. A minimiser is a fixed point if it is one of
+    ``base``. The algorithm's ``model`` has the start point's part v;
+    ``fcojax.personal.read_models`` returns the clients' models.
 
     Args:
       base: ``(loss) -> Algorithm`` for u, with its penalty. The point has ``None`` in place of
@@ -91,19 +162,17 @@ def partial_sharing(
       penalty: :math:`\psi_v`, of strength ``penalty_scale``; none by default.
 
     Example:
-      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
-      >>> from fcojax.transforms import named
-      >>> data = fcojax.from_clients([{"a": np.array([0.0])}, {"a": np.array([4.0])}])
-      >>> loss = lambda w, rows: (w["slope"] - 1) ** 2 / 2 + (w["level"] - rows["a"]) ** 2 / 2
+      >>> import fcojax
       >>> algorithm = fcojax.algorithms.partial_sharing(
-      ...     fcojax.algorithms.fed_avg, loss, named("level"))
-      >>> hparams, plan = algorithm.hparams_type(client_lr=0.5), fcojax.local_steps(5)
-      >>> start = {"slope": jnp.array(0.0), "level": jnp.array(0.0)}
-      >>> state = fcojax.start(algorithm, hparams, start, data, jax.random.key(0), plan)
-      >>> state, _ = fcojax.advance(algorithm, hparams, state, data, plan, num_rounds=20)
-      >>> models = fcojax.personal.read_models(algorithm, hparams, state)
-      >>> print(models["slope"].round(2), models["level"].round(2))
-      [1. 1.] [0. 4.]
+      ...     fcojax.algorithms.fed_avg, lambda w, rows: rows["x"] @ w["body"] - w["head"],
+      ...     fcojax.transforms.named("head"))
+      >>> algorithm.facts.parts
+      ('primal', 'none', 'average')
+
+    References:
+      Arivazhagan, Aggarwal, Singh and Choudhary, "Federated learning with personalization layers",
+      2019 (arXiv 1912.00818); Collins, Hassani, Mokhtari and Shakkottai, "Exploiting shared
+      representations for personalized federated learning", ICML 2021, which is this order of steps.
     """
     gradient = mean_gradient(loss)
     shared = base(_with_own(loss))
