@@ -94,16 +94,15 @@ def by_client(
 ) -> StateObserver:
     """Return an observer of what each client gets, for any algorithm.
 
-    A client is measured at its personal model, or at the common model if the algorithm has no
-    personal ones. Each kind takes one pass over the data; personal models are evaluated in blocks
-    of clients whose sizes differ by less than a factor of two, padded to the largest of them.
+    A client is measured at its personal model, or at the common model if there are no others. Each
+    kind takes one pass over the data; personal models are evaluated in blocks of clients whose
+    sizes differ by less than a factor of two, padded to the largest of them.
 
     Args:
       algorithm: the algorithm of the run.
       data: the rows on which clients are measured, such as validation rows, on one device; the
         clients are those of training, in the same order.
-      function: ``(params, examples) -> one float per example``, such as the loss, or 1.0 where a
-        prediction is right; a client's value is its mean.
+      function: one float per example, such as the loss; a client's value is its mean.
       name: the name of the value.
       larger_is_better: whether a larger value is better.
       alone: the values of the clients with models that they learn without the others.

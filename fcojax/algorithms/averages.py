@@ -73,8 +73,6 @@ def fed_avg(loss: Loss) -> Algorithm:
     .. math:: w^m_{k+1} = w^m_k - \eta_c \nabla f(w^m_k; \xi^m_k), \quad w^m_0 = w_r, \qquad
               w_{r+1} = w_r + \eta_s \sum_{m \in S_r} p_m (w^m_K - w_r).
 
-    Its server state and its message are the parameters; clients keep no state.
-
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
       >>> data = fcojax.from_rows({"a": np.array([1.0, 3.0])}, sizes=[1, 1], weights=[3, 1])
@@ -152,8 +150,6 @@ def fed_prox(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
     With mu = 0 it is FedAvg, or FedMiD without its server's prox. The term reduces the drift of
     clients but does not remove it: the error of the limit is of the order of ``client_lr``. The
     model is a mean of sparse models, and so it is dense.
-
-    For the term with another optimiser, use ``fed_opt(..., proximal_term=True)``.
 
     Example:
       >>> import fcojax

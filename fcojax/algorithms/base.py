@@ -37,8 +37,6 @@ class Known(NamedTuple):
       >>> import jax.numpy as jnp
       >>> from fcojax.algorithms import Known
       >>> message = jnp.int8(1), Known(jnp.zeros((100, 3)))
-      >>> jax.tree.map(lambda leaf: leaf.nbytes, uncounted(message))
-      (1, ())
     """
 
     value: PyTree
@@ -46,19 +44,18 @@ class Known(NamedTuple):
 
 def uncounted(message: PyTree) -> PyTree:
     """Return a message without the parts whose bytes are not counted."""
-
-    def is_known(part):
-        return isinstance(part, Known)
-
-    return jax.tree.map(lambda part: () if is_known(part) else part, message, is_leaf=is_known)
+    return jax.tree.map(
+        lambda part: () if isinstance(part, Known) else part,
+        message,
+        is_leaf=lambda part: isinstance(part, Known),
+    )
 
 
 class NewRow(NamedTuple):
     """What ``server_update`` may return for an array of its state of which only one row changes.
 
     The engine writes the row in place, in every round: also if the step is refused or no client
-    counts, when all other parts of the state stay. So the row must not depend on the uploads; it is
-    for what the server has before they arrive, such as the message or the number of its rounds. The
+    counts, when all other parts of the state stay. So the row must not depend on the uploads. The
     whole array would be read to check that it is finite, and copied to be able to keep the old one.
 
     Example:
@@ -72,18 +69,14 @@ class NewRow(NamedTuple):
 
 
 class Displacement(NamedTuple):
-    """An upload: how far a client moved, and the steps that it took.
+    """An upload: how far a client moved, in the primal or in the dual, and the steps it took.
 
-    Attributes:
-      params: the last point minus the first, in the primal or in the dual.
-      elapsed: the sum of its step sizes or the number of its steps, from which the server computes
-        the weight of a penalty; ``()`` if it does not need it.
+    ``elapsed`` is the sum of its step sizes or the number of its steps, from which the server
+    computes the weight of a penalty; ``()`` if it does not need it.
 
     Example:
-      >>> import jax.numpy as jnp
       >>> from fcojax.algorithms import Displacement, Public
-      >>> start, end, num_steps = jnp.array([1.0, 2.0]), jnp.array([1.5, 1.0]), jnp.array(10)
-      >>> upload = Displacement(end - start, Public(1.0 * num_steps))
+      >>> upload = Displacement({"kernel": 0.5, "bias": -1.0}, Public(10.0))
     """
 
     params: Params
@@ -100,9 +93,8 @@ class ClientResult(NamedTuple):
       metrics: scalars, averaged over the cohort as the upload is.
 
     Example:
-      >>> import jax.numpy as jnp
       >>> from fcojax.algorithms import ClientResult
-      >>> result = ClientResult(state=(), upload=jnp.array([0.5, -1.0]), metrics={})
+      >>> result = ClientResult(state=(), upload={"kernel": 0.5, "bias": -1.0}, metrics={})
     """
 
     state: PyTree

@@ -342,8 +342,8 @@ def fed_normal_map(loss: Loss, penalty: Penalty) -> Algorithm:
     :math:`\mathrm{prox}_{\gamma \psi}(z)`. With one local step and :math:`\eta_s \eta_c = \gamma`
     this is proximal gradient descent.
 
-    The prox need not be convex: for a weakly convex psi, :math:`\gamma` below one over its modulus
-    keeps w unique. Steps are safe for :math:`\eta_c K \le 1 / L` and :math:`\eta_c \le \gamma`.
+    For a weakly convex psi, :math:`\gamma` below one over its modulus keeps w unique. Safe steps
+    have :math:`\eta_c K \le 1 / L` and :math:`\eta_c \le \gamma`.
 
     Example:
       >>> import fcojax

@@ -26,11 +26,6 @@ from fcojax.types import Array, Params, PyTree, Scalar
 _NO_FACTS = Facts()
 
 
-def plain_slope(hparams: Any, gradient: Params, x: Params, batch: Batch) -> Params:
-    """Return the gradient of the loss, to which nothing is added."""
-    return gradient
-
-
 class LocalProblem(NamedTuple):
     """A client's task in one round.
 
@@ -45,7 +40,7 @@ class LocalProblem(NamedTuple):
     """
 
     start: PyTree
-    slope: Callable[..., Params] = plain_slope
+    slope: Callable[..., Params] = lambda hparams, gradient, x, batch: gradient
     constants: tuple[Params, ...] = ()
     last: PyTree = ()
     memory: PyTree = ()

@@ -82,11 +82,15 @@ def linear_steps(
       ...     return linear_steps(loss, local, step, start)
     """
     vectors = [start, *(vector for vector in constants if vector is not start)]
-    if not _has_coordinates(loss, local, start):
+
+    def moved_by(local: Local, start: Params, constants: tuple[Params, ...]) -> Params:
         end = local.scan(
             lambda point, batch: step(point, batch, *constants), start, num_steps=num_steps
         )
         return tree.sub(end, start)
+
+    if not _has_coordinates(loss, local, start):
+        return moved_by(local, start, constants)
     x, first, real = local.sliced(local.rows["x"])
     scores = jnp.stack([x @ _kernel(vector) for vector in vectors], axis=1)
     scores = scores if real is None else padded(scores, first, real)
@@ -102,12 +106,7 @@ def linear_steps(
         return _with_kernel(vectors[number], Coordinates(ones, jnp.zeros_like(scores[:, 0])))
 
     known = {id(vector): unit(number) for number, vector in enumerate(vectors)}
-    start = known[id(start)]
-    constants = tuple(known[id(constant)] for constant in constants)
-    end = local.scan(
-        lambda point, batch: step(point, batch, *constants), start, num_steps=num_steps
-    )
-    moved = tree.sub(end, start)
+    moved = moved_by(local, known[id(start)], tuple(known[id(vector)] for vector in constants))
     coordinates = _kernel(moved)
     kernel = jnp.tensordot(x, coordinates.rows, (0, 0))
     for factor, vector in zip(coordinates.vectors, vectors, strict=True):

@@ -161,7 +161,7 @@ class Local:
         if real is None:
             return Batch(examples, jnp.ones(self.max_size), self.key)
         examples = jax.tree.map(lambda leaf: padded(leaf, first, real), examples)
-        return Batch(examples, _as_weights(real), self.key)
+        return Batch(examples, jnp.where(real, 1.0, 0.0), self.key)
 
     def sliced(self, rows: PyTree) -> tuple[PyTree, Array, Array | None]:
         """Return ``max_size`` of the rows of all clients, with all of this client among them.
@@ -198,7 +198,7 @@ class Local:
         Args:
           step: one local step.
           carry: the value before the first step.
-          emit: ``(carry, batch) -> outputs``, evaluated before every step; none by default.
+          emit: ``(carry, batch) -> outputs``, evaluated before every step.
           num_steps: stop after this many steps, a number that may be traced and differ between
             clients; ``work`` bounds it. By default the client takes ``self.num_steps``.
 
@@ -321,7 +321,7 @@ class Local:
         else:
             indices = shuffle.permuted(source, size, step, place)
             real, all_real = place < size, self.min_size >= shape[1]
-        return indices, None if all_real else _as_weights(jnp.broadcast_to(real, shape))
+        return indices, None if all_real else jnp.where(jnp.broadcast_to(real, shape), 1.0, 0.0)
 
 
 def _full_batches(
@@ -426,10 +426,6 @@ def padded(rows: Array, first: Array, real: Array) -> Array:
     """Return the rows with each one that is not ``real`` replaced by the row at ``first``."""
     own = jax.lax.dynamic_index_in_dim(rows, first, keepdims=True)
     return jnp.where(real.reshape(-1, *(1,) * (rows.ndim - 1)), rows, own)
-
-
-def _as_weights(real: Array) -> Array:
-    return jnp.where(real, 1.0, 0.0)
 
 
 @validated

@@ -4,8 +4,8 @@ With prox step :math:`\eta`, anchor :math:`x_0` and dual :math:`\lambda`, the lo
 
 .. math:: \min_x \; L(x) = f_i(x) + \langle \lambda, x - x_0 \rangle + |x - x_0|^2 / (2 \eta),
 
-which is the prox of :math:`\eta f_i` at :math:`x_0 - \eta \lambda`. The start of a solver is part
-of the algorithm: another start gives another trajectory, with the same limit.
+which is the prox of :math:`\eta f_i` at :math:`x_0 - \eta \lambda`. Another start of a solver
+gives another trajectory, with the same limit.
 
 Zhang, Hong, Dhople, Yin and Liu, "FedPD: a federated learning framework with adaptivity to
 non-IID data", IEEE Trans. Signal Process. 2021 (arXiv 2005.11418), Oracles I and II.
@@ -67,9 +67,9 @@ def gd(*, warm_start: bool = True, tolerance: Positive | None = None) -> Geometr
     Args:
       warm_start: start at the client's last solution, as FedPD does; otherwise at the anchor, as
         the code of FedDyn does.
-      tolerance: stop as soon as :math:`|\nabla L(x)|` is at most this; the number of the engine's
-        ``work`` is then the most steps, and batches are full. For a convex loss x is then within
-        :math:`\eta` times the tolerance of the exact solution. No reverse-mode derivative.
+      tolerance: stop as soon as :math:`|\nabla L(x)|` is at most this, after at most the steps of
+        the engine's ``work``, with full batches. For a convex loss x is then within :math:`\eta`
+        times the tolerance of the exact solution. No reverse-mode derivative.
     """
     if tolerance is None:
         return primal(zero(), warm_start=warm_start)._replace(name="primal")
@@ -107,10 +107,6 @@ def proxgd(penalty: Penalty, *, warm_start: bool = True) -> Geometry:
 
     The strength of psi is ``penalty_scale``. Leave the algorithm's penalty, which is applied on the
     server, at ``zero()``; otherwise psi is applied twice.
-
-    Args:
-      penalty: psi.
-      warm_start: start at the client's last solution; otherwise at the anchor.
     """
     return primal(penalty, warm_start=warm_start)
 
@@ -131,12 +127,9 @@ def variance_reduced(*, refresh_every: Count) -> Geometry:
               g^+ = g + \nabla f(x^+; \xi) - \nabla f(x; \xi)
 
     with one minibatch at both points, and g the full gradient at the start of each round whose
-    number ``refresh_every`` divides. It starts at the client's own model, where g was computed. The
-    paper writes the step with :math:`\gamma`, where :math:`s = \eta \gamma / (\eta + \gamma)` is
-    the ``client_lr``. All clients of a chunk compute the full gradient if one of them needs it.
-
-    Args:
-      refresh_every: I, rounds from one full gradient to the next.
+    number ``refresh_every``, I, divides. It starts at the client's own model, where g was computed.
+    The paper writes the step with :math:`\gamma`, where :math:`s = \eta \gamma / (\eta + \gamma)`
+    is the ``client_lr``. All clients of a chunk compute the full gradient if one of them needs it.
     """
 
     def memory(hparams, params):

@@ -76,8 +76,8 @@ def r_fed_avg(loss: Loss, manifold: Manifold, *, maps: MapNames = "retraction") 
       loss: one loss per example.
       manifold: M; the start point is projected on it.
       maps: R and its inverse: ``"geodesic"`` for exp and log, ``"retraction"`` for ``retract`` and
-        ``inverse_retract``, ``"projection"`` for ``retract`` and the projection of the chord on
-        the tangent space, which is cheap and accurate to second order.
+        ``inverse_retract``, ``"projection"`` for ``retract`` and the chord's projection on the
+        tangent space, accurate to second order.
 
     Example:
       >>> import fcojax
@@ -262,10 +262,6 @@ def fed_manifold(
         off = jax.lax.stop_gradient(tree.sub(ambient, point))
         return point, ambient_norm(manifold, point, off)
 
-    def metrics(end: LocalState):
-        beyond = jnp.where(end.farthest > manifold.reach, 1.0, 0.0)
-        return {"tube_distance": end.farthest, "beyond_reach": beyond}
-
     def init(hparams, params):
         point, distance = project(params)
         zeros = tree.zeros_like(point)
@@ -279,7 +275,9 @@ def fed_manifold(
         end = local_steps(hparams, message.point, message.distance, correction, local)
         # Upload this and not the displacement: terms that have converged cancel before rounding.
         upload = GradientChange(tree.sub(end.slope, client), Public(count_of(hparams, local)))
-        return ClientResult(end.slope, upload, metrics(end))
+        beyond = jnp.where(end.farthest > manifold.reach, 1.0, 0.0)
+        metrics = {"tube_distance": end.farthest, "beyond_reach": beyond}
+        return ClientResult(end.slope, upload, metrics)
 
     def server_update(hparams, server, mean_upload, fraction, key):
         step = hparams.server_lr * hparams.client_lr * mean_upload.num_steps.value

@@ -1,6 +1,7 @@
 """FedAvg, FedDualAvg and FedMiD with optimisers of optax on the clients and on the server."""
 
 import functools
+from collections import namedtuple
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
@@ -44,22 +45,12 @@ class Optimised(NamedTuple):
     state: PyTree
 
 
-def plain_client(hparams: Any) -> optax.GradientTransformation:
-    """Return gradient steps of size ``client_lr``."""
-    return optax.sgd(hparams.client_lr)
-
-
-def plain_server(hparams: Any) -> optax.GradientTransformation:
-    """Return gradient steps of size ``server_lr``."""
-    return optax.sgd(hparams.server_lr)
-
-
 @takes(cast(Any, FedOptHparams))  # the caller may choose another type
 def fed_opt(
     loss: Loss,
     *,
-    server: Choose = plain_server,
-    client: Choose = plain_client,
+    server: Choose = lambda hparams: optax.sgd(hparams.server_lr),
+    client: Choose = lambda hparams: optax.sgd(hparams.client_lr),
     hparams_type: type = FedOptHparams,
     keep_client_state: bool = False,
     proximal_term: bool = False,
@@ -88,11 +79,9 @@ def fed_opt(
       loss: one loss per example.
       server: the server's optimiser, or ``(hparams) -> optimiser``.
       client: the same for the clients.
-      hparams_type: the type of the hyperparameters that the two functions read. By default it has
-        ``client_lr`` and ``server_lr``, but not the rate of a side that is given an optimiser
-        instead of a function.
-      keep_client_state: whether a client's optimiser keeps its state between rounds, beginning with
-        the state of the start point; otherwise every round initialises it.
+      hparams_type: the type of the hyperparameters that the two functions read; by default with
+        ``client_lr`` and ``server_lr``, but not the rate of a side that is given an optimiser.
+      keep_client_state: whether a client's optimiser keeps its state between rounds.
       proximal_term: whether clients also minimise :math:`(\mu / 2) |w - w_r|^2`, with mu the
         ``prox_scale``; see ``fed_prox``.
 
@@ -175,10 +164,8 @@ def _with_rates(names: tuple[str, ...]) -> type:
     defaults = FedOptHparams._field_defaults
     if names == FedOptHparams._fields:
         return FedOptHparams
-    fields = [(name, Positive) for name in names]
-    made: Any = NamedTuple("FedOptHparams", fields)  # pyright: ignore[reportArgumentType]
-    made.__new__.__defaults__ = tuple(defaults[name] for name in names)
-    made._field_defaults = {name: defaults[name] for name in names}
+    made: Any = namedtuple("FedOptHparams", names, defaults=[defaults[name] for name in names])
+    made.__annotations__ = dict.fromkeys(names, Positive)
     return made
 
 
@@ -398,9 +385,8 @@ def fed_dual_avg_opt(
     if client is not None:
         geometry = geometry._replace(name=f"{geometry.name}, optax", steps=steps)
         correction = none(lambda hparams, local, steps: steps.end.elapsed)
-        plain = method(loss, geometry, correction, dual_sums(mirror))._replace(
-            hparams_type=plain.hparams_type
-        )
+        made = method(loss, geometry, correction, dual_sums(mirror))
+        plain = made._replace(hparams_type=plain.hparams_type)
     if server is None:
         return plain
     return server_optimised(
@@ -474,9 +460,8 @@ def fed_mid_opt(
     if client is not None:
         geometry = Geometry("mirror, optax", steps)
         correction = none(lambda hparams, local, steps: steps.end[1])
-        plain = method(loss, geometry, correction, mirror_average(mirror))._replace(
-            hparams_type=plain.hparams_type
-        )
+        made = method(loss, geometry, correction, mirror_average(mirror))
+        plain = made._replace(hparams_type=plain.hparams_type)
     # A gradient step on the server changes nothing, and keeps the subgradient for the clients.
     chosen = _GRADIENT_STEP if server is None else server
     return server_optimised(plain, chosen, subgradient, sends_subgradient=client is not None)

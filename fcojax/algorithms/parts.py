@@ -9,7 +9,7 @@ differ in three parts:
   the client sends;
 - a ``ServerStep``: what the server keeps, sends, and does with the mean of the uploads.
 
-The rows of the table of methods are in the other files of this package, by family.
+The rows of the table of methods are in the other files, by family.
 """
 
 from fcojax.algorithms.averages import average, pull

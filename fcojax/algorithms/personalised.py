@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import jax
 
 from fcojax import tree
-from fcojax.algorithms.base import Algorithm, Known, takes
-from fcojax.algorithms.controls import scaffold
+from fcojax.algorithms.base import Algorithm, Facts, Known, takes
+from fcojax.algorithms.controls import control_variate, with_control
+from fcojax.algorithms.frame import Correction, method, primal
 from fcojax.algorithms.local import Batch, Local, mean_gradient
 from fcojax.arguments import factory
 from fcojax.problems.losses import Loss, RandomLoss, WholeBatchLoss
@@ -57,21 +58,19 @@ def ditto(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
     Example:
       >>> import fcojax
       >>> fcojax.algorithms.ditto(None, fcojax.transforms.l1()).facts.parts
-      ('primal', 'control', 'feedback')
+      ('primal', 'control, own model', 'feedback')
 
     References:
       Li, Hu, Beirami and Smith, "Ditto: fair and robust federated learning through
       personalization", ICML 2021.
     """
-    common = scaffold(loss, penalty, prox="feedback")
-    gradient, penalty = mean_gradient(loss), penalty or zero()
+    shared, gradient, psi = control_variate(), mean_gradient(loss), penalty or zero()
 
-    def init(hparams, params):
-        server, control = common.init(hparams, params)
-        return server, DittoClient(control, params)
+    def begin(hparams, message, own, local):
+        return shared.begin(hparams, message, own.control, local)
 
-    def client_update(hparams, message, client, local, key):
-        shared = common.client_update(hparams, message, client.control, local, key)
+    def keep(hparams, message, own, local, steps):
+        control, upload = shared.keep(hparams, message, own.control, local, steps)
         center, rate = message.point, hparams.client_lr
         shrink = 1 / (1 + rate * hparams.prox_scale)
 
@@ -81,15 +80,19 @@ def ditto(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
             # to the last bit.
             moved = tree.add_scaled(v, -rate, gradient(v, batch))
             between = tree.add_scaled(center, shrink, tree.sub(moved, center))
-            return penalty.prox(between, rate * shrink, hparams.penalty_scale)
+            return psi.prox(between, rate * shrink, hparams.penalty_scale)
 
-        model = local.scan(step, client.model)
-        return shared._replace(state=DittoClient(shared.state, model))
+        return DittoClient(control, local.scan(step, own.model)), upload
 
-    def client_model(hparams, message, client):
-        return client.model
-
-    return common._replace(init=init, client_update=client_update, client_model=client_model)
+    correction = Correction(
+        "control, own model",
+        begin,
+        keep,
+        lambda params, memory: DittoClient(tree.zeros_like(params), params),
+        client_model=lambda hparams, message, own: own.model,
+    )
+    server = with_control(psi, feedback=True)
+    return method(loss, primal(), correction, server, facts=Facts(exact=True))
 
 
 class PartialServer(NamedTuple):

@@ -7,9 +7,6 @@ applies the penalty.
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-import jax
-import jax.numpy as jnp
-
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, Facts, takes
 from fcojax.algorithms.frame import Correction, Geometry, LocalProblem, ServerStep, method
@@ -18,7 +15,7 @@ from fcojax.algorithms.local_solvers import gd
 from fcojax.problems.losses import Loss
 from fcojax.transforms.penalties.l1 import zero
 from fcojax.transforms.penalty import Penalty
-from fcojax.types import Array, NonNegative, Params, Positive, PyTree, Scalar
+from fcojax.types import NonNegative, Params, Positive, PyTree, Scalar
 
 
 class DualClient(NamedTuple):
@@ -149,8 +146,7 @@ def fed_dyn(
 ) -> Algorithm:
     r"""Federated dynamic regularisation of the mean loss plus psi, with any cohort.
 
-    A client of the cohort P minimises its augmented Lagrangian, then updates its dual; the others
-    keep their state:
+    A client of the cohort P minimises its augmented Lagrangian, then updates its dual:
 
     .. math:: x_i \approx \arg\min_x f_i(x) + \langle \lambda_i, x - x_0 \rangle
                          + \tfrac{1}{2 \eta} |x - x_0|^2, \qquad
@@ -164,8 +160,9 @@ def fed_dyn(
 
     The drift h equals the mean of the duals of all clients in every round, if it does so in the
     first: a difference b between them persists, and the limit then has the mean gradient b. So both
-    start at zero, and ``with_duals`` computes the drift for other duals. In the paper's symbols the
-    client's gradient state is minus the dual, the server's is minus h, and alpha is 1 / eta.
+    start at zero; to start from other duals, set ``clients.dual`` of the engine's ``State``, one
+    row per client, and ``server.drift`` to their mean. In the paper's symbols the client's gradient
+    state is minus the dual, the server's is minus h, and alpha is 1 / eta.
 
     With full participation, the same solver and the same start this is FedPD without skipping. One
     vector goes up and one down; a client stores two, :math:`x_i` and :math:`\lambda_i`.
@@ -175,9 +172,9 @@ def fed_dyn(
       penalty: psi, applied on the server; none by default.
       solver: the solver of the local problems; by default ``gd(warm_start=False)``, as in the
         authors' code.
-      report: the model that is returned: ``"server"`` for x_0; ``"sampled"`` for the mean of the
-        cohort's x_i; or ``"all"`` for the mean of the last x_i of all clients, which varies least
-        and needs a second vector up. The iterates and the limit are the same.
+      report: the model: ``"server"`` for x_0; ``"sampled"`` for the mean of the cohort's x_i; or
+        ``"all"`` for the mean of the last x_i of all clients, which varies least and needs a second
+        vector up. The iterates and the limit are the same.
 
     Example:
       >>> import fcojax
@@ -194,19 +191,6 @@ def fed_dyn(
 
     geometry, server = solver or gd(warm_start=False), with_drift(penalty or zero(), report)
     return method(loss, geometry, lagrangian(upload), server, facts=Facts(exact=True))
-
-
-def with_duals(state: Any, duals: Params, weights: Array) -> Any:
-    """Return the engine's ``State`` with new duals, and with their mean as the drift.
-
-    Use it for warm starts of ``fed_dyn``, for example from the duals of an earlier run; ``duals``
-    has one row per client, and ``weights`` are those of the clients.
-    """
-    shares = weights / jnp.sum(weights)
-    drift = jax.tree.map(lambda rows: jnp.tensordot(shares.astype(rows.dtype), rows, 1), duals)
-    return state._replace(
-        server=state.server._replace(drift=drift), clients=state.clients._replace(dual=duals)
-    )
 
 
 class FedDRHparams(NamedTuple):
@@ -254,10 +238,7 @@ def fed_dr(
 
 
 class FedADMMHparams(NamedTuple):
-    """``client_lr`` is the local solver's step; ``prox_step`` is eta.
-
-    ``penalty_scale`` is the strength of psi.
-    """
+    """``client_lr`` is the solver's step, ``prox_step`` eta, ``penalty_scale`` psi's strength."""
 
     client_lr: Positive = 0.01
     prox_step: Positive = 1.0
@@ -309,9 +290,8 @@ def fed_split(loss: Loss, *, solver: Geometry | None = None) -> Algorithm:
     :math:`z_i \leftarrow z_i + 2 (x_i - x_0)`; the model x_0 is the mean of the :math:`z_i`. That
     is ``fed_dr`` with :math:`\alpha = 2`. The prox step s is best near :math:`1 / \sqrt{L \mu}`.
 
-    A solver such as ``proxgd(penalty)`` adds a penalty of strength ``penalty_scale`` to the local
-    problems, which are then not smooth, and the model converges to a wrong point: use ``fed_dr``
-    with :math:`\alpha < 2`.
+    With a penalty in the solver, as in ``proxgd(penalty)``, the local problems are not smooth, and
+    the model converges to a wrong point: use ``fed_dr`` with :math:`\alpha < 2`.
 
     Example:
       >>> import fcojax

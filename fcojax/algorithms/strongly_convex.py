@@ -74,8 +74,7 @@ def fast_fed_dual_avg(loss: Loss, mirror: Mirror, *, end_points: bool = False) -
     So psi keeps its weight relative to the sum of gradients, and the steps shrink like 1 / (mu T):
     the limit is the minimiser of F + psi, at a rate of one over the rounds for equal weights; steps
     are stable for :math:`\eta \le 1 / (2 K L)`. With ``strong_convexity`` 0 this is FedDualAvg.
-    The paper sends the sums of gradients and of points separately; only z is needed. A local step
-    takes one prox.
+    The paper sends the sums of gradients and of points separately; only z is needed.
 
     Args:
       loss: one loss per example.

@@ -52,15 +52,9 @@ def in_two_rounds(
 ) -> Algorithm:
     """Return a method whose even rounds collect gradients at x, and whose odd ones take steps.
 
-    Args:
-      loss: one loss per example.
-      geometry: where clients take their steps.
-      gradient: ``(x, batch) -> gradient`` in this geometry.
-      slope: ``(hparams, x, z, at_z, at_x, G) -> slope`` of a step at z, with the gradients of its
-        batch at z and at x.
-      collected: ``(hparams, G, mean) -> G``, from the mean gradient.
-      moved: ``(hparams, x, mean) -> x``, from the mean displacement.
-      step_name: the name of the server's step in the table of methods.
+    In its ``geometry``, ``(x, batch) -> gradient``; ``(hparams, x, z, at_z, at_x, G) -> slope`` of
+    a step at z, with the gradients of its batch at z and at x; ``collected(hparams, G, mean) -> G``
+    from the mean gradient; and ``moved(hparams, x, mean) -> x`` from the mean displacement.
     """
 
     def init(hparams, params):
@@ -131,9 +125,8 @@ def mime(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
     and :math:`w \leftarrow w + \eta_s \sum_i p_i (x_i - w)`. Without momentum, the default, this is
     MimeSVRG, whose correction is FedLin's: exact with full batches, and if clients' Hessians are
     similar a round replaces many steps of gradient descent. Both exchanges send one vector each
-    way. With ``held(sampler, rounds=2)`` both exchanges of a round have the same cohort; then it is
-    exact if the clients share a minimiser, and otherwise the noise of the cohorts' gradients stops
-    convergence, as in stochastic gradient descent.
+    way. With the same cohort for both, ``held(sampler, rounds=2)``, it is exact if the clients
+    share a minimiser; otherwise the noise of the cohorts' gradients stops convergence.
 
     Example:
       >>> import fcojax

@@ -112,8 +112,7 @@ def local_epochs(
       num_epochs: E, the same for every client; or one number per client. It may be a fraction if
         there is a ``batch_size``, and is rounded to one with a denominator of at most 1,000.
       batch_size: examples per step; ``None`` for all of them.
-      fewest: if given, every client draws its own number of epochs for each round, uniformly from
-        ``fewest`` to ``num_epochs``.
+      fewest: as in ``local_steps``, for epochs.
 
     Example:
       >>> import fcojax

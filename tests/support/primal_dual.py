@@ -14,7 +14,6 @@ import numpy as np
 
 import fcojax
 from fcojax.algorithms.local_solvers import exact, gd
-from fcojax.algorithms.splittings import with_duals
 from fcojax.engine.plan import Plan
 from fcojax.engine.stepper import start
 from fcojax.problems import factored, factored_loss
@@ -85,10 +84,10 @@ def first_state(name, chosen, rates, data, duals=None, drift=None, center=None):
     center = first_point() if center is None else center
     center = jnp.asarray(center, data.examples.slopes.dtype)
     state = start(chosen, rates, center, data, KEY, fcojax.local_steps(1))
-    if duals is not None and name == "fed_pd":
+    if duals is not None:
         state = state._replace(clients=state.clients._replace(dual=jnp.asarray(duals)))
-    elif duals is not None:
-        state = with_duals(state, jnp.asarray(duals), data.weights)
+        if name == "fed_dyn" and drift is None:
+            drift = np.average(duals, axis=0, weights=data.weights)
     if drift is not None:
         state = state._replace(server=state.server._replace(drift=jnp.asarray(drift)))
     return state

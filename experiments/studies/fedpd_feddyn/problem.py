@@ -12,7 +12,6 @@ from experiments.study import Config, observe_model
 from fcojax import Plan
 from fcojax.algorithms import Algorithm, Work, fed_dyn, fed_pd
 from fcojax.algorithms.local_solvers import exact, gd
-from fcojax.algorithms.splittings import with_duals
 from fcojax.extend import take
 from fcojax.problems import factored, factored_loss
 from fcojax.types import Array, Params, PyTree
@@ -98,12 +97,11 @@ class Quadratics:
         algorithm, rates = build(name, solver), take(self.hparams(name, [self.prox_step]), 0)
         key = jax.random.key(0)
         state = fcojax.start(algorithm, rates, jnp.asarray(self.first), self.data, key, plan)
-        if name == "fed_pd":
-            state = state._replace(clients=state.clients._replace(dual=jnp.asarray(duals)))
-        else:
-            state = with_duals(state, jnp.asarray(duals), self.data.weights)
-        if drift is not None:
-            state = state._replace(server=state.server._replace(drift=jnp.asarray(drift)))
+        first, shares = jnp.asarray(duals), self.data.weights / jnp.sum(self.data.weights)
+        state = state._replace(clients=state.clients._replace(dual=first))
+        if name == "fed_dyn":
+            mean = jnp.tensordot(shares.astype(first.dtype), first, 1) if drift is None else drift
+            state = state._replace(server=state.server._replace(drift=jnp.asarray(mean)))
         _, history = fcojax.advance(
             algorithm,
             rates,
