@@ -74,19 +74,13 @@ def fed_avg(loss: Loss) -> Algorithm:
               w_{r+1} = w_r + \eta_s \sum_{m \in S_r} p_m (w^m_K - w_r).
 
     Example:
-      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
-      >>> data = fcojax.from_rows({"a": np.array([1.0, 3.0])}, sizes=[1, 1], weights=[3, 1])
-      >>> algorithm = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
-      >>> w, _ = fcojax.run(
-      ...     algorithm, algorithm.hparams_type(client_lr=0.5), jnp.array(0.0), data,
-      ...     jax.random.key(0), fcojax.local_steps(2), num_rounds=30)
-      >>> round(float(w), 3)
-      1.5
+      >>> import fcojax
+      >>> fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2).facts.parts
+      ('primal', 'none', 'average')
 
     References:
       McMahan, Moore, Ramage, Hampson and Aguera y Arcas, "Communication-efficient learning of deep
-      networks from decentralized data", AISTATS 2017, in the notation of Yuan, Zaheer and Reddi,
-      "Federated composite optimization", ICML 2021, Algorithm 1.
+      networks from decentralized data", AISTATS 2017.
     """
     return method(loss, primal(), none(), average())
 

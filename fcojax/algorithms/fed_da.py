@@ -101,13 +101,8 @@ def fed_da(
       which costs a second gradient.
 
     The weight of psi gets the same momentum as the gradient, starting at 0. With full participation
-    and one full-batch local step the minimiser of F + psi is the fixed point.
-
-    Args:
-      loss: one loss per example.
-      penalty: psi, a sum over entries, or a norm, group norm or ball of l2; none by default.
-      metric: how H is computed from the gradients.
-      estimate: the gradient estimate that is summed.
+    and one full-batch local step the minimiser of F + psi is the fixed point. The penalty psi is a
+    sum over entries, or a norm, group norm or ball of l2.
 
     Example:
       >>> import fcojax

@@ -70,14 +70,11 @@ def r_fed_avg(loss: Loss, manifold: Manifold, *, maps: MapNames = "retraction") 
               x_{r+1} = R_{x_r}\Bigl(\eta_g \sum_m p_m R_{x_r}^{-1}(z^m_K)\Bigr)
 
     With heterogeneous clients and K > 1 it stalls where the gradient is about
-    ``theory.manifold.drift_floor``.
+    ``theory.manifold.drift_floor``. The start point is projected on the manifold.
 
-    Args:
-      loss: one loss per example.
-      manifold: M; the start point is projected on it.
-      maps: R and its inverse: ``"geodesic"`` for exp and log, ``"retraction"`` for ``retract`` and
-        ``inverse_retract``, ``"projection"`` for ``retract`` and the chord's projection on the
-        tangent space, accurate to second order.
+    The ``maps`` are R and its inverse: ``"geodesic"`` for exp and log, ``"retraction"`` for
+    ``retract`` and ``inverse_retract``, ``"projection"`` for ``retract`` and the chord's projection
+    on the tangent space, accurate to second order.
 
     Example:
       >>> import fcojax

@@ -80,8 +80,7 @@ def fed_mid(
       ('mirror, prox', 'none', 'mirror')
 
     References:
-      Yuan, Zaheer and Reddi, "Federated composite optimization", ICML 2021, Algorithm 2 and section
-      5.
+      Yuan, Zaheer and Reddi, "Federated composite optimization", ICML 2021, Algorithm 2, section 5.
     """
     geometry, server = mirrored(mirror, prox=client_prox), mirror_average(mirror, prox=server_prox)
     return method(loss, geometry, none(elapsed), server)
@@ -246,8 +245,7 @@ def fed_dual_avg(loss: Loss, mirror: Mirror, *, client_prox: bool = True) -> Alg
       [1.5 0. ]
 
     References:
-      Yuan, Zaheer and Reddi, "Federated composite optimization", ICML 2021, Algorithm 3 and section
-      5.
+      Yuan, Zaheer and Reddi, "Federated composite optimization", ICML 2021, Algorithm 3, section 5.
     """
     return method(loss, dual(mirror, prox=client_prox), none(elapsed), dual_sums(mirror))
 

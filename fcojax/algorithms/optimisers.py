@@ -406,14 +406,7 @@ def fed_mid_opt(
     """``fed_mid`` with an optimiser on the server, on the clients, or on both.
 
     See ``fed_dual_avg_opt``. For an optimiser of the clients, the server also sends the subgradient
-    of psi that its last prox has found, and there is no local prox.
-
-    Args:
-      loss: one loss per example.
-      mirror: the geometry, with its penalty.
-      server: as in ``fed_dual_avg_opt``.
-      client: the same for local steps.
-      client_prox: as in ``fed_mid``; has to be false with an optimiser of the clients.
+    of psi that its last prox has found, and there is no local prox: ``client_prox`` must be false.
 
     Example:
       >>> import fcojax, optax

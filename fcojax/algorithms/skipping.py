@@ -250,8 +250,7 @@ def prox_skip(
 
     References:
       Mishchenko, Malinovsky, Stich and Richtarik, "ProxSkip: yes! Local gradient steps provably
-      lead to communication acceleration! Finally!", ICML 2022 (arXiv 2202.09357), Algorithms 1 and
-      2.
+      lead to communication acceleration! Finally!", ICML 2022 (arXiv 2202.09357), Algorithms 1, 2.
     """
     geometric = steps == "geometric"
     server = banked(penalty or zero(), geometric=geometric)

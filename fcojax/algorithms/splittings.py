@@ -231,8 +231,7 @@ def fed_dr(
 
     References:
       Tran-Dinh, Pham, Phan and Nguyen, "FedDR: randomized Douglas-Rachford splitting algorithms for
-      nonconvex federated composite optimization", NeurIPS 2021 (arXiv 2103.03452), Algorithms 1 and
-      2.
+      nonconvex federated composite optimization", NeurIPS 2021 (arXiv 2103.03452), Algorithms 1, 2.
     """
     return _splitting(loss, penalty, solver, lambda hparams: hparams.relaxation)
 
