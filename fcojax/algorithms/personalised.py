@@ -58,7 +58,7 @@ def ditto(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
     Example:
       >>> import fcojax
       >>> fcojax.algorithms.ditto(None, fcojax.transforms.l1()).facts.parts
-      ('primal', 'control, own model', 'feedback')
+      ('primal', 'control, own', 'feedback')
 
     References:
       Li, Hu, Beirami and Smith, "Ditto: fair and robust federated learning through
@@ -85,7 +85,7 @@ def ditto(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
         return DittoClient(control, local.scan(step, own.model)), upload
 
     correction = Correction(
-        "control, own model",
+        "control, own",
         begin,
         keep,
         lambda params, memory: DittoClient(tree.zeros_like(params), params),
