@@ -160,13 +160,9 @@ def scaffold(
       the last prox. At the solution :math:`\nabla F + s = 0`, so the local steps vanish: exact,
       with one prox per round and a sparse model.
 
-    Args:
-      loss: one loss per example.
-      penalty: psi; none by default.
-      prox: where psi enters.
-      control: a client's new control: the mean gradient of its ``"steps"`` (option II of the paper,
-        one vector up), or its full ``"gradient"`` at x (option I, two vectors up and a pass over
-        all examples).
+    A client's new ``control`` is the mean gradient of its ``"steps"`` (option II of the paper, one
+    vector up), or its full ``"gradient"`` at x (option I, two vectors up and a pass over all
+    examples).
 
     Example:
       >>> import fcojax

@@ -236,12 +236,9 @@ def prox_skip(
     would not be. Steps up to 1 / L are safe; p about :math:`\sqrt{\mu / L}` needs the fewest
     exchanges.
 
-    Args:
-      loss: one loss per example.
-      penalty: psi, applied on the server; by default none, as in Scaffnew.
-      steps: ``"all"`` takes the K steps of the engine's ``work``, with :math:`p = 1 / K`;
-        ``"geometric"`` draws one K per round for all clients, as the coins of the paper do, at most
-        the K of ``work``; the first round takes the mean.
+    Without a penalty this is Scaffnew. With ``steps="all"`` clients take the K steps of the
+    engine's ``work``, with :math:`p = 1 / K`; ``"geometric"`` draws one K per round for all, as the
+    coins of the paper do, at most the K of ``work``; the first round takes the mean.
 
     Example:
       >>> import fcojax

@@ -167,14 +167,9 @@ def fed_dyn(
     With full participation, the same solver and the same start this is FedPD without skipping. One
     vector goes up and one down; a client stores two, :math:`x_i` and :math:`\lambda_i`.
 
-    Args:
-      loss: one loss per example.
-      penalty: psi, applied on the server; none by default.
-      solver: the solver of the local problems; by default ``gd(warm_start=False)``, as in the
-        authors' code.
-      report: the model: ``"server"`` for x_0; ``"sampled"`` for the mean of the cohort's x_i; or
-        ``"all"`` for the mean of the last x_i of all clients, which varies least and needs a second
-        vector up. The iterates and the limit are the same.
+    The default solver is ``gd(warm_start=False)``, as in the authors' code. The model, ``report``,
+    is x_0, the mean of the cohort's x_i (``"sampled"``), or that of the last x_i of ``"all"``
+    clients, which varies least and needs a second vector up; the limit is the same.
 
     Example:
       >>> import fcojax
