@@ -13,7 +13,7 @@ if not TYPE_CHECKING:  # before the others, which take a second
 from fcojax import algorithms, devices, grid, problems, transforms
 from fcojax.algorithms.work import local_epochs, local_steps
 from fcojax.engine.grid import extended, schedule
-from fcojax.engine.optimality import kkt, kkt_violation
+from fcojax.engine.optimality import Status, kkt, kkt_violation
 from fcojax.engine.participation.availability import cyclic, from_trace
 from fcojax.engine.participation.base import Draw, Sampler
 from fcojax.engine.participation.samplers import (
@@ -24,13 +24,11 @@ from fcojax.engine.participation.samplers import (
     weighted_cohort,
 )
 from fcojax.engine.plan import Plan
-from fcojax.engine.run import run
+from fcojax.engine.run import run, sweep
 from fcojax.engine.solve import solve
 from fcojax.engine.state import State, StateObserver
-from fcojax.engine.status import Status
 from fcojax.engine.stepper import advance, look, read_model, start
 from fcojax.engine.stream import Stream
-from fcojax.engine.sweep import sweep
 from fcojax.problems.clients import ClientData, from_clients, from_rows
 from fcojax.problems.stored import open_clients, save_clients
 from fcojax.uploads.aggregator import Aggregator

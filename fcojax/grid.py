@@ -1,5 +1,5 @@
 """Grids of hyperparameters for ``fcojax.sweep``: named tuples with a leading axis of points."""
 
-from fcojax.engine.grid import log_spaced, product, random_draws, zipped
+from fcojax.engine.grid import log_spaced, product, zipped
 
-__all__ = ["log_spaced", "product", "random_draws", "zipped"]
+__all__ = ["log_spaced", "product", "zipped"]

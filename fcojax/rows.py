@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from fcojax.arguments import shown, validated
-from fcojax.engine.hparams import is_schedule, num_points
+from fcojax.engine.hparams import is_schedule, num_points, require_hparams
 from fcojax.engine.state import is_sweep
-from fcojax.engine.validation import require_hparams
 from fcojax.problems.fields import by_field
 from fcojax.types import Key, NumberTree, PyTree
 

@@ -15,7 +15,7 @@ from fcojax.engine.hparams import as_arrays
 from fcojax.engine.optimality import pooled_gradient
 from fcojax.engine.plan import Program, as_plan
 from fcojax.engine.solve import Outcome, solve_traced
-from fcojax.engine.validation import as_params, require_algorithm, require_run
+from fcojax.engine.validation import as_params, require_run
 from fcojax.memo import jit_per
 from fcojax.problems import Problem
 from fcojax.problems.losses import Loss
@@ -100,7 +100,7 @@ def path(
     plan = as_plan(local_steps(1) if plan is None else plan)
     key = jax.random.key(0) if key is None else key
     algorithm = fed_mid_osp(loss, euclidean(penalty)) if method is None else method(loss)
-    require_algorithm(algorithm)
+    checked_value("algorithm", algorithm, Algorithm)
     finds_rate = hparams is None
     hparams = algorithm.hparams_type() if finds_rate else hparams
     for name in ("penalty_scale", *(["client_lr"] if finds_rate else [])):

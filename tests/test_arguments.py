@@ -9,7 +9,7 @@ import pytest
 
 from fcojax import robust, uploads
 from fcojax.arguments import validated
-from fcojax.engine.validation import require_hparams
+from fcojax.engine.hparams import require_hparams
 from fcojax.transforms import Penalty, l1
 from fcojax.types import (
     Count,

@@ -49,8 +49,8 @@ ALLOWED_UNTIL_PORTED = {
     "experiments": """
         arguments engine.grid engine.optimality
         engine.participation.samplers engine.placement.chunk_size engine.placement.mesh
-        engine.plan engine.program engine.state engine.status engine.stepper
-        engine.stream engine.sweep engine.validation memo shuffle
+        engine.plan engine.program engine.state engine.stepper
+        engine.stream engine.validation memo shuffle
         xla.rules
     """,
 }

@@ -191,8 +191,8 @@ class _JobRun:
             _save_model(self.runner.workdir / "models" / f"{self.job.label}.npz", model)
         return summary | {
             "seconds": round(time.monotonic() - self.began, 3),
-            "client_chunk_size": self.placed.plan.client_chunk_size,
-            "point_chunk_size": self.placed.plan.point_chunk_size,
+            "client_chunk_size": self.placed.program.plan.client_chunk_size,
+            "point_chunk_size": self.placed.program.plan.point_chunk_size,
         }
 
     def _advance(

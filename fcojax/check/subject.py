@@ -17,7 +17,7 @@ from fcojax import Sampler
 from fcojax.algorithms import Algorithm
 from fcojax.algorithms.base import Factory
 from fcojax.arguments import field_annotations, numbers_of, shown, validated
-from fcojax.engine.validation import require_hparams
+from fcojax.engine.hparams import require_hparams
 from fcojax.problems.losses import Loss
 from fcojax.transforms import Manifold, Mirror, Penalty, euclidean, flat, l1, sphere
 from fcojax.types import Positive

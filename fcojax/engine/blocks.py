@@ -12,8 +12,6 @@ donates the states that it advances. ``blocks`` keeps these rules for all of its
 - Points that are over are left out once half of all are, if enough blocks are left to pay for a
   program. How they are left out is the caller's matter, as are groups of points, and repeats of
   points and seeds that fill up a group or a mesh.
-
-The other functions join histories, take some points from the state of a sweep, and put them back.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +21,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.engine.hparams import take
 from fcojax.engine.state import State
 from fcojax.types import PyTree
 
@@ -64,7 +61,7 @@ def blocks(
 
     Args:
       advance: ``(points, states, first, last) -> (states, history)``; dispatches one block.
-      states: the states to continue from. Whoever calls gives them away.
+      states: the states to continue from, which the first block donates.
       ends: the rounds at which blocks end, counted from the start of the run.
       first: number of rounds of ``states``.
       points: the points that run, as indices of the grid; one by default.
@@ -134,39 +131,17 @@ def halved(size: int, needed: int) -> int:
     return size
 
 
-def take_points(state: State, points: np.ndarray) -> State:
-    """Return a sweep's state at some points; all points share the round and the keys."""
-    return state._replace(**take(_by_point(state), points))
-
-
-def take_seeds(state: State, seeds: np.ndarray) -> State:
-    """Return a sweep's state at some seeds; all seeds share the round."""
-    # Keys have an axis of seeds alone; all other parts have points before seeds.
-    runs = jax.tree.map(lambda leaf: leaf[:, seeds], _by_point(state))
-    return state._replace(key=state.key[seeds], **runs)
-
-
-def put_points(state: State, some: State, points: np.ndarray) -> State:
-    """Return a sweep's state with some points replaced, and the round and keys of ``some``."""
-    return some._replace(**put_leaves(_by_point(state), _by_point(some), points))
-
-
-def join_points(states: Sequence[State]) -> State:
-    """Return the states of several groups of points as one, on the host if there are several."""
-    if len(states) == 1:
-        return states[0]
-    # On the host, where a new number of points compiles nothing.
-    parts = [jax.device_get(_by_point(state)) for state in states]
-    joined = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
-    return states[0]._replace(**joined)
-
-
-def put_leaves(leaves: PyTree, some: PyTree, points: np.ndarray) -> PyTree:
-    """Return arrays with axes [points, ...] with some points replaced."""
-    # Padding repeats the last point; all of its copies have equal values.
-    return jax.tree.map(lambda leaf, part: leaf.at[points].set(part), leaves, some)
-
-
-def _by_point(state: State) -> dict[str, PyTree]:
+def map_runs(function: Callable, state: State, *others: State) -> State:
+    """Apply a function to all arrays of a sweep's state with axes [points, seeds]."""
     names = ("server", "clients", "residuals", "memory")
-    return {name: getattr(state, name) for name in names}
+    parts = {
+        name: jax.tree.map(function, *(getattr(one, name) for one in (state, *others)))
+        for name in names
+    }
+    # All points share the round and the keys.
+    return state._replace(**parts)
+
+
+def take_points(state: State, points: np.ndarray) -> State:
+    """Return a sweep's state at some points."""
+    return map_runs(lambda leaf: leaf[points], state)

@@ -4,9 +4,8 @@ A grid is a named tuple whose fields have a leading axis of points; it is made o
 """
 
 import itertools
-import math
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -14,9 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax.arguments import field_annotations, shown, validated
-from fcojax.engine.hparams import Schedule, as_arrays, is_schedule
-from fcojax.engine.validation import require_hparams
-from fcojax.types import Array, Count, Positive, PyTree, Real, Seed
+from fcojax.engine.hparams import Schedule, as_arrays, is_schedule, require_hparams
+from fcojax.types import Count, Positive, PyTree, Real
 
 
 @validated
@@ -39,16 +37,11 @@ def schedule(values: Any, num_rounds: Count | None = None) -> Schedule:
             f"num_rounds, or only an array."
         )
     if num_rounds is not None:
-        values = _tabulated(values, num_rounds)
+        values = jax.vmap(lambda index: jnp.asarray(values(index)))(jnp.arange(num_rounds))
     values = jnp.asarray(values)
     if values.ndim == 0 or values.shape[0] == 0:
         raise ValueError(f"the schedule has shape {values.shape}; pass a value for each round.")
     return Schedule(values)
-
-
-def _tabulated(function: Callable, num_rounds: int) -> Array:
-    """Evaluate a function at each round."""
-    return jax.vmap(lambda index: jnp.asarray(function(index)))(jnp.arange(num_rounds))
 
 
 @validated
@@ -77,7 +70,7 @@ def extended(base: type, name: str, **defaults: Any) -> type:
     both = typing.NamedTuple(name, fields)  # pyright: ignore
     both.__new__.__defaults__ = tuple(known[field] for field, _ in fields if field in known)
     both._field_defaults = known
-    # `require_type` reads this: an algorithm for the base accepts the extended type too.
+    # `require_hparams` reads this: an algorithm for the base accepts the extended type too.
     both.extends = (base, *getattr(base, "extends", ()))  # pyright: ignore
     return both
 
@@ -98,8 +91,7 @@ def product(hparams_type: type, **values: Sequence[float]) -> PyTree:
       >>> grid.client_lr.tolist(), grid.server_lr.tolist()
       ([0.5, 1.0], [2.0, 2.0])
     """
-    columns = _with_defaults(hparams_type, _as_lists(values))
-    return _grid(hparams_type, list(itertools.product(*columns)))
+    return _grid(hparams_type, list(itertools.product(*_columns(hparams_type, values))))
 
 
 def zipped(hparams_type: type, **values: Sequence[float]) -> PyTree:
@@ -116,19 +108,16 @@ def zipped(hparams_type: type, **values: Sequence[float]) -> PyTree:
       >>> grid.client_lr.tolist(), grid.server_lr.tolist()
       ([0.5, 1.0], [2.0, 3.0])
     """
-    lists = _as_lists(values)
-    lengths = {name: len(column) for name, column in lists.items()}
+    columns = dict(zip(hparams_type._fields, _columns(hparams_type, values), strict=True))  # pyright: ignore
+    lengths = {name: len(columns[name]) for name in values}
     if len(set(lengths.values())) != 1:
         raise ValueError(
             f"the fields have {lengths} values; give every field the same number, and at least "
             "one field."
         )
-    (num,) = set(lengths.values())
-    columns = [
-        column if len(column) == num else list(column) * num
-        for column in _with_defaults(hparams_type, lists)
-    ]
-    return _grid(hparams_type, list(zip(*columns, strict=True)))
+    num = max(lengths.values())
+    whole = [column if name in values else column * num for name, column in columns.items()]
+    return _grid(hparams_type, list(zip(*whole, strict=True)))
 
 
 @validated
@@ -151,53 +140,8 @@ def log_spaced(low: Positive, high: Positive, num: Count) -> list[float]:
     return [float(f"{value:.7g}") for value in np.geomspace(low, high, num)]
 
 
-@validated
-def random_draws(
-    hparams_type: type, num: Count, seed: Seed, **ranges: tuple[float, float] | float
-) -> PyTree:
-    """Return a grid of random points, each field log-uniform in its range.
-
-    Args:
-      hparams_type: a type of hyperparameters.
-      num: number of points.
-      seed: the seed of numpy's generator.
-      **ranges: the two ends of each field's range, or one number for a constant field. Fields that
-        are not named keep their defaults.
-
-    Example:
-      >>> import fcojax
-      >>> hparams_type = fcojax.algorithms.fed_avg.Hparams
-      >>> grid = fcojax.grid.random_draws(hparams_type, 5, seed=0, client_lr=(1e-3, 1.0))
-      >>> grid.client_lr.shape, bool((grid.client_lr > 1e-3).all())
-      ((5,), True)
-    """
-    # numpy draws the same numbers on every platform.
-    rng = np.random.default_rng(seed)
-    ends = _with_defaults(
-        hparams_type, {name: _ends(name, given) for name, given in ranges.items()}
-    )
-    columns = []
-    for low, *high in ends:
-        if not high:
-            columns.append([low] * num)
-        else:
-            # Log-uniform: a value between 0.001 and 0.01 is as likely as one between 0.1 and 1.
-            columns.append(np.exp(rng.uniform(np.log(low), np.log(high[0]), num)).tolist())
-    return _grid(hparams_type, list(zip(*columns, strict=True)))
-
-
-def _ends(name: str, given: Any) -> list:
-    """Return the two ends of a range, or one number."""
-    low, high = ends = list(given) if np.ndim(given) else [given, given]
-    if not (0 < low <= high < math.inf or low == high):
-        raise ValueError(
-            f"{name} has range {shown(given)}; pass a number, or two with 0 < low <= high."
-        )
-    return [low] if low == high else ends
-
-
-def _as_lists(values: dict[str, Any]) -> dict[str, list]:
-    """Return the values of each field as a list."""
+def _columns(hparams_type: type, values: dict[str, Any]) -> list[list]:
+    """Return one list per field, in order: its values, or its default alone."""
     lists = {}
     for name, column in values.items():
         # Both are sequences to Python: a string of letters, a schedule of its one field.
@@ -206,24 +150,17 @@ def _as_lists(values: dict[str, Any]) -> dict[str, list]:
             raise ValueError(
                 f"{name} is {shown(column)}; pass a list of values, as in {name}=[0.1, 1.0]."
             )
-    return lists
-
-
-def _with_defaults(hparams_type: type, values: dict[str, list]) -> list[list]:
-    """Return one list per field, in order: its values, or its default alone."""
-    fields = hparams_type._fields  # pyright: ignore[reportAttributeAccessIssue]
     # The constructor refuses unknown fields and missing ones.
-    first = hparams_type(**{name: column[0] for name, column in values.items()})
-    return [values.get(field, [getattr(first, field)]) for field in fields]
+    first = hparams_type(**{name: column[0] for name, column in lists.items()})
+    return [lists.get(name, [value]) for name, value in zip(first._fields, first, strict=True)]
 
 
 def _grid(hparams_type: type, points: list[tuple]) -> PyTree:
     # Point by point, so that the message names a value and not a column.
     for point in points:
         require_hparams(hparams_type(*point))
-    columns = zip(*points, strict=True)
-    names = hparams_type._fields  # pyright: ignore[reportAttributeAccessIssue]
-    return jax.device_put(as_arrays(hparams_type(*map(_stacked, names, columns))))
+    columns = zip(hparams_type._fields, zip(*points, strict=True), strict=True)  # pyright: ignore
+    return jax.device_put(as_arrays(hparams_type(*(_stacked(*column) for column in columns))))
 
 
 def _stacked(name: str, column: tuple) -> Any:

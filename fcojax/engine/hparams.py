@@ -5,8 +5,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
-from fcojax.types import Array, PyTree
+from fcojax.arguments import checked_value, field_annotations, numbers_of, shown
+from fcojax.types import Array, PyTree, Real
 
 
 class Schedule(NamedTuple):
@@ -22,11 +24,17 @@ def is_schedule(value: Any) -> bool:
 
 def at_round(hparams: PyTree, index: Array | int) -> PyTree:
     """Return the hyperparameters of one round."""
-    return jax.tree.map(
-        lambda value: value.values[index] if is_schedule(value) else value,
-        hparams,
-        is_leaf=is_schedule,
-    )
+    return type(hparams)(*(v.values[index] if is_schedule(v) else v for v in hparams))
+
+
+def num_points(grid: PyTree) -> int:
+    """Return the number of points of a grid."""
+    return jax.tree.leaves(grid)[0].shape[0]
+
+
+def take(grid: PyTree, points: Any) -> PyTree:
+    """Return one point of a grid for an index, or a grid for a slice or several indices."""
+    return jax.tree.map(lambda column: column[points], grid)
 
 
 def as_arrays(hparams: PyTree) -> PyTree:
@@ -40,8 +48,10 @@ def as_arrays(hparams: PyTree) -> PyTree:
     def one(name, value):
         if is_schedule(value):
             return Schedule(one(name, value.values))
+        default = defaults.get(name, 0)
         # client_lr=1 becomes the float 1.0; as an integer it would be another program than 0.5.
-        if isinstance(value, float) or name in defaults and _is_real(defaults[name]):
+        real = jnp.issubdtype(getattr(default, "dtype", type(default)), jnp.floating)
+        if real or isinstance(value, float):
             # Numbers of the host stay there: a program takes them along when it is called, where a
             # transfer of each takes 50 us, and `jnp.asarray` compiles a program, which takes 20 ms.
             on_host = isinstance(value, bool | int | float | np.ndarray | np.generic)
@@ -53,16 +63,69 @@ def as_arrays(hparams: PyTree) -> PyTree:
     return type(hparams)(*map(one, hparams._fields, hparams))
 
 
-def _is_real(default: Any) -> bool:
-    """Return whether a default consists of floats."""
-    return jnp.issubdtype(getattr(default, "dtype", type(default)), jnp.floating)
+def require_hparams(
+    hparams: PyTree, sweeping: bool = False, last: int | None = None, expected: Any = None
+) -> None:
+    """Raise ``ValueError`` unless values fit their annotations and have the right shapes.
+
+    Args:
+      hparams: hyperparameters, or a grid.
+      sweeping: whether they are a grid.
+      last: number of rounds for which schedules need values, or ``None``.
+      expected: the type that the algorithm takes, if that is known.
+    """
+    given = type(hparams)
+    if not hasattr(given, "_fields"):
+        raise ValueError(f"hparams is {shown(hparams)}; pass a named tuple of numbers.")
+    # A wrapper may extend the type; the algorithm inside reads its own fields by name.
+    known = expected in (None, tuple, given, *getattr(given, "extends", ()))
+    if not known and expected._fields != given._fields:
+        raise ValueError(
+            f"hparams is a {given.__name__}({', '.join(given._fields)}), but this algorithm takes "
+            f"{expected.__name__}({', '.join(expected._fields)}); pass its own factory's Hparams."
+        )
+    annotations, lengths = field_annotations(given), {}
+    for name, value in zip(hparams._fields, hparams, strict=True):
+        scheduled = is_schedule(value)
+        # All values of a schedule or grid are checked, not only the first.
+        values = value.values if scheduled else value
+        _require_numbers(name, values, annotations.get(name, Real))
+        shape = np.shape(values)
+        if sweeping:
+            if len(shape) < 1 + scheduled:
+                raise ValueError(
+                    f"{name} has shape {shape}, but a sweep takes a grid with one value for each "
+                    "point, or schedules of shape [points, rounds]; make it with fcojax.grid."
+                )
+            lengths[name], shape = shape[0], shape[1:]
+        if scheduled:
+            # JAX clamps an index beyond the end: later rounds would silently repeat the last value.
+            if last is not None and shape[0] < last:
+                raise ValueError(
+                    f"the schedule of {name} has {shape[0]} values; pass one for each of the "
+                    f"{last} rounds."
+                )
+            shape = shape[1:]
+        default = given._field_defaults.get(name)
+        needed = shape if default is None else np.shape(default)
+        # A rate of shape [3] would broadcast against a model of three entries, and run.
+        if shape != needed:
+            grid = "" if sweeping else ", a grid goes to fcojax.sweep"
+            raise ValueError(
+                f"{name} has shape {shape} where {needed} is needed; pass one value{grid}, and one "
+                "value for each round as fcojax.schedule(values)."
+            )
+    if len(set(lengths.values())) > 1 or 0 in lengths.values():
+        raise ValueError(
+            f"the fields of the grid have {lengths} points; give all the same number, at least one."
+        )
 
 
-def num_points(grid: PyTree) -> int:
-    """Return the number of points of a grid."""
-    return jax.tree.leaves(grid)[0].shape[0]
-
-
-def take(grid: PyTree, points: Any) -> PyTree:
-    """Return one point of a grid for an index, or a grid for a slice or several indices."""
-    return jax.tree.map(lambda column: column[points], grid)
+def _require_numbers(name: str, values: Any, kind: Any) -> None:
+    checked_value(name, values, Real if numbers_of(kind) is None else kind)
+    # numpy's int64 beyond int32 would wrap silently.
+    if not isinstance(values, Tracer | jax.ShapeDtypeStruct):
+        array = np.asarray(values)
+        limits = np.iinfo(jnp.result_type(int))
+        if array.dtype.kind in "iu" and ((array < limits.min) | (array > limits.max)).any():
+            raise ValueError(f"{name} is {shown(values)}; pass numbers of {limits.dtype}.")

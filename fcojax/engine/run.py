@@ -1,23 +1,26 @@
-"""A whole run in one compiled program."""
+"""A run, and a sweep over a grid and seeds, each in one compiled program."""
 
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
-from fcojax.engine.blocks import blocks, join_histories
+from fcojax.engine.blocks import blocks, join_histories, padded
+from fcojax.engine.hparams import num_points, take
+from fcojax.engine.placement.chunk_size import sized
 from fcojax.engine.plan import Plan, Program
-from fcojax.engine.state import Observe, is_sweep
+from fcojax.engine.state import Observe, is_sweep, with_repeats
 from fcojax.engine.stepper import (
     advance_donating,
     advance_traced,
-    read_model_compiled,
-    read_model_traced,
+    look_compiled,
+    look_traced,
     start_compiled,
     start_traced,
 )
@@ -58,7 +61,7 @@ def run(
       num_rounds: number of rounds.
       eval_every: rounds between two evaluations; must divide ``num_rounds``.
       observe: ``(hparams, model, context) -> dict`` of arrays, evaluated after every
-        ``eval_every`` rounds.
+        ``eval_every`` rounds; or a ``StateObserver`` of the whole state.
       context: arrays that ``observe`` needs, such as a validation set.
       progress: ``(rounds, history)``, called on the host after every ``eval_every`` rounds with the
         number of rounds so far and the new entry of the history, while the next rounds are
@@ -85,7 +88,73 @@ def run(
     rounds = num_rounds, eval_every
     program, hparams = as_program(algorithm, hparams, data, key, plan, *rounds, observe)
     params = as_params(params)
-    model, history = run_program(program, hparams, params, data, key, context, progress)
+    model, history = _run(program, hparams, params, data, key, context, progress)
+    warn_if_nonfinite(history)
+    return model, history
+
+
+def sweep(
+    algorithm: Algorithm,
+    grid: PyTree,
+    params: Params,
+    data: ClientData,
+    keys: Key,
+    plan: Plan | Work,
+    *,
+    num_rounds: int,
+    eval_every: int = 1,
+    observe: Observe | None = None,
+    context: PyTree = None,
+    progress: Report | None = None,
+) -> tuple[Params, PyTree]:
+    """Run every point of a grid for every key, in one compiled program.
+
+    The points of a seed share its cohorts and minibatches. The arguments are those of ``run``, with
+    hyperparameters that have a leading axis of points, as ``fcojax.grid.product`` makes them, and a
+    vector of keys, one per seed. On a mesh with an axis ``sweep`` devices share the points. If
+    memory does not hold all points, or more than the plan's ``point_chunk_size``, they run in
+    parts, one after the other; then the history that ``progress`` is given covers one part, and the
+    rounds are a mean over the parts.
+
+    Returns:
+      The models and the history of all runs, with leading axes [points, seeds].
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> data = fcojax.from_rows({"a": np.array([1.0, 3.0])}, [1, 1])
+      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+      >>> grid = fcojax.grid.product(fed_avg.hparams_type, client_lr=[0.25, 0.5, 1.0])
+      >>> models, history = fcojax.sweep(
+      ...     fed_avg, grid, jnp.array(0.0), data, jax.random.split(jax.random.key(0), 2),
+      ...     fcojax.local_steps(1), num_rounds=2)
+      >>> models.tolist()  # three rates, two seeds
+      [[0.875, 0.875], [1.5, 1.5], [2.0, 2.0]]
+    """
+    if not is_sweep(keys):
+        raise ValueError(
+            "keys is a single key; pass one for each seed, as in "
+            "jax.random.split(jax.random.key(0), 3), or key[None] for one seed."
+        )
+    rounds = num_rounds, eval_every
+    program, grid = as_program(algorithm, grid, data, keys, plan, *rounds, observe)
+    params, points = as_params(params), num_points(grid)
+    # All parts have the same size, the last one filled up with copies of the last point, so one
+    # program serves them.
+    at_once, num_seeds = runs_at_once(algorithm, grid, params, data, program.plan, keys.size)
+    all_keys, parts = repeated(keys, num_seeds), []
+    for first in range(0, points, at_once):
+
+        def report(rounds, history, first=first):
+            assert progress is not None
+            done = (first // at_once * num_rounds + rounds) // -(-points // at_once)
+            progress(done, take(history, np.s_[: points - first, : keys.size]))
+
+        some = padded(np.arange(points)[first : first + at_once], at_once)
+        part = grid if at_once == points else take(grid, some)  # nothing is run for all of them
+        given = program, part, params, data, all_keys, context
+        parts.append(_run(*given, progress and report))
+    found = parts[0] if len(parts) == 1 else jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
+    model, history = take(found, np.s_[:points, : keys.size])
     warn_if_nonfinite(history)
     return model, history
 
@@ -97,10 +166,10 @@ def run_compiled(
     """Start, advance and read the model; for a vector of keys with axes [points, seeds]."""
     state = start_traced(program.algorithm, program.plan, None, hparams, params, data, key)
     state, history = advance_traced(program, hparams, data, state, context)
-    return read_model_traced(program.algorithm, hparams, state), history
+    return look_traced(program.algorithm, None, hparams, state), history
 
 
-def run_program(
+def _run(
     program: Program,
     hparams: PyTree,
     params: Params,
@@ -128,10 +197,33 @@ def run_program(
         histories.append(block.history)
         state = block.state
     joined = join_histories(histories, axis=2 * key.ndim)
-    return read_model_compiled(program.algorithm, hparams, state), joined
+    return look_compiled(program.algorithm, None, hparams, state), joined
 
 
-def warn_if_nonfinite(history: dict[str, Array], grid: PyTree = None) -> None:
+def runs_at_once(
+    algorithm: Algorithm,
+    grid: PyTree,
+    params: Params,
+    data: ClientData,
+    plan: Plan,
+    num_seeds: int,
+) -> tuple[int, int]:
+    """Return how many points and seeds run together; one of them is a multiple of the devices."""
+    numbers = {"num_points": num_points(grid), "num_seeds": num_seeds}
+    chosen = sized(algorithm, take(grid, 0), params, data, plan, **numbers).point_chunk_size
+    assert chosen is not None
+    # Rounded up, so that every device of the mesh computes equally many runs.
+    return with_repeats(data, min(chosen, num_points(grid)), num_seeds)
+
+
+def repeated(values: Array, size: int) -> Array:
+    """Return a vector with its last entry repeated up to ``size`` entries."""
+    if len(values) == size:  # nothing is run or compiled
+        return values
+    return values[np.minimum(np.arange(size, dtype=np.int32), len(values) - 1)]
+
+
+def warn_if_nonfinite(history: dict[str, Array]) -> None:
     """Warn once if between two evaluations no upload, or no server step, was finite.
 
     It waits for the run. It does nothing while tracing, or if a part of the history is in other
@@ -144,40 +236,14 @@ def warn_if_nonfinite(history: dict[str, Array], grid: PyTree = None) -> None:
     # An empty cohort is not a failure: coin flips may leave everybody out.
     failed = ((participants > 0) & (dropped >= participants)) | (refused > 0)
     if failed.any():
-        first = int(np.asarray(history["round"])[failed].min())
-        of_runs = failed.any(axis=-1)
-        which = "the run" if of_runs.ndim == 0 else f"{of_runs.sum()} of {of_runs.size} runs"
-        where = "" if grid is None else _points(grid, np.flatnonzero(of_runs.any(axis=-1)))
+        first, of_runs = int(np.asarray(history["round"])[failed].min()), failed.any(axis=-1)
+        which = "the run"
+        if of_runs.ndim:
+            points = [str(point) for point in np.flatnonzero(of_runs.any(axis=-1))]
+            some = ", ".join(points[:3]) + ", ..." * (len(points) > 3)
+            which = f"{of_runs.sum()} of {of_runs.size} runs (of the points {some})"
         warnings.warn(
-            f"{which} became non-finite{where}: by round {first} no upload, or no server step, was "
+            f"{which} became non-finite: by round {first} no upload, or no server step, was "
             "finite any more, and such rounds change nothing; pass smaller rates.",
             stacklevel=3,  # the caller of run or sweep
         )
-
-
-def _points(grid: PyTree, indices: np.ndarray) -> str:
-    """Name the first three of these points by the fields in which the grid's points differ.
-
-    Example:
-      >>> import collections
-      >>> grid = collections.namedtuple("Grid", "lr decay")(np.array([0.1, 0.2]), np.ones(2))
-      >>> _points(grid, np.array([1]))
-      ' (lr=0.2)'
-    """
-    plain = {name: column for name, column in grid._asdict().items() if _is_plain(column)}
-    columns = {name: np.asarray(column) for name, column in plain.items()}
-    # Name only the fields that differ between points; the others would not tell which point failed.
-    varied = {name: column for name, column in columns.items() if (column != column[0]).any()}
-    if not varied:
-        return ""
-    names = [
-        ", ".join(f"{name}={column[index]:g}" for name, column in varied.items())
-        for index in indices[:3]
-    ]
-    return f" ({'; '.join(names)}{'; ...' if len(indices) > 3 else ''})"
-
-
-def _is_plain(column: PyTree) -> bool:
-    """Return whether a field has one number per point, which this process can read."""
-    readable = getattr(column, "is_fully_addressable", True)
-    return readable and np.ndim(column) == 1

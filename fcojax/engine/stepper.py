@@ -15,10 +15,9 @@ import jax.numpy as jnp
 
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
-from fcojax.arguments import checked_value
 from fcojax.engine.client_loop import RoundContext, Rows
 from fcojax.engine.first_uploads import first_uploads
-from fcojax.engine.hparams import at_round
+from fcojax.engine.hparams import as_arrays, at_round, require_hparams
 from fcojax.engine.placement.auto_axes import with_auto_axes
 from fcojax.engine.placement.chunk_size import with_chunk_size
 from fcojax.engine.plan import Plan, Program
@@ -36,7 +35,7 @@ from fcojax.engine.state import (
     on_mesh,
     over_grid,
 )
-from fcojax.engine.validation import as_first_states, as_hparams_of, as_params, as_program
+from fcojax.engine.validation import as_first_states, as_params, as_program
 from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
@@ -54,18 +53,11 @@ def start(
     key: Key,
     plan: Plan | Work,
 ) -> State:
-    """Return the state before the first round.
+    """Return the state before the first round, from which ``advance`` continues.
 
-    Args:
-      algorithm: an ``Algorithm``, which a factory such as ``fed_avg(loss)`` returns.
-      hparams: its hyperparameters; for a sweep a grid of them, with a leading axis of points.
-      params: the start point, or a function ``(key) -> params`` that makes one for each seed.
-      data: the clients.
-      key: PRNG key, the only source of randomness; for a sweep a vector with one key per seed.
-      plan: how rounds are run: a ``Plan``, or a ``Work`` if everyone takes part.
-
-    Returns:
-      The state, with leading axes [points, seeds] in a sweep.
+    The arguments are those of ``run``, or with a grid and a vector of keys those of ``sweep``; then
+    the parts of the state have leading axes [points, seeds]. ``params`` may also be a function
+    ``(key) -> params`` that makes a start point for each seed.
 
     Example:
       >>> import jax, jax.numpy as jnp, numpy as np, fcojax
@@ -97,26 +89,14 @@ def advance(
     eval_every: int = 1,
     observe: Observe | None = None,
     context: PyTree = None,
-    donate: bool = False,
 ) -> tuple[State, dict[str, Array]]:
     """Advance a state by a number of rounds, in one compiled program.
 
-    Ten rounds give the same state and history as five and five, to the last bit. The plan may
-    change in between, for example to fewer local steps, except for its transforms of uploads and
-    its aggregator, whose memory is in the state.
-
-    Args:
-      algorithm: the algorithm, as for ``start``.
-      hparams: its hyperparameters, or a grid of them.
-      state: the state to continue from.
-      data: the clients.
-      plan: how rounds are run: a ``Plan``, or a ``Work`` if everyone takes part.
-      num_rounds: number of rounds.
-      eval_every: rounds between two evaluations; must divide ``num_rounds``.
-      observe: ``(hparams, model, context) -> dict`` of arrays, evaluated after every
-        ``eval_every`` rounds; or a ``StateObserver`` of the whole state.
-      context: arrays that ``observe`` needs, such as a validation set.
-      donate: whether the memory of ``state`` may be reused, after which it is invalid.
+    The arguments are those of ``run`` or ``sweep``, with a state in place of the start point and
+    the key. Ten rounds give the same state and history as five and five, to the last bit. The plan
+    may change in between, for example to fewer local steps, except for its transforms of uploads
+    and its aggregator, whose memory is in the state. Inside ``jax.jit`` with ``donate_argnums`` the
+    new state takes the memory of the old one.
 
     Returns:
       The new state, and the history, with one entry per evaluation: what ``observe`` returned; the
@@ -141,25 +121,13 @@ def advance(
     """
     rounds = num_rounds, eval_every
     program, hparams = continued(algorithm, hparams, state, data, plan, *rounds, observe)
-    checked_value("donate", donate, bool)
-    compiled = advance_donating if donate else advance_compiled
-    return compiled(program, hparams, data, state, context)
+    return advance_compiled(program, hparams, data, state, context)
 
 
 def look(
     algorithm: Algorithm, hparams: PyTree, state: State, observe: Observe, context: PyTree = None
 ) -> dict[str, Array]:
-    """Evaluate a state once.
-
-    Args:
-      algorithm: the algorithm of the run.
-      hparams: its hyperparameters, or a grid of them.
-      state: the state to evaluate.
-      observe: ``(hparams, model, context) -> dict`` of arrays, or a ``StateObserver``.
-      context: arrays that ``observe`` needs.
-
-    Returns:
-      What ``observe`` returned, with leading axes [points, seeds] in a sweep.
+    """Return what ``observe`` returns for a state, in a sweep with leading axes [points, seeds].
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -171,20 +139,12 @@ def look(
       >>> float(found["square"])
       9.0
     """
-    hparams = as_hparams_of(algorithm, hparams, state)
-    return _look_compiled(algorithm, observe, hparams, state, context)
+    require_hparams(hparams, is_sweep(state.key), expected=algorithm.hparams_type)
+    return look_compiled(algorithm, observe, as_arrays(hparams), state, context)
 
 
 def read_model(algorithm: Algorithm, hparams: PyTree, state: State) -> Params:
-    """Return the current model.
-
-    Args:
-      algorithm: the algorithm of the run.
-      hparams: its hyperparameters, or a grid of them.
-      state: the state to read.
-
-    Returns:
-      The parameters, with leading axes [points, seeds] in a sweep.
+    """Return the current model, in a sweep with leading axes [points, seeds].
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -195,7 +155,8 @@ def read_model(algorithm: Algorithm, hparams: PyTree, state: State) -> Params:
       >>> float(fcojax.read_model(fed_avg, hparams, state))
       3.0
     """
-    return read_model_compiled(algorithm, as_hparams_of(algorithm, hparams, state), state)
+    require_hparams(hparams, is_sweep(state.key), expected=algorithm.hparams_type)
+    return look_compiled(algorithm, None, as_arrays(hparams), state)
 
 
 @in_full_precision
@@ -242,21 +203,56 @@ def advance_traced(
     num_rounds: Array | None = None,
 ) -> tuple[State, dict[str, Array]]:
     """Body of ``advance``; runs ``num_rounds`` before an evaluation if that is given."""
-    plan = with_chunk_size(program.plan, program.algorithm, hparams, data, state)
-    program = program._replace(plan=plan)
+    algorithm, _, observe, num_evaluations, length = program
+    plan = with_chunk_size(program.plan, algorithm, hparams, data, state)
+
+    def rounds(hparams, data, state, num_rounds):
+        """Run the rounds up to the next evaluation; reduce the clients' metrics over them."""
+        noise_key = state.key
+        if any(one.receive is not None for one in plan.uploads.transforms):
+            # Fold in the whole schedule, so that two schedules that agree in one round draw
+            # different noise there.
+            noise_key = folded_by(state.key, hparams)
+
+        def body(state, _):
+            # A schedule is data that the loop reads, so a new schedule needs no new program.
+            now = at_round(hparams, state.round)
+            of_round = now, data, state.key, state.round, noise_key, state.memory
+            context = RoundContext(algorithm, plan, *of_round)
+            rows = Rows(state.clients, state.residuals)
+            server, rows, memory, metrics = one_round(context, state.server, rows)
+            return State(server, *rows, state.round + 1, state.key, memory), metrics
+
+        state, metrics = scan_some(body, state, length, num_rounds)
+        return state, reduced_over_rounds(metrics, plan.uploads.names)
+
+    if data.mesh is not None:
+        # The whole block of rounds is one `shard_map`: rows of clients stay on their devices from
+        # the first round to the last, and reads and writes of rows are local.
+        everywhere = jax.sharding.PartitionSpec()
+        specs = State(everywhere, data.shard_spec, data.shard_spec, *(everywhere,) * 3)
+        rounds = jax.shard_map(
+            rounds,
+            mesh=data.mesh,
+            in_specs=(everywhere, data.shard_spec, specs, everywhere),
+            out_specs=(specs, everywhere),
+            # Every device computes the same server state from the same mean; that is not inferred
+            # through a scan whose carry starts out replicated.
+            check_vma=False,
+        )
 
     def one(hparams, state):
         # A scan over blocks of rounds, with one evaluation after each block. One scan over all
         # rounds would need a branch in every round, for which an accelerator waits, and a history
         # with one entry a round.
         def to_next_evaluation(state, _):
-            state, metrics = _rounds(program, hparams, data, state, num_rounds)
+            state, metrics = rounds(hparams, data, state, num_rounds)
             measures = {}
-            if program.observe is not None:
-                measures = _evaluate(program.algorithm, program.observe, hparams, state, context)
+            if observe is not None:
+                measures = _seen(algorithm, observe, hparams, state, context)
             return state, merged(measures, metrics | {"round": state.round}, "observe")
 
-        return jax.lax.scan(to_next_evaluation, state, length=program.num_evaluations)
+        return jax.lax.scan(to_next_evaluation, state, length=num_evaluations)
 
     if not is_sweep(state.key):
         return one(hparams, state)
@@ -269,104 +265,45 @@ advance_compiled = jit_per(num_static=1)(advance_traced)
 advance_donating = jit_per(num_static=1, donate_argnums=2)(advance_traced)
 
 
-def _rounds(
-    program: Program, hparams: PyTree, data: ClientData, state: State, num_rounds: Array | None
-) -> tuple[State, dict[str, Array]]:
-    """Run the rounds up to the next evaluation, with the clients' metrics reduced over them."""
-    length = program.rounds_per_evaluation
-
-    def rounds(hparams, data, state, num_rounds):
-        noise_key = state.key
-        if any(one.receive is not None for one in program.plan.uploads.transforms):
-            # Fold in the whole schedule, so that two schedules that agree in one round draw
-            # different noise there.
-            noise_key = folded_by(state.key, hparams)
-
-        def body(state, _):
-            # A schedule is data that the loop reads, so a new schedule needs no new program.
-            now = at_round(hparams, state.round)
-            of_round = now, data, state.key, state.round, noise_key, state.memory
-            context = RoundContext(program.algorithm, program.plan, *of_round)
-            rows = Rows(state.clients, state.residuals)
-            server, rows, memory, metrics = one_round(context, state.server, rows)
-            return State(server, *rows, state.round + 1, state.key, memory), metrics
-
-        state, metrics = scan_some(body, state, length, num_rounds)
-        return state, reduced_over_rounds(metrics, program.plan.uploads.names)
-
-    if data.mesh is None:
-        return rounds(hparams, data, state, num_rounds)
-    # The whole block of rounds is one `shard_map`: rows of clients stay on their devices from the
-    # first round to the last, and reads and writes of rows are local.
-    everywhere = jax.sharding.PartitionSpec()
-    specs = State(everywhere, data.shard_spec, data.shard_spec, *(everywhere,) * 3)
-    return jax.shard_map(
-        rounds,
-        mesh=data.mesh,
-        in_specs=(everywhere, data.shard_spec, specs, everywhere),
-        out_specs=(specs, everywhere),
-        # Every device computes the same server state from the same mean; that is not inferred
-        # through a scan whose carry starts out replicated.
-        check_vma=False,
-    )(hparams, data, state, num_rounds)
-
-
 @in_full_precision
 @with_auto_axes
 def look_traced(
     algorithm: Algorithm,
-    observe: Observe,
+    observe: Observe | None,
     hparams: PyTree,
     state: State,
-    context: PyTree,
+    context: PyTree = None,
     data: ClientData | None = None,
-) -> dict[str, Array]:
-    """Body of ``look``; ``data`` gives the mesh that shares the points of a sweep, if any."""
+) -> Any:
+    """Body of ``look``, or without ``observe`` of ``read_model``.
+
+    ``data`` gives the mesh that shares the points of a sweep, if any.
+    """
 
     def one(hparams, state):
-        return _evaluate(algorithm, observe, hparams, state, context)
+        return _seen(algorithm, observe, hparams, state, context)
 
-    return _for_each_run(one, hparams, state, data)
-
-
-_look_compiled = jit_per(num_static=2)(look_traced)
-
-
-@in_full_precision
-@with_auto_axes
-def read_model_traced(algorithm: Algorithm, hparams: PyTree, state: State) -> Params:
-    """Body of ``read_model``."""
-    return _for_each_run(
-        lambda hparams, state: _model(algorithm, hparams, state)[1], hparams, state
-    )
+    if is_sweep(state.key):
+        # Without a mesh arrays keep the sharding that they have.
+        one = over_grid(one, data, (PER_POINT, STATE_AXES), PER_RUN)
+    return one(hparams, state)
 
 
-read_model_compiled = jit_per(num_static=1)(read_model_traced)
+look_compiled = jit_per(num_static=2)(look_traced)
 
 
-def _for_each_run(one: Callable, hparams: PyTree, state: State, data=None) -> Any:
-    """Apply ``one(hparams, state)``, in a sweep for every point and seed."""
-    if not is_sweep(state.key):
-        return one(hparams, state)
-    # Without a mesh arrays keep the sharding that they have.
-    return over_grid(one, data, (PER_POINT, STATE_AXES), PER_RUN)(hparams, state)
-
-
-def _evaluate(algorithm, observe, hparams, state, context) -> dict[str, Array]:
-    now, model = _model(algorithm, hparams, state)
-    # An observer runs inside the loop over blocks, where XLA's own form of a convolution is up to a
-    # hundred times slower than outside.
-    whole = isinstance(observe, StateObserver)
-    function, argument = (observe.function, state) if whole else (observe, model)
-    return fast_inside_loops(function)(now, argument, context)
-
-
-def _model(algorithm, hparams, state):
-    """Return the hyperparameters of the last round, and the model."""
+def _seen(algorithm, observe, hparams, state, context):
     # The model is the result of the last round, so it is evaluated with that round's
     # hyperparameters; before the first round, with those of the first.
     now = at_round(hparams, jnp.maximum(state.round - 1, 0))
-    return now, algorithm.model(now, state.server)
+    model = algorithm.model(now, state.server)
+    if observe is None:
+        return model
+    whole = isinstance(observe, StateObserver)
+    function, argument = (observe.function, state) if whole else (observe, model)
+    # An observer runs inside the loop over blocks, where XLA's own form of a convolution is up to a
+    # hundred times slower than outside.
+    return fast_inside_loops(function)(now, argument, context)
 
 
 def continued(
@@ -387,19 +324,12 @@ def continued(
     program, hparams = as_program(algorithm, hparams, *given)
     # Traced only, so no value of the state is read.
     fresh = _restarted.eval_shape(algorithm, program.plan, hparams, data, state)
-    origins = {
-        "server": "another algorithm, another start point or another grid",
-        "clients": f"another algorithm or another population than these {data.num_clients} clients",
-        "residuals": "another plan, with other transforms of uploads",
-        "memory": "another plan, with other transforms of uploads or another aggregator",
-        "key": "another number of seeds",
-    }
-    for name, origin in origins.items():
-        expected, found = getattr(fresh, name), getattr(state, name)
+    for name, expected, found in zip(State._fields, fresh, state, strict=True):
         if jax.tree.map(_form, expected) != jax.tree.map(_form, found):
             raise ValueError(
-                f"state.{name} does not fit: it comes from {origin}; pass a state that "
-                "fcojax.start made with the same arguments."
+                f"state.{name} does not fit: it comes from another algorithm, start point, grid or "
+                f"population than these {data.num_clients} clients, or from a plan with other "
+                "uploads; pass a state that fcojax.start made with the same arguments."
             )
     return program, hparams
 
@@ -410,11 +340,8 @@ def _form(leaf) -> tuple:
 
 @jit_per(num_static=2)
 def _restarted(algorithm, plan, hparams, data, state) -> State:
-    """Return the state that ``start`` makes from the model of a state."""
-    one_hparams, one_state = hparams, state
+    """Return a state of the form that ``start`` makes, from the model of a state."""
+    params = look_traced(algorithm, None, hparams, state)
     if is_sweep(state.key):
-        one_hparams = jax.tree.map(lambda leaf: leaf[0], hparams)
-        one_state = state._replace(server=jax.tree.map(lambda leaf: leaf[0, 0], state.server))
-    # Callers use only the shapes, so any model of the right form will do.
-    params = _model(algorithm, one_hparams, one_state)[1]
+        params = jax.tree.map(lambda leaf: leaf[0, 0], params)
     return start_traced(algorithm, plan, None, hparams, params, data, state.key)

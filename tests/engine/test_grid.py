@@ -23,17 +23,3 @@ def test_log_spacing_has_equal_ratios():
     values = np.array(fcojax.grid.log_spaced(1e-3, 10.0, 9))
     np.testing.assert_allclose(values[1:] / values[:-1], np.sqrt(10), rtol=1e-6)
     assert fcojax.grid.log_spaced(2.0, 2.0, 1) == [2.0]
-
-
-def test_random_draws_are_log_uniform_and_repeatable():
-    draw = lambda seed: fcojax.grid.random_draws(  # noqa: E731
-        RATES, 4000, seed, client_lr=(1e-4, 1e-2), server_lr=2.0
-    )
-    points = draw(0)
-    logs = np.log10(np.asarray(points.client_lr))
-    assert logs.min() >= -4 and logs.max() <= -2
-    # Standard error of the mean of a uniform on an interval of length 2: 2 / sqrt(12 * 4000).
-    assert abs(logs.mean() + 3) < 4 * 2 / np.sqrt(12 * 4000)
-    assert (np.asarray(points.server_lr) == 2).all()
-    np.testing.assert_array_equal(points.client_lr, draw(0).client_lr)
-    assert (np.asarray(points.client_lr) != np.asarray(draw(1).client_lr)).any()

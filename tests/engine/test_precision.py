@@ -12,7 +12,7 @@ from fcojax import algorithms
 from fcojax.engine.hparams import as_arrays
 from fcojax.engine.plan import Program
 from fcojax.engine.run import run_compiled
-from fcojax.engine.stepper import advance_compiled, read_model_traced
+from fcojax.engine.stepper import advance_compiled, look_traced
 
 DATA = fcojax.from_rows({"x": np.ones((6, 3), np.float32)}, [2, 1, 3])
 PLAN = fcojax.Plan(fcojax.local_steps(2))
@@ -82,8 +82,9 @@ def test_a_users_choice_wins():
 def test_a_run_leaves_the_users_own_programs_alone():
     algorithm = algorithms.fed_avg(loss)
     jax.eval_shape(
-        lambda: read_model_traced(
+        lambda: look_traced(
             algorithm,
+            None,
             HPARAMS,
             fcojax.start(algorithm, HPARAMS, jnp.ones(3), DATA, jax.random.key(0), PLAN),
         )

@@ -133,10 +133,13 @@ def test_every_seed_may_start_at_a_point_of_its_own():
 
 @pytest.mark.slow
 def test_donated_states_are_gone_and_others_are_kept():
+    def step(state, data):
+        return fcojax.advance(fed_dyn, HPARAMS, state, data, PLAN, num_rounds=1)
+
     state, other = started(), started()
-    fcojax.advance(fed_dyn, HPARAMS, state, data(), PLAN, num_rounds=1)
+    found = step(state, data())
     assert not state.server.drift["kernel"].is_deleted()
-    fcojax.advance(fed_dyn, HPARAMS, other, data(), PLAN, num_rounds=1, donate=True)
+    assert_equal(jax.jit(step, donate_argnums=0)(other, data()), found)
     assert other.server.drift["kernel"].is_deleted()
 
 

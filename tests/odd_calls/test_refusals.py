@@ -120,10 +120,6 @@ TABLE = {
         lambda: grids.product(RATES, client_lr=[fcojax.schedule([1.0, 0.5]), 0.1]),
         "mixes",
     ),
-    "a range backwards": (
-        lambda: grids.random_draws(RATES, 1, 0, client_lr=(1.0, 0.1)),
-        "client_lr",
-    ),
     "a schedule of unknown length": (lambda: fcojax.schedule(lambda r: r), "num_rounds"),
     "a field twice": (lambda: fcojax.extended(RATES, "More", client_lr=1.0), "client_lr"),
     "three points and three seeds for two devices": (

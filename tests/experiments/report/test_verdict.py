@@ -3,7 +3,7 @@ import math
 import pytest
 
 from experiments.report.verdict import verdict
-from fcojax.engine.status import Status
+from fcojax.engine.optimality import Status
 
 
 def curve(*values):
