@@ -98,34 +98,21 @@ def join_histories(histories: Sequence[PyTree], axis: int) -> PyTree:
     """Concatenate along the axis of evaluations."""
 
     def one(*leaves):
-        # With several processes each host holds a part, so a program on all devices has to join
-        # them.
-        if not leaves[0].is_fully_addressable:
+        if not leaves[0].is_fully_addressable:  # each process holds a part
             return jnp.concatenate(leaves, axis)
         # On the host, where a new number of evaluations needs no compilation.
-        whole = np.concatenate([np.asarray(leaf) for leaf in leaves], axis)
-        return jax.device_put(whole, leaves[0].sharding)
+        return jax.device_put(np.concatenate(jax.device_get(leaves), axis), leaves[0].sharding)
 
     return jax.tree.map(one, *histories)
 
 
 def padded(points: np.ndarray, size: int) -> np.ndarray:
-    """Repeat the last point until there are ``size``; the copies' results are not used.
-
-    Example:
-      >>> padded(np.array([2, 5]), 4).tolist()
-      [2, 5, 5, 5]
-    """
+    """Repeat the last point until there are ``size``; the copies' results are not used."""
     return np.append(points, np.repeat(points[-1:], size - points.size))
 
 
 def halved(size: int, needed: int) -> int:
-    """Halve ``size``, rounding up, as long as ``needed`` points fit; so few sizes are compiled.
-
-    Example:
-      >>> halved(49, 20), halved(49, 3), halved(49, 30)
-      (25, 4, 49)
-    """
+    """Halve ``size``, rounding up, as long as ``needed`` points fit; so few sizes are compiled."""
     while size > needed and -(-size // 2) >= needed:
         size = -(-size // 2)
     return size

@@ -5,6 +5,7 @@ client's infinite Jacobian. So the derivative is gated at the client's inputs: a
 has zero derivative with respect to all inputs.
 """
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -22,12 +23,9 @@ def guarded(
 ) -> Callable[..., tuple[Any, Array]]:
     """Return the function with a second result: whether its first one is finite.
 
-    Args:
-      function: any function; it must not close over anything that is being differentiated.
-      checked: selects the part of the result that has to be finite.
-
-    If the checked part is not finite, all derivatives of the result are zero, in forward and in
-    reverse mode.
+    ``checked`` selects the part of the result that has to be finite. If it is not, all derivatives
+    of the result are zero, in forward and in reverse mode. The function must not close over
+    anything that is being differentiated.
 
     Example:
       >>> half = guarded(lambda x: jnp.sqrt(x), lambda root: root)
@@ -57,15 +55,11 @@ def guarded(
 
         def of_moving(*given):
             source = iter(given)
-            filled = [
-                next(source) if moves else leaf for leaf, moves in zip(leaves, moving, strict=True)
-            ]
+            filled = [next(source) if moves else x for x, moves in zip(leaves, moving, strict=True)]
             return function(*jax.tree.unflatten(structure, filled))
 
         def pick(everything):
-            return [
-                x for x, moves in zip(jax.tree.leaves(everything), moving, strict=True) if moves
-            ]
+            return list(itertools.compress(jax.tree.leaves(everything), moving))
 
         result, pushforward = jax.linearize(of_moving, *pick(primals))
         result, finite = check(result)
@@ -79,10 +73,7 @@ def guarded(
 
 def _where_real(condition: Array, tangents: PyTree) -> PyTree:
     """Return the tangents where the condition holds, else zero; float0 tangents are unchanged."""
-
-    def gate(tangent):
-        if tangent.dtype == jax.dtypes.float0:
-            return tangent
-        return jnp.where(condition, tangent, jnp.zeros_like(tangent))
-
-    return jax.tree.map(gate, tangents)
+    return jax.tree.map(
+        lambda t: t if t.dtype == jax.dtypes.float0 else jnp.where(condition, t, jnp.zeros_like(t)),
+        tangents,
+    )

@@ -57,14 +57,7 @@ def kkt_violation(
 
 
 def violation_at(gradient: Params, penalty: Penalty, scale: Scalar, params: Params) -> Array:
-    """Return the violation at a point where the gradient of F is known.
-
-    Args:
-      gradient: the gradient of F at the point.
-      penalty: psi.
-      scale: its strength, lambda.
-      params: the point w.
-    """
+    """Return ``kkt_violation`` at a point where the gradient of F is known."""
     # A point is optimal if -grad F is a subgradient of psi there.
     slope = tree.scale(-1, gradient)
     if penalty.subdiff_distance is not None:
@@ -79,10 +72,6 @@ def violation_at(gradient: Params, penalty: Penalty, scale: Scalar, params: Para
 @validated
 def kkt(loss: Loss, penalty: Penalty) -> Observe:
     """Return ``kkt_violation`` as a certificate for ``fcojax.solve``, at ``penalty_scale``.
-
-    Args:
-      loss: one loss per example.
-      penalty: psi.
 
     Example:
       >>> import fcojax
@@ -119,10 +108,5 @@ class Status(enum.Enum):
     RISING = "rising at round {round}: {detail}"
 
     def sentence(self, round: int, detail: str = "") -> str:
-        """Return the sentence of this status.
-
-        Args:
-          round: the round at which the run ended, or diverged.
-          detail: what the sentence adds: a reason, a residual or a gap.
-        """
+        """Return the sentence of this status, at a round and with a reason, a residual or a gap."""
         return self.value.format(round=round, detail=detail)

@@ -18,7 +18,7 @@ from fcojax.engine.hparams import num_points, take
 from fcojax.engine.placement.chunk_size import device_memory, sized
 from fcojax.engine.placement.mesh import client_mesh, decomposes_on_a_cpu, shard_clients, spread
 from fcojax.engine.plan import Plan, Program
-from fcojax.engine.run import repeated, runs_at_once
+from fcojax.engine.run import runs_at_once
 from fcojax.engine.state import Observe, State, on_mesh
 from fcojax.engine.stepper import advance_donating, look_compiled, start
 from fcojax.engine.stream import Stream, on_disk
@@ -66,7 +66,12 @@ class Placed(NamedTuple):
 
     def shapes(self, points: np.ndarray) -> State:
         """Return the shapes of the state of these points, as in a ``Block``."""
-        return _shapes(self, points, self.train, self.keys[: self.num_seeds])
+        return self._shapes(points, self.train, self.keys[: self.num_seeds])
+
+    def _shapes(self, points: np.ndarray, data: ClientData, keys: Key) -> State:
+        algorithm, plan, *_ = self.program
+        begin = lambda grid, data: start(algorithm, grid, self.init, data, keys, plan)  # noqa: E731
+        return jax.eval_shape(begin, take(self.grid, points), data)
 
 
 def place(
@@ -103,7 +108,7 @@ def place(
         there = spread(algorithm, take(grid, 0), params, data, plan, **numbers)
 
     def placed_on(there: ClientData) -> Placed:
-        size, num_seeds = runs_at_once(algorithm, grid, params, there, plan, keys.size)
+        size, all_keys = runs_at_once(algorithm, grid, params, there, plan, keys)
         group, shards = size, there.num_sweep_shards
         chosen = plan.point_chunk_size is not None or stream is not None
         # The number of example entries that the local steps of all runs read.
@@ -119,15 +124,14 @@ def place(
         chunked = plan._replace(point_chunk_size=group)
         chunked = sized(algorithm, take(grid, 0), params, there, chunked, num_points=points)
         program = Program(algorithm, chunked, observe, 1, int(lengths.max()))
-        all_keys, arrays = repeated(keys, num_seeds), context(there)
-        given = program, grid, init, data, there, all_keys, keys.size, arrays, size, group
-        return Placed(*given, stream)
+        given = program, grid, init, data, there, all_keys, keys.size, context(there)
+        return Placed(*given, size, group, stream)
 
     placed = placed_on(there)
     if there.mesh is not None:
         # Only shapes are read, for the arguments that the first points will have.
         group = _groups(placed, np.arange(min(placed.size, points)))[0]
-        states = _shapes(placed, group, there, placed.keys)
+        states = placed._shapes(group, there, placed.keys)
         given = take(grid, group), there, states, placed.context, np.int32(0)
         if decomposes_on_a_cpu(advance_donating.trace(placed.program, *given)):
             placed = placed_on(data)
@@ -157,21 +161,6 @@ def sweep_blocks(
       stored: the points that ``state`` holds, which include ``points``.
       is_over: ``(point, rounds)``, whether a point had diverged by this round; see ``blocks``.
       wants_state: whether to yield the block that was dispatched last with its state.
-
-    Example:
-      >>> import fcojax, jax.numpy as jnp
-      >>> data = fcojax.from_rows({"a": np.array([1.0, 3.0])}, [1, 1])
-      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
-      >>> grid = fcojax.grid.product(fed_avg.hparams_type, client_lr=[0.5, 1.0])
-      >>> placed = place(
-      ...     fed_avg, grid, lambda key: jnp.array(0.0), data, jax.random.key(0)[None],
-      ...     fcojax.Plan(fcojax.local_steps(1)), ends=[1, 2],
-      ...     observe=lambda hparams, w, context: {"w": w})
-      >>> for block in sweep_blocks(placed, np.arange(2), [1, 2]):
-      ...     print(block.rounds, block.history["w"].tolist())
-      0 [[0.0], [0.0]]
-      1 [[1.0], [2.0]]
-      2 [[1.5], [2.0]]
     """
 
     def advance(points, states, first, last):
@@ -246,9 +235,7 @@ def _collected(placed: Placed, points: np.ndarray, states: Sequence[State]) -> S
     """Return the states of all groups as one, without padded points, clients and seeds."""
 
     def cut(state: State) -> State:
-        rows = jax.tree.map(
-            lambda leaf: leaf[:, :, : placed.data.num_clients], (state.clients, state.residuals)
-        )
+        rows = take((state.clients, state.residuals), np.s_[:, :, : placed.data.num_clients])
         if placed.stream is not None:  # the stream overwrites these arrays
             rows = jax.tree.map(np.array, rows)
         state = state._replace(clients=rows[0], residuals=rows[1])
@@ -266,20 +253,13 @@ def _collected(placed: Placed, points: np.ndarray, states: Sequence[State]) -> S
 def _put(placed: Placed, state: State, stored: np.ndarray, points: np.ndarray) -> list[State]:
     """Return some points of a collected state, one state for each group."""
     data, states = placed.data, []
-    missing = data.clients_per_shard * data.num_shards - data.num_clients
-
-    def filled(leaf):
-        return np.concatenate([leaf, np.repeat(leaf[:, :, -1:], missing, axis=2)], axis=2)
-
-    def on_devices(state):
-        return on_mesh(_with_seeds(placed, state, placed.keys.size), data)
-
-    put = jax.jit(on_devices)
+    rows = np.arange(data.clients_per_shard * data.num_shards)
+    put = jax.jit(lambda state: on_mesh(_with_seeds(placed, state, placed.keys.size), data))
     for group in _groups(placed, points):
         some = take_points(state, np.argmax(stored == group[:, None], axis=1))
-        if missing:
-            rows = jax.tree.map(filled, (some.clients, some.residuals))
-            some = some._replace(clients=rows[0], residuals=rows[1])
+        if rows.size > data.num_clients:  # the last client's row fills up a mesh
+            at = np.s_[:, :, np.minimum(rows, data.num_clients - 1)]
+            some = some._replace(clients=take(some.clients, at), residuals=take(some.residuals, at))
         # Clients on disk keep their states on the host.
         states.append(some if data.mesh is None else put(some))
     return states
@@ -294,29 +274,14 @@ def _with_seeds(placed: Placed, state: State, size: int) -> State:
     return map_runs(lambda leaf: leaf[:, seeds], state)._replace(key=state.key[seeds])
 
 
-def _shapes(placed: Placed, points: np.ndarray, data: ClientData, keys: Key) -> State:
-    """Return the shapes of the states of these points on these clients, for these seeds."""
-
-    def begin(grid, data):
-        return start(placed.program.algorithm, grid, placed.init, data, keys, placed.program.plan)
-
-    return jax.eval_shape(begin, take(placed.grid, points), data)
-
-
 def _gathered(arrays: PyTree) -> PyTree:
     """Return the arrays with all their shards in this process, by one exchange."""
-    leaves, form = jax.tree.flatten(arrays)
-    far = {
-        place: leaf
-        for place, leaf in enumerate(leaves)
-        if not getattr(leaf, "is_fully_addressable", True)
-    }
-    if far:
-        mesh = next(iter(far.values())).sharding.mesh
-        everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-        for place, leaf in _replicated(everywhere, far).items():
-            leaves[place] = leaf.addressable_data(0)
-    return jax.tree.unflatten(form, leaves)
+    leaves = jax.tree.leaves(arrays)
+    far = [leaf for leaf in leaves if not getattr(leaf, "is_fully_addressable", True)]
+    if not far:
+        return arrays
+    everywhere = jax.sharding.NamedSharding(far[0].sharding.mesh, jax.sharding.PartitionSpec())
+    return jax.tree.map(lambda leaf: leaf.addressable_data(0), _replicated(everywhere, arrays))
 
 
 @jit_per(num_static=1)

@@ -140,8 +140,8 @@ def sweep(
     params, points = as_params(params), num_points(grid)
     # All parts have the same size, the last one filled up with copies of the last point, so one
     # program serves them.
-    at_once, num_seeds = runs_at_once(algorithm, grid, params, data, program.plan, keys.size)
-    all_keys, parts = repeated(keys, num_seeds), []
+    at_once, all_keys = runs_at_once(algorithm, grid, params, data, program.plan, keys)
+    parts = []
     for first in range(0, points, at_once):
 
         def report(rounds, history, first=first):
@@ -169,15 +169,7 @@ def run_compiled(
     return look_traced(program.algorithm, None, hparams, state), history
 
 
-def _run(
-    program: Program,
-    hparams: PyTree,
-    params: Params,
-    data: ClientData,
-    key: Key,
-    context: PyTree,
-    progress: Report | None,
-) -> tuple[Params, PyTree]:
+def _run(program: Program, hparams, params, data, key, context, progress: Report | None) -> tuple:
     """Run as one program, or with ``progress`` one for each evaluation and a report after it."""
     if progress is None:
         return run_compiled(program, hparams, params, data, key, context)
@@ -201,26 +193,19 @@ def _run(
 
 
 def runs_at_once(
-    algorithm: Algorithm,
-    grid: PyTree,
-    params: Params,
-    data: ClientData,
-    plan: Plan,
-    num_seeds: int,
-) -> tuple[int, int]:
-    """Return how many points and seeds run together; one of them is a multiple of the devices."""
-    numbers = {"num_points": num_points(grid), "num_seeds": num_seeds}
+    algorithm: Algorithm, grid: PyTree, params: Params, data: ClientData, plan: Plan, keys: Key
+) -> tuple[int, Key]:
+    """Return how many points run together, and the keys, the last one repeated if need be.
+
+    One of both numbers is a multiple of the devices, so that all compute equally many runs.
+    """
+    numbers = {"num_points": num_points(grid), "num_seeds": keys.size}
     chosen = sized(algorithm, take(grid, 0), params, data, plan, **numbers).point_chunk_size
     assert chosen is not None
-    # Rounded up, so that every device of the mesh computes equally many runs.
-    return with_repeats(data, min(chosen, num_points(grid)), num_seeds)
-
-
-def repeated(values: Array, size: int) -> Array:
-    """Return a vector with its last entry repeated up to ``size`` entries."""
-    if len(values) == size:  # nothing is run or compiled
-        return values
-    return values[np.minimum(np.arange(size, dtype=np.int32), len(values) - 1)]
+    at_once, num_seeds = with_repeats(data, min(chosen, num_points(grid)), keys.size)
+    if num_seeds > keys.size:  # otherwise nothing is run or compiled
+        keys = keys[np.minimum(np.arange(num_seeds, dtype=np.int32), keys.size - 1)]
+    return at_once, keys
 
 
 def warn_if_nonfinite(history: dict[str, Array]) -> None:

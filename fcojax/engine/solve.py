@@ -140,13 +140,7 @@ def solve(
 
 
 def solve_traced(
-    program: Program,
-    max_rounds: int,
-    hparams: PyTree,
-    params: Params,
-    data: ClientData,
-    key: Key,
-    tolerance: Scalar,
+    program: Program, max_rounds: int, hparams, params, data: ClientData, key: Key, tolerance
 ) -> tuple[Params, Outcome]:
     """Body of ``solve`` for one run."""
     progress = _begin_traced(program, hparams, params, data, key, tolerance)
@@ -188,13 +182,7 @@ _begin_compiled = jit_per(num_static=1)(_begin_traced)
 
 
 def _continue_traced(
-    program: Program,
-    max_rounds: int,
-    num_idle: int,
-    hparams,
-    data,
-    progress: SolveProgress,
-    tolerance,
+    program: Program, max_rounds: int, num_idle: int, hparams, data, progress, tolerance
 ) -> SolveProgress:
     """Run blocks until at most ``num_idle`` points are active, or ``max_rounds`` is reached."""
 

@@ -7,6 +7,7 @@ Names in the engine: the public function checks its arguments, ``_compiled`` is 
 and ``_traced`` is its body, for use inside larger programs.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -120,7 +121,7 @@ def advance(
       ([2, 4], [1.5, 1.875])
     """
     rounds = num_rounds, eval_every
-    program, hparams = continued(algorithm, hparams, state, data, plan, *rounds, observe)
+    program, hparams = continued(algorithm, hparams, state, data, plan, rounds, observe)
     return advance_compiled(program, hparams, data, state, context)
 
 
@@ -162,13 +163,7 @@ def read_model(algorithm: Algorithm, hparams: PyTree, state: State) -> Params:
 @in_full_precision
 @with_auto_axes
 def start_traced(
-    algorithm: Algorithm,
-    plan: Plan,
-    init: Callable[[Key], Params] | None,
-    hparams: PyTree,
-    params: Params,
-    data: ClientData,
-    key: Key,
+    algorithm: Algorithm, plan: Plan, init, hparams, params, data: ClientData, key: Key
 ) -> State:
     """Body of ``start``; ``init`` makes the start point from a key, or is ``None``."""
 
@@ -195,12 +190,7 @@ start_compiled = jit_per(num_static=3)(start_traced)
 @in_full_precision
 @with_auto_axes
 def advance_traced(
-    program: Program,
-    hparams: PyTree,
-    data: ClientData,
-    state: State,
-    context: PyTree,
-    num_rounds: Array | None = None,
+    program: Program, hparams, data: ClientData, state: State, context, num_rounds=None
 ) -> tuple[State, dict[str, Array]]:
     """Body of ``advance``; runs ``num_rounds`` before an evaluation if that is given."""
     algorithm, _, observe, num_evaluations, length = program
@@ -217,10 +207,10 @@ def advance_traced(
         def body(state, _):
             # A schedule is data that the loop reads, so a new schedule needs no new program.
             now = at_round(hparams, state.round)
-            of_round = now, data, state.key, state.round, noise_key, state.memory
-            context = RoundContext(algorithm, plan, *of_round)
+            given = now, data, state.key, state.round, noise_key, state.memory
             rows = Rows(state.clients, state.residuals)
-            server, rows, memory, metrics = one_round(context, state.server, rows)
+            found = one_round(RoundContext(algorithm, plan, *given), state.server, rows)
+            server, rows, memory, metrics = found
             return State(server, *rows, state.round + 1, state.key, memory), metrics
 
         state, metrics = scan_some(body, state, length, num_rounds)
@@ -247,9 +237,7 @@ def advance_traced(
         # with one entry a round.
         def to_next_evaluation(state, _):
             state, metrics = rounds(hparams, data, state, num_rounds)
-            measures = {}
-            if observe is not None:
-                measures = _seen(algorithm, observe, hparams, state, context)
+            measures = {} if observe is None else _seen(algorithm, observe, context, hparams, state)
             return state, merged(measures, metrics | {"round": state.round}, "observe")
 
         return jax.lax.scan(to_next_evaluation, state, length=num_evaluations)
@@ -268,21 +256,13 @@ advance_donating = jit_per(num_static=1, donate_argnums=2)(advance_traced)
 @in_full_precision
 @with_auto_axes
 def look_traced(
-    algorithm: Algorithm,
-    observe: Observe | None,
-    hparams: PyTree,
-    state: State,
-    context: PyTree = None,
-    data: ClientData | None = None,
+    algorithm: Algorithm, observe: Observe | None, hparams, state: State, context=None, data=None
 ) -> Any:
     """Body of ``look``, or without ``observe`` of ``read_model``.
 
     ``data`` gives the mesh that shares the points of a sweep, if any.
     """
-
-    def one(hparams, state):
-        return _seen(algorithm, observe, hparams, state, context)
-
+    one = functools.partial(_seen, algorithm, observe, context)
     if is_sweep(state.key):
         # Without a mesh arrays keep the sharding that they have.
         one = over_grid(one, data, (PER_POINT, STATE_AXES), PER_RUN)
@@ -292,7 +272,7 @@ def look_traced(
 look_compiled = jit_per(num_static=2)(look_traced)
 
 
-def _seen(algorithm, observe, hparams, state, context):
+def _seen(algorithm, observe, context, hparams, state):
     # The model is the result of the last round, so it is evaluated with that round's
     # hyperparameters; before the first round, with those of the first.
     now = at_round(hparams, jnp.maximum(state.round - 1, 0))
@@ -307,25 +287,18 @@ def _seen(algorithm, observe, hparams, state, context):
 
 
 def continued(
-    algorithm: Algorithm,
-    hparams: PyTree,
-    state: State,
-    data: ClientData,
-    plan: Plan | Work,
-    num_rounds: int,
-    eval_every: int,
-    observe: Observe | None,
+    algorithm: Algorithm, hparams, state: State, data: ClientData, plan, rounds: tuple, observe
 ) -> tuple[Program, PyTree]:
     """Return ``as_program`` for further rounds of a state.
 
     It raises ``ValueError`` unless ``start`` returns states of this form for the other arguments.
     """
-    given = data, state.key, plan, num_rounds, eval_every, observe, state.round
+    given = data, state.key, plan, *rounds, observe, state.round
     program, hparams = as_program(algorithm, hparams, *given)
     # Traced only, so no value of the state is read.
     fresh = _restarted.eval_shape(algorithm, program.plan, hparams, data, state)
     for name, expected, found in zip(State._fields, fresh, state, strict=True):
-        if jax.tree.map(_form, expected) != jax.tree.map(_form, found):
+        if _forms(expected) != _forms(found):
             raise ValueError(
                 f"state.{name} does not fit: it comes from another algorithm, start point, grid or "
                 f"population than these {data.num_clients} clients, or from a plan with other "
@@ -334,8 +307,8 @@ def continued(
     return program, hparams
 
 
-def _form(leaf) -> tuple:
-    return jnp.shape(leaf), jnp.result_type(leaf)
+def _forms(arrays: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: (jnp.shape(leaf), jnp.result_type(leaf)), arrays)
 
 
 @jit_per(num_static=2)

@@ -129,7 +129,7 @@ class Stream:
 
         ``donate`` is whether ``state`` may be overwritten; its clients' rows then change in place.
         """
-        given = state, self.data, self.plan, num_rounds, self.eval_every, observe
+        given = state, self.data, self.plan, (num_rounds, self.eval_every), observe
         program, hparams = stepper.continued(algorithm, hparams, *given)
         if not donate:  # all blocks overwrite their states, so that they are one program
             rows = jax.tree.map(np.array, (state.clients, state.residuals))
