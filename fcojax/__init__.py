@@ -12,7 +12,7 @@ if not TYPE_CHECKING:  # before the others, which take a second
 
 from fcojax import algorithms, devices, grid, problems, transforms
 from fcojax.algorithms.work import local_epochs, local_steps
-from fcojax.engine.grid import extended, schedule
+from fcojax.engine.hparams import extended, schedule
 from fcojax.engine.optimality import Status, kkt, kkt_violation
 from fcojax.engine.participation.availability import cyclic, from_trace
 from fcojax.engine.participation.base import Draw, Sampler

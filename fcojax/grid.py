@@ -1,5 +1,5 @@
 """Grids of hyperparameters for ``fcojax.sweep``: named tuples with a leading axis of points."""
 
-from fcojax.engine.grid import log_spaced, product, zipped
+from fcojax.engine.hparams import product, zipped
 
-__all__ = ["log_spaced", "product", "zipped"]
+__all__ = ["product", "zipped"]

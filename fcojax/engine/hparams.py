@@ -1,5 +1,8 @@
 """Hyperparameters: named tuples of numbers, and of schedules over rounds; grids of them."""
 
+import itertools
+import typing
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -7,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from fcojax.arguments import checked_value, field_annotations, numbers_of, shown
-from fcojax.types import Array, PyTree, Real
+from fcojax.arguments import checked_value, field_annotations, numbers_of, shown, validated
+from fcojax.types import Array, Count, PyTree, Real
 
 
 class Schedule(NamedTuple):
@@ -68,11 +71,8 @@ def require_hparams(
 ) -> None:
     """Raise ``ValueError`` unless values fit their annotations and have the right shapes.
 
-    Args:
-      hparams: hyperparameters, or a grid.
-      sweeping: whether they are a grid.
-      last: number of rounds for which schedules need values, or ``None``.
-      expected: the type that the algorithm takes, if that is known.
+    They are a grid if ``sweeping``. Schedules need values for ``last`` rounds, and the algorithm
+    takes the type ``expected``, if these are known.
     """
     given = type(hparams)
     if not hasattr(given, "_fields"):
@@ -129,3 +129,131 @@ def _require_numbers(name: str, values: Any, kind: Any) -> None:
         limits = np.iinfo(jnp.result_type(int))
         if array.dtype.kind in "iu" and ((array < limits.min) | (array > limits.max)).any():
             raise ValueError(f"{name} is {shown(values)}; pass numbers of {limits.dtype}.")
+
+
+@validated
+def schedule(values: Any, num_rounds: Count | None = None) -> Schedule:
+    """Make a hyperparameter that changes from round to round, in place of a number.
+
+    Args:
+      values: one value for each round, at least as many as rounds are run; or a function of the
+        round, such as an optax schedule, with ``num_rounds``.
+      num_rounds: number of rounds for which a function is evaluated.
+
+    Example:
+      >>> import optax
+      >>> schedule(optax.linear_schedule(1.0, 0.0, 4), num_rounds=4).values.tolist()
+      [1.0, 0.75, 0.5, 0.25]
+    """
+    if callable(values) != (num_rounds is not None):
+        raise ValueError(
+            f"values is {shown(values)} and num_rounds is {num_rounds}; pass a function and "
+            f"num_rounds, or only an array."
+        )
+    if num_rounds is not None:
+        values = jax.vmap(lambda index: jnp.asarray(values(index)))(jnp.arange(num_rounds))
+    values = jnp.asarray(values)
+    if values.ndim == 0 or values.shape[0] == 0:
+        raise ValueError(f"the schedule has shape {values.shape}; pass a value for each round.")
+    return Schedule(values)
+
+
+@validated
+def extended(base: type, name: str, **defaults: Any) -> type:
+    """Return the hyperparameter type ``base`` with additional fields, as one flat named tuple.
+
+    Use it in wrappers of an algorithm that need more numbers: they can be swept like the
+    algorithm's own, and the algorithm still reads its fields by name. ``defaults`` are the
+    additional fields with their defaults.
+
+    Example:
+      >>> from fcojax.algorithms import fed_avg
+      >>> Clipped = extended(fed_avg.Hparams, "Clipped", clip_norm=1.0)
+      >>> Clipped(client_lr=0.1)
+      Clipped(client_lr=0.1, server_lr=1.0, clip_norm=1.0)
+    """
+    annotations = field_annotations(base)
+    fields = [(field, annotations.get(field, Real)) for field in (*base._fields, *defaults)]  # pyright: ignore
+    known = dict(base._field_defaults) | defaults  # pyright: ignore
+    # The functional form of `NamedTuple` takes no defaults, so they are set afterwards, as a class
+    # statement sets them.
+    both = typing.NamedTuple(name, fields)  # pyright: ignore
+    both.__new__.__defaults__ = tuple(known[field] for field, _ in fields if field in known)
+    both._field_defaults = known
+    # `require_hparams` reads this: an algorithm for the base accepts the extended type too.
+    both.extends = (base, *getattr(base, "extends", ()))  # pyright: ignore
+    return both
+
+
+def product(hparams_type: type, **values: Sequence[float]) -> PyTree:
+    """Return the grid of all combinations of the given values.
+
+    ``values`` has a list for each field that varies; the last one varies fastest. Other fields keep
+    their defaults. The grid is made on the host, and has a leading axis of points.
+
+    Example:
+      >>> import fcojax
+      >>> hparams_type = fcojax.algorithms.fed_avg.Hparams
+      >>> grid = fcojax.grid.product(hparams_type, client_lr=[0.5, 1.0], server_lr=[2.0])
+      >>> grid.client_lr.tolist(), grid.server_lr.tolist()
+      ([0.5, 1.0], [2.0, 2.0])
+    """
+    return _grid(hparams_type, list(itertools.product(*_columns(hparams_type, values))))
+
+
+def zipped(hparams_type: type, **values: Sequence[float]) -> PyTree:
+    """Return the grid whose point i has the i-th value of every field, from lists of one length.
+
+    Example:
+      >>> import fcojax
+      >>> hparams_type = fcojax.algorithms.fed_avg.Hparams
+      >>> grid = fcojax.grid.zipped(hparams_type, client_lr=[0.5, 1.0], server_lr=[2, 3])
+      >>> grid.client_lr.tolist(), grid.server_lr.tolist()
+      ([0.5, 1.0], [2.0, 3.0])
+    """
+    columns = dict(zip(hparams_type._fields, _columns(hparams_type, values), strict=True))  # pyright: ignore
+    lengths = {name: len(columns[name]) for name in values}
+    if len(set(lengths.values())) != 1:
+        raise ValueError(
+            f"the fields have {lengths} values; give every field the same number, and at least "
+            "one field."
+        )
+    num = max(lengths.values())
+    whole = [column if name in values else column * num for name, column in columns.items()]
+    return _grid(hparams_type, list(zip(*whole, strict=True)))
+
+
+def _columns(hparams_type: type, values: dict[str, Any]) -> list[list]:
+    """Return one list per field, in order: its values, or its default alone."""
+    lists = {}
+    for name, column in values.items():
+        # Both are sequences to Python: a string of letters, a schedule of its one field.
+        lists[name] = [] if isinstance(column, str) or is_schedule(column) else list(column)
+        if not lists[name]:
+            raise ValueError(
+                f"{name} is {shown(column)}; pass a list of values, as in {name}=[0.1, 1.0]."
+            )
+    # The constructor refuses unknown fields and missing ones.
+    first = hparams_type(**{name: column[0] for name, column in lists.items()})
+    return [lists.get(name, [value]) for name, value in zip(first._fields, first, strict=True)]
+
+
+def _grid(hparams_type: type, points: list[tuple]) -> PyTree:
+    # Point by point, so that the message names a value and not a column.
+    for point in points:
+        require_hparams(hparams_type(*point))
+    columns = zip(hparams_type._fields, zip(*points, strict=True), strict=True)  # pyright: ignore
+    return jax.device_put(as_arrays(hparams_type(*(_stacked(*column) for column in columns))))
+
+
+def _stacked(name: str, column: tuple) -> Any:
+    """Stack the values of all points in one array, or in one schedule."""
+    scheduled = {is_schedule(value) for value in column}
+    if scheduled == {True}:
+        return Schedule(_stacked(name, tuple(value.values for value in column)))
+    if True in scheduled:
+        raise ValueError(f"{name} mixes schedules and numbers; pass schedules for all points.")
+    shapes = {np.shape(value) for value in column}
+    if len(shapes) > 1:
+        raise ValueError(f"{name} has values of shapes {sorted(shapes)}; pass values of one shape.")
+    return np.asarray(column)

@@ -36,14 +36,8 @@ def kkt_violation(
     in the Euclidean norm of all parameters. It is zero exactly at a minimiser. If F is strongly
     convex with constant mu, the distance to the minimiser is at most the violation divided by mu.
     For a penalty without ``subdiff_distance`` it is the length of a proximal gradient step of size
-    1, :math:`|w - \mathrm{prox}_\psi(w - \nabla F(w))|`, which is zero at the same points.
-
-    Args:
-      loss: one loss per example.
-      penalty: psi.
-      scale: its strength, lambda.
-      params: the point w.
-      data: the clients.
+    1, :math:`|w - \mathrm{prox}_\psi(w - \nabla F(w))|`, which is zero at the same points. w is
+    ``params``, and lambda ``scale``.
 
     Example:
       >>> import fcojax, jax.numpy as jnp, numpy as np

@@ -1,5 +1,3 @@
-import numpy as np
-
 import fcojax
 
 RATES = fcojax.algorithms.fed_dual_avg.Hparams
@@ -17,9 +15,3 @@ def test_zipped_fields_vary_together():
     assert points.client_lr.tolist() == [1, 2, 3]
     assert points.penalty_scale.tolist() == [4, 5, 6]
     assert points.server_lr.tolist() == [1, 1, 1]
-
-
-def test_log_spacing_has_equal_ratios():
-    values = np.array(fcojax.grid.log_spaced(1e-3, 10.0, 9))
-    np.testing.assert_allclose(values[1:] / values[:-1], np.sqrt(10), rtol=1e-6)
-    assert fcojax.grid.log_spaced(2.0, 2.0, 1) == [2.0]
