@@ -24,10 +24,9 @@ from fcojax.engine.participation.samplers import (
     weighted_cohort,
 )
 from fcojax.engine.plan import Plan
-from fcojax.engine.run import run, sweep
 from fcojax.engine.solve import solve
 from fcojax.engine.state import State, StateObserver
-from fcojax.engine.stepper import advance, look, read_model, start
+from fcojax.engine.stepper import advance, look, read_model, run, start, sweep
 from fcojax.engine.stream import Stream
 from fcojax.problems.clients import ClientData, from_clients, from_rows
 from fcojax.problems.stored import open_clients, save_clients

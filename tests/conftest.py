@@ -4,6 +4,7 @@ import ctypes
 import gc
 import os
 import pathlib
+import sys
 
 # Threads of numpy's and scipy's BLAS wait for each other in loops: with two workers on two cores,
 # three tests of three small products each took 16 s of processor time, and 1 s on one thread. Set
@@ -60,6 +61,14 @@ def memory_for_the_next_test():
     yield
     if (_PROCESS / "statm").exists() and _resident_bytes() > _MOST_BYTES + _forgotten_at:
         _forget()
+
+
+@pytest.fixture(autouse=True)
+def warnings_of_this_test():
+    """Warn of the test's runs, of which the next run would warn."""
+    yield
+    if module := sys.modules.get("fcojax.engine.nonfinite"):
+        module.warn_of_nonfinite(wait=True)
 
 
 def _forget() -> None:

@@ -2,16 +2,20 @@
 
 A mask keeps NaN out of values, but not out of reverse mode, where a zero cotangent meets the
 client's infinite Jacobian. So the derivative is gated at the client's inputs: an excluded client
-has zero derivative with respect to all inputs.
+has zero derivative with respect to all inputs. A run from which all are excluded warns.
 """
 
+import atexit
 import itertools
+import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.custom_derivatives import SymbolicZero
 
 from fcojax import tree
@@ -76,4 +80,55 @@ def _where_real(condition: Array, tangents: PyTree) -> PyTree:
     return jax.tree.map(
         lambda t: t if t.dtype == jax.dtypes.float0 else jnp.where(condition, t, jnp.zeros_like(t)),
         tangents,
+    )
+
+
+# Counts of runs that have not been read, with the lines that called them and their filters.
+_unread: list[tuple[list[Array], tuple, list]] = []
+
+
+def remember(history: dict[str, Array]) -> None:
+    """Keep the counts of a run for ``warn_of_nonfinite``, unless they are traced or elsewhere."""
+    counts = [history[name] for name in ("participants", "dropped", "refused", "round")]
+    if not any(isinstance(one, Tracer) or not one.is_fully_addressable for one in counts):
+        caller = sys._getframe(2)  # of run or sweep
+        names, line = caller.f_globals, (caller.f_code.co_filename, caller.f_lineno)
+        where = *line, names.get("__name__"), names.setdefault("__warningregistry__", {})
+        _unread.append((counts, where, list(warnings.filters)))
+
+
+@atexit.register
+def warn_of_nonfinite(wait: bool = False) -> None:
+    """Warn of each run that has ended, if at some time no upload, or no server step, was finite.
+
+    Nothing waits for a run, unless ``wait``. The warning names the line that called the run, and
+    obeys the filters that were in force there.
+    """
+    runs, _unread[:] = _unread[:], []
+    for run in runs:
+        counts, where, filters = run
+        if any(one.is_deleted() for one in counts):
+            continue
+        if not (wait or all(one.is_ready() for one in counts)):
+            _unread.append(run)
+        elif text := _verdict(*map(np.asarray, counts)):
+            with warnings.catch_warnings():
+                warnings.filters[:] = filters
+                warnings.warn_explicit(text, UserWarning, *where)
+
+
+def _verdict(participants, dropped, refused, rounds) -> str:
+    """Return what a warning says of these counts; nothing if it is not needed."""
+    # An empty cohort is not a failure: coin flips may leave everybody out.
+    failed = ((participants > 0) & (dropped >= participants)) | (refused > 0)
+    if not failed.any():
+        return ""
+    first, of_runs, which = int(rounds[failed].min()), failed.any(axis=-1), "the run"
+    if of_runs.ndim:
+        points = [str(point) for point in np.flatnonzero(of_runs.any(axis=-1))]
+        some = ", ".join(points[:3]) + ", ..." * (len(points) > 3)
+        which = f"{of_runs.sum()} of {of_runs.size} runs (of the points {some})"
+    return (
+        f"{which} became non-finite: by round {first} no upload, or no server step, was finite any "
+        "more, and such rounds change nothing; pass smaller rates."
     )

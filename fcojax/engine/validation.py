@@ -11,6 +11,7 @@ from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.arguments import checked_value, shown
 from fcojax.engine.hparams import as_arrays, is_schedule, require_hparams
+from fcojax.engine.nonfinite import warn_of_nonfinite
 from fcojax.engine.plan import Plan, Program, as_plan
 from fcojax.engine.state import Observe, is_sweep
 from fcojax.problems.clients import ClientData
@@ -36,6 +37,7 @@ def as_program(
     sentence. The arguments are those of ``run`` or ``sweep``, with ``after`` rounds behind them;
     without ``num_rounds`` those of ``start``.
     """
+    warn_of_nonfinite()
     plan, num_evaluations, last = as_plan(plan), 1, None
     checked_value("algorithm", algorithm, Algorithm)  # a factory may not have been called
     checked_value("data", data, ClientData)

@@ -13,6 +13,7 @@ from benchmarks.replay import draws
 from fcojax import algorithms
 from fcojax.algorithms import Algorithm, ClientResult, NewRow, mean_loss
 from fcojax.algorithms.local import Batch
+from fcojax.engine.nonfinite import warn_of_nonfinite
 from fcojax.engine.plan import Plan
 from fcojax.problems import population_loss
 from fcojax.types import Scalar
@@ -132,6 +133,7 @@ def test_a_server_step_that_overflows_is_not_taken_and_is_counted():
     hparams = algorithms.fed_avg.Hparams(client_lr=1.0, server_lr=1e10)
     with pytest.warns(UserWarning, match="non-finite"):
         model, history = ran([1e30, 1e30], hparams)
+        warn_of_nonfinite(wait=True)
     assert float(model) == 0.0
     assert history["refused"].tolist() == [1, 1]
     assert history["dropped"].tolist() == [0, 0]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import fcojax
+from fcojax.engine.nonfinite import warn_of_nonfinite
 from tests.support import federations
 
 pytestmark = pytest.mark.gate
@@ -46,6 +47,7 @@ def test_a_diverging_point_leaves_its_neighbours_alone():
         _, mixed = fcojax.sweep(
             chosen, grid(client_lr=[1e200, 0.01]), federations.start(), data, KEYS, **OPTIONS
         )
+        warn_of_nonfinite(wait=True)
     assert (np.asarray(mixed["dropped"][0]) == 3).any()
     np.testing.assert_allclose(mixed["model"][1], healthy["model"][0], rtol=1e-12)
 

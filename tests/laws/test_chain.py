@@ -22,6 +22,7 @@ import pytest
 import fcojax
 from fcojax import algorithms, attacks, clock, privacy, robust, tree, uploads
 from fcojax.engine.client_loop import local_handle
+from fcojax.engine.nonfinite import warn_of_nonfinite
 from fcojax.engine.randomness import (
     AGGREGATE,
     CLIENT,
@@ -685,6 +686,7 @@ def test_clients_of_a_refused_step_start_again_from_the_message_that_they_are_se
             num_rounds=12,
             eval_every=1,
         )
+        warn_of_nonfinite(wait=True)
     assert np.flatnonzero(history["refused"]).tolist() == [2, 3, 7]
     expected = by_events(algorithm, hparams, quadratics(), seconds, 1, 12, refused=(2, 3, 7))
     assert float(w) == pytest.approx(float(expected), abs=1e-12)

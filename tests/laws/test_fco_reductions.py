@@ -13,6 +13,7 @@ import pytest
 import fcojax
 from fcojax import tree
 from fcojax.algorithms.mirror_and_dual import DualPoint, DualSums
+from fcojax.engine.nonfinite import warn_of_nonfinite
 from fcojax.transforms import Mirror, Penalty, euclidean, l1, zero
 from tests.support import federations
 from tests.support.federations import DIM, client_means, quadratic, quadratic_clients
@@ -558,6 +559,7 @@ def test_clients_with_a_projection_take_no_gradient_outside_the_set(name, stays_
     else:
         with pytest.warns(UserWarning, match="the run became non-finite"):
             _, history = run()
+            warn_of_nonfinite(wait=True)
     assert (history["dropped"].sum() == 0) == stays_inside
     assert np.all(history["norm"] <= RADIUS * (1 + 1e-12))
     assert not stays_inside or history["norm"].max() > 0.9 * RADIUS

@@ -7,6 +7,7 @@ import pytest
 
 import fcojax
 from fcojax import uploads
+from fcojax.engine.nonfinite import warn_of_nonfinite
 from fcojax.uploads import At, Received
 from fcojax.uploads.transform import RoundWeights
 from tests.support import federations
@@ -83,5 +84,6 @@ def test_rounds_that_would_wrap_or_have_unlike_weights_are_refused(bits, weights
     given = federations.algorithm("fed_avg"), federations.hparams("fed_avg"), start, data, KEY
     with pytest.warns(UserWarning, match="became non-finite"):
         found, history = fcojax.run(*given, plan, num_rounds=5)
+        warn_of_nonfinite(wait=True)
     jax.tree.map(np.testing.assert_array_equal, found, start)
     np.testing.assert_array_equal(history["refused"], 1)
