@@ -111,10 +111,10 @@ def place(
         group, shards = size, there.num_sweep_shards
         chosen = plan.point_chunk_size is not None or stream is not None
         # The number of example entries that the local steps of all runs read.
-        steps = plan.cohort.size(data.num_clients) * plan.work.max_steps(data.max_size)
-        rows = steps * min(plan.work.batch_size or data.max_size, data.max_size)
+        steps = float(plan.cohort.size(data.num_clients)) * plan.work.max_steps(data.max_size)
+        rows = steps * min(plan.work.batch_size or data.max_size, data.max_size) * ends[-1]
         of_row = sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(data.examples))
-        numbers = float(points * keys.size) * rows * of_row * ends[-1]
+        numbers = points * keys.size * rows * of_row
         small = size < max(_POINTS_WORTH_HALVING, shards)
         worthwhile = numbers <= _NUMBERS_WORTH_COMPILING and not small
         if worthwhile and not (chosen or rules().few_kernels):
@@ -149,17 +149,9 @@ def sweep_blocks(
 ) -> Iterator[Block]:
     """Run some points of a sweep, and yield block after block, the last one with its state.
 
-    Without ``state`` the first block has no rounds: it evaluates the start point.
-
-    Args:
-      placed: the sweep.
-      points: the points to run, as indices of the grid.
-      ends: the rounds at which blocks end, counted from the start of the run, up to the last round
-        of these points.
-      state: the state to continue from, taken from a ``Block``, on the host.
-      stored: the points that ``state`` holds, which include ``points``.
-      is_over: ``(point, rounds)``, whether a point had diverged by this round; see ``blocks``.
-      wants_state: whether to yield the block that was dispatched last with its state.
+    Without ``state`` the first block has no rounds: it evaluates the start point. Otherwise the
+    points, indices of the grid, continue from the ``state`` of a ``Block``, on the host, which
+    holds the points ``stored``. The other arguments are those of ``blocks``.
     """
 
     def advance(points, states, first, last):

@@ -184,7 +184,10 @@ _begin_compiled = jit_per(num_static=1)(_begin_traced)
 def _continue_traced(
     program: Program, max_rounds: int, num_idle: int, hparams, data, progress, tolerance
 ) -> SolveProgress:
-    """Run blocks until at most ``num_idle`` points are active, or ``max_rounds`` is reached."""
+    """Run blocks until at most ``num_idle`` points are active, or ``max_rounds`` is reached.
+
+    Finished runs keep their state.
+    """
 
     def unfinished(progress):
         active = _active(progress.outcome)
@@ -193,42 +196,37 @@ def _continue_traced(
         # these alone: under `vmap` a finished point costs as much as any other.
         return (count > num_idle) & (progress.state.round < max_rounds)
 
-    def block(progress):
-        state, history = advance_traced(program, hparams, data, progress.state, data)
-        return _after_block(progress, state, history, tolerance)
+    def block(before):
+        state, history = advance_traced(program, hparams, data, before.state, data)
+        old, size = before.outcome, before.check_bytes
+        last = {name: jnp.squeeze(column, -1) for name, column in history.items() if column.ndim}
+        violation = last[VIOLATION].astype(old.violation.dtype)
+        # Cohorts of coin flips may all be empty between two evaluations, which is not a failure.
+        none_finite = (last["participants"] > 0) & (last["dropped"] >= last["participants"])
+        blown_up = violation > _BLOW_UP * before.first_violation
+        share = jnp.where(size > 0, 1 / jnp.sum(size > 0, -1, size.dtype, keepdims=True), 0)
+        sent = {
+            name: getattr(old, name) + size + share * last[name].astype(size.dtype)[..., None]
+            for name in ("bytes_down", "bytes_up")
+        }
+        rounds = jnp.broadcast_to(state.round, old.rounds.shape)
+        new = old._replace(violation=violation, rounds=rounds, checks=old.checks + 1, **sent)
+        new = _with_status(new, none_finite | (last["refused"] > 0) | blown_up, tolerance)
+        active = _active(old)
+
+        def keep(new, old):
+            # Finished points ran through the block with the others; here they get their old states
+            # back. Round and keys have no axis of points, so they advance for all.
+            axes = active.shape + (1,) * (new.ndim - active.ndim)
+            return jnp.where(active.reshape(axes), new, old)
+
+        kept = map_runs(keep, state, before.state)
+        return before._replace(state=kept, outcome=jax.tree.map(keep, new, old))
 
     return jax.lax.while_loop(unfinished, block, progress)
 
 
 _continue_compiled = jit_per(num_static=3)(_continue_traced)
-
-
-def _after_block(before: SolveProgress, state: State, history: dict, tolerance) -> SolveProgress:
-    """Return the progress after one more block; finished runs keep their state."""
-    old, size = before.outcome, before.check_bytes
-    last = {name: jnp.squeeze(column, -1) for name, column in history.items() if column.ndim}
-    violation = last[VIOLATION].astype(old.violation.dtype)
-    # Cohorts of coin flips may all be empty between two evaluations, which is not a failure.
-    none_finite = (last["participants"] > 0) & (last["dropped"] >= last["participants"])
-    blown_up = violation > _BLOW_UP * before.first_violation
-    share = jnp.where(size > 0, 1 / jnp.sum(size > 0, -1, size.dtype, keepdims=True), 0)
-    new = old._replace(
-        violation=violation,
-        rounds=jnp.broadcast_to(state.round, old.rounds.shape),
-        checks=old.checks + 1,
-        bytes_down=old.bytes_down + size + share * last["bytes_down"].astype(size.dtype)[..., None],
-        bytes_up=old.bytes_up + size + share * last["bytes_up"].astype(size.dtype)[..., None],
-    )
-    new = _with_status(new, none_finite | (last["refused"] > 0) | blown_up, tolerance)
-    active = _active(old)
-
-    def keep(new, old):
-        # Finished points ran through the block with the others; here they get their old states
-        # back. Round and keys have no axis of points, so they advance for all.
-        return jnp.where(active.reshape(active.shape + (1,) * (new.ndim - active.ndim)), new, old)
-
-    kept = map_runs(keep, state, before.state)
-    return before._replace(state=kept, outcome=jax.tree.map(keep, new, old))
 
 
 def _with_status(outcome: Outcome, failed: Array, tolerance: Scalar) -> Outcome:

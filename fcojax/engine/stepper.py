@@ -50,8 +50,6 @@ from fcojax.xla.loops import scan_some
 from fcojax.xla.rewriting import fast_inside_loops
 from fcojax.xla.rules import in_full_precision
 
-Report = Callable[[int, dict[str, Array]], Any]
-
 
 def run(
     algorithm: Algorithm,
@@ -65,7 +63,7 @@ def run(
     eval_every: int = 1,
     observe: Observe | None = None,
     context: PyTree = None,
-    progress: Report | None = None,
+    progress: Callable[[int, dict[str, Array]], Any] | None = None,
 ) -> tuple[Params, dict[str, Array]]:
     """Run an algorithm; a pure function, so it can be vmapped, jitted and differentiated.
 
@@ -126,7 +124,7 @@ def sweep(
     eval_every: int = 1,
     observe: Observe | None = None,
     context: PyTree = None,
-    progress: Report | None = None,
+    progress: Callable[[int, dict[str, Array]], Any] | None = None,
 ) -> tuple[Params, PyTree]:
     """Run every point of a grid for every key, in one compiled program.
 
@@ -430,7 +428,7 @@ def run_compiled(
     return look_traced(program.algorithm, None, hparams, state), history
 
 
-def _run(program: Program, hparams, params, data, key, context, progress: Report | None) -> tuple:
+def _run(program: Program, hparams, params, data, key, context, progress) -> tuple:
     """Run as one program, or with ``progress`` one for each evaluation and a report after it."""
     if progress is None:
         return run_compiled(program, hparams, params, data, key, context)

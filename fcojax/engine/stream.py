@@ -169,10 +169,7 @@ class Stream:
         return self._read(np.zeros(0, np.int32), self._buffer())
 
     def _take(self, name: bytes, key: Key, first: int) -> tuple[np.ndarray, ClientData]:
-        """Return the clients of the block from round ``first``, and start to read the next block.
-
-        ``name`` identifies the key.
-        """
+        """Return the block from round ``first``, and start to read the next one."""
         ahead, self._ahead = self._ahead, {}
         # Usually this is the block that was read ahead. For another key or an earlier round the
         # clients are read now, once the thread and the device no longer use the buffers.
