@@ -89,7 +89,13 @@ def require_hparams(
         scheduled = is_schedule(value)
         # All values of a schedule or grid are checked, not only the first.
         values = value.values if scheduled else value
-        _require_numbers(name, values, annotations.get(name, Real))
+        kind = annotations.get(name, Real)
+        checked_value(name, values, Real if numbers_of(kind) is None else kind)
+        # numpy's int64 beyond int32 would wrap silently.
+        if not isinstance(values, Tracer | jax.ShapeDtypeStruct):
+            array, limits = np.asarray(values), np.iinfo(jnp.result_type(int))
+            if array.dtype.kind in "iu" and ((array < limits.min) | (array > limits.max)).any():
+                raise ValueError(f"{name} is {shown(values)}; pass numbers of {limits.dtype}.")
         shape = np.shape(values)
         if sweeping:
             if len(shape) < 1 + scheduled:
@@ -119,16 +125,6 @@ def require_hparams(
         raise ValueError(
             f"the fields of the grid have {lengths} points; give all the same number, at least one."
         )
-
-
-def _require_numbers(name: str, values: Any, kind: Any) -> None:
-    checked_value(name, values, Real if numbers_of(kind) is None else kind)
-    # numpy's int64 beyond int32 would wrap silently.
-    if not isinstance(values, Tracer | jax.ShapeDtypeStruct):
-        array = np.asarray(values)
-        limits = np.iinfo(jnp.result_type(int))
-        if array.dtype.kind in "iu" and ((array < limits.min) | (array > limits.max)).any():
-            raise ValueError(f"{name} is {shown(values)}; pass numbers of {limits.dtype}.")
 
 
 @validated

@@ -6,6 +6,7 @@ has zero derivative with respect to all inputs. A run from which all are exclude
 """
 
 import atexit
+import contextlib
 import itertools
 import sys
 import warnings
@@ -84,7 +85,7 @@ def _where_real(condition: Array, tangents: PyTree) -> PyTree:
 
 
 # Counts of runs that have not been read, with the lines that called them and their filters.
-_unread: list[tuple[list[Array], tuple, list]] = []
+_unread: list[tuple[list[Any], tuple, list]] = []
 
 
 def remember(history: dict[str, Array]) -> None:
@@ -112,8 +113,10 @@ def warn_of_nonfinite(wait: bool = False) -> None:
         if not (wait or all(one.is_ready() for one in counts)):
             _unread.append(run)
         elif text := _verdict(*map(np.asarray, counts)):
-            with warnings.catch_warnings():
-                warnings.filters[:] = filters
+            # Entering other filters makes Python forget of which lines it has warned.
+            others = filters != warnings.filters
+            with warnings.catch_warnings() if others else contextlib.nullcontext():
+                warnings.filters = filters if others else warnings.filters
                 warnings.warn_explicit(text, UserWarning, *where)
 
 

@@ -158,7 +158,7 @@ def sweep_blocks(
         grids = [take(placed.grid, group) for group in _groups(placed, points)]
         each = zip(grids, states, strict=True)
         found = [_advance(placed, grid, state, last - first) for grid, state in each]
-        return tuple(zip(*found, strict=True))
+        return [state for state, _ in found], [history for _, history in found]
 
     def keep(points, states, alive):
         return _put(placed, jax.device_get(_collected(placed, points, states)), points, alive)

@@ -184,10 +184,7 @@ _begin_compiled = jit_per(num_static=1)(_begin_traced)
 def _continue_traced(
     program: Program, max_rounds: int, num_idle: int, hparams, data, progress, tolerance
 ) -> SolveProgress:
-    """Run blocks until at most ``num_idle`` points are active, or ``max_rounds`` is reached.
-
-    Finished runs keep their state.
-    """
+    """Run blocks until at most ``num_idle`` points are active, or ``max_rounds`` is reached."""
 
     def unfinished(progress):
         active = _active(progress.outcome)

@@ -106,8 +106,7 @@ def run(
         )
     rounds = num_rounds, eval_every
     program, hparams = as_program(algorithm, hparams, data, key, plan, *rounds, observe)
-    params = as_params(params)
-    model, history = _run(program, hparams, params, data, key, context, progress)
+    model, history = _run(program, hparams, as_params(params), data, key, context, progress)
     remember(history)
     return model, history
 
@@ -170,8 +169,7 @@ def sweep(
 
         some = padded(np.arange(points)[first : first + at_once], at_once)
         part = grid if at_once == points else take(grid, some)  # nothing is run for all of them
-        given = program, part, params, data, all_keys, context
-        parts.append(_run(*given, progress and report))
+        parts.append(_run(program, part, params, data, all_keys, context, progress and report))
     found = parts[0] if len(parts) == 1 else jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
     model, history = take(found, np.s_[:points, : keys.size])
     remember(history)
@@ -468,13 +466,13 @@ def runs_at_once(
 
 
 def continued(
-    algorithm: Algorithm, hparams, state: State, data: ClientData, plan, rounds: tuple, observe
+    algorithm: Algorithm, hparams, state: State, data: ClientData, plan, rounds, observe
 ) -> tuple[Program, PyTree]:
     """Return ``as_program`` for further rounds of a state.
 
     It raises ``ValueError`` unless ``start`` returns states of this form for the other arguments.
     """
-    given = data, state.key, plan, *rounds, observe, state.round
+    given: Any = data, state.key, plan, *rounds, observe, state.round
     program, hparams = as_program(algorithm, hparams, *given)
     # Traced only, so no value of the state is read.
     fresh = _restarted.eval_shape(algorithm, program.plan, hparams, data, state)

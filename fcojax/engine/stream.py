@@ -143,8 +143,9 @@ class Stream:
         def advance(_, state, begin, end):
             members, data = self._take(name, key, begin)
             rows = state.clients, state.residuals
-            # Unused places name one client past the end; they read the last row, with weight zero.
-            places = np.minimum(np.asarray(data.held.members), self.data.num_clients - 1)
+            # Unused places read the last row, with weight zero.
+            unused = (0, self.num_held - members.size)
+            places = np.pad(members, unused, constant_values=self.data.num_clients - 1)
             part = jax.tree.map(lambda leaf: leaf[(*at, places)], rows)
             part = state._replace(clients=part[0], residuals=part[1])
             part, history = stepper.advance_donating(one, hparams, data, part, context)

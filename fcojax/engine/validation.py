@@ -122,14 +122,13 @@ def _require_cohort(algorithm: Algorithm, plan: Plan, data: ClientData) -> None:
 
 def _require_uploads(algorithm: Algorithm, plan: Plan, num_clients: int) -> None:
     """Raise ``ValueError`` unless transforms, algorithm and number of clients fit together."""
-    plain = not plan.uploads.transforms and plan.aggregator == MEAN
     # These algorithms compress by themselves, or are exact only with the plain mean. Losses and
     # weights 1/q leave uploads as they are.
     facts = [one.facts for one in plan.uploads.transforms]
     changing = [
-        fact for fact in facts if not fact.arrives and (fact.feeds_back or not fact.estimates_all)
+        one for one in facts if not one.arrives and (one.feeds_back or not one.estimates_all)
     ]
-    if algorithm.facts.codecs == "none" and not plain and (changing or plan.aggregator != MEAN):
+    if algorithm.facts.codecs == "none" and (changing or plan.aggregator != MEAN):
         raise ValueError(
             "the plan transforms or aggregates uploads, but this algorithm needs their plain mean; "
             "pass neither, or another algorithm, such as fed_avg."
