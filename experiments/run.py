@@ -81,7 +81,7 @@ def main(argv: list[str]) -> None:
             distributed.leave()
             invocation.end(status)
     except Stopped as stop:
-        _say(stop.sentence)
+        _say(str(stop))
         distributed.leave()
         invocation.end(stop.exit_code)
     except Exception as error:

@@ -253,7 +253,9 @@ class Sweep(NamedTuple):
       notes: remarks that apply to every run, for the page.
       strengths: ``config -> strengths`` of the penalty, for all algorithms without a grid of their
       own; by default the config's ``penalty_scale``.
-      solve_optimum: whether to compute the optimal objective, so that rows have a suboptimality.
+      solve_optimum: whether to solve for the optimum of each strength, so that rows have a
+        suboptimality; done if problem and penalty are convex, and the criterion or a panel is
+        ``objective`` or ``suboptimality``.
       x64: whether to compute in double precision.
       keys: the allowed values of keys that no factory checks, as for a ``Study``.
       requires: conditions on several values, as for a ``Study``.

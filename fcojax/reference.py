@@ -101,7 +101,7 @@ def fista(
       for composite convex optimization with backtracking", Found. Comput. Math. 2014; O'Donoghue
       and Candes, "Adaptive restart for accelerated gradient schemes", Found. Comput. Math. 2015.
     """
-    return _solve(smooth, penalty, max_steps, scale, params, context, tolerance)
+    return _solve(smooth, penalty, scale, params, context, tolerance, max_steps)
 
 
 @validated
@@ -143,9 +143,9 @@ def optimum(
         return jax.device_get(found)
 
 
-@jit_per(num_static=3)
+@jit_per(num_static=2)
 @in_full_precision
-def _solve(smooth, penalty, max_steps, scale, params, context, tolerance) -> Solution:
+def _solve(smooth, penalty, scale, params, context, tolerance, max_steps) -> Solution:
     def value(w):
         return smooth(w, context)
 
@@ -185,7 +185,7 @@ def _first(params: Params, gradient: Params, smoothness: Array) -> _Iterate:
     )
 
 
-def _step(problem: _Composite, iterate: _Iterate, tolerance: Scalar, max_steps: int) -> _Iterate:
+def _step(problem: _Composite, iterate: _Iterate, tolerance: Scalar, max_steps: Scalar) -> _Iterate:
     extrapolated = iterate.extrapolated
     value, gradient = problem.value_and_gradient(extrapolated)
     # The residual needs the gradient at a point with a known subgradient, that is, after a step

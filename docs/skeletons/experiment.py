@@ -36,6 +36,8 @@ def my_problem(*, num_clients, dim, data_seed):
     )
 
 
+# The suboptimality needs the optimum: leave its panel out where the loss is not
+# convex, Problem(convex=False), or where it takes long, solve_optimum=False.
 EXPERIMENT = Sweep(
     title="My experiment",
     problem=lambda config: from_config(my_problem, config),

@@ -37,7 +37,7 @@ class Progress:
         clock: Callable[[], float] = time.monotonic,
     ):
         """Begin; ``say`` prints messages for the user, ``write`` lines on the progress."""
-        self.say, self._write, self._clock = say, write, clock
+        self.say, self.write, self._clock = say, write, clock
         self.labels: list[str] = []
         self._label, self._began, self._first = "", clock(), (clock(), 0.0)
         self._last, self._told = (clock(), 0.0), False
@@ -78,7 +78,7 @@ class Progress:
     def _line(self, label: str, done: float, what: str) -> None:
         self._last, self._told = (self._clock(), done), True
         told = ", ".join(filter(None, (f"{done:.0%}" if 0 < done < 1 else "", what)))
-        self._write(f"{style(label)[0]}: {told}" if label else told)
+        self.write(f"{style(label)[0]}: {told}" if label else told)
 
 
 def printed(text: str) -> None:

@@ -1,12 +1,13 @@
 """The measures of a sweep, after each block and at the optimum."""
 
+import time
 from collections.abc import Callable, Iterator
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.report.summary import SUPPORT
+from experiments.report.summary import SUPPORT, Criterion
 from experiments.study import Sweep
 from fcojax import StateObserver, kkt_violation, personal
 from fcojax.algorithms import Algorithm
@@ -17,6 +18,8 @@ from fcojax.reference import optimum
 from fcojax.transforms import Penalty
 
 _SAMPLED = 1000  # clients that stand for a larger population
+_LIMIT = 120.0  # seconds for the optima of all strengths
+_MOST_STEPS = 50_000
 
 
 def observer(
@@ -88,13 +91,43 @@ def with_clients(
     return StateObserver(every)
 
 
+def has_optimum(sweep: Sweep, problem: Problem, penalty: Penalty, criterion: Criterion) -> bool:
+    """Return whether to solve for the optimum: if that can be done, and it is ranked or drawn."""
+    shown = {criterion.measure, *(panel.measure for panel in sweep.panels)}
+    # A sample of the clients does not give the optimum of all.
+    solvable = problem.convex and penalty.convex and not on_disk(problem.train)
+    return sweep.solve_optimum and solvable and not shown.isdisjoint(_NEED_OPTIMUM)
+
+
+_NEED_OPTIMUM = ("objective", "suboptimality")
+
+
 def solve_optima(
-    problem: Problem, penalty: Penalty, scales: tuple[float, ...]
+    problem: Problem, penalty: Penalty, scales: tuple[float, ...], limit: float = _LIMIT
 ) -> Iterator[tuple[float, dict[str, float]]]:
-    """Yield the measures at the optimum for each strength of the penalty."""
+    """Yield the measures at the optimum for each strength of the penalty.
+
+    Raises ``TimeoutError`` if the solver needs more than ``limit`` seconds, or 50,000 steps.
+    """
     observe = jax.jit(observer(problem, penalty, scales[0]))
+    end = time.monotonic() + limit
     for scale in scales:
-        found = optimum(problem, penalty, scale, tolerance=1e-7)
+        steps = 1
+        while True:
+            began = time.monotonic()
+            found = optimum(problem, penalty, scale, tolerance=1e-7, max_steps=steps)
+            if found.converged:
+                break
+            # A program on a device cannot be stopped: each try may take eight times the last.
+            now = time.monotonic()
+            more = min(8.0, (end - now) / (now - began), _MOST_STEPS / steps)
+            if more < 1.5:
+                raise TimeoutError(
+                    f"the optimum at strength {scale:g} was not found in {limit:g} s or "
+                    f"{_MOST_STEPS:,} steps, so rows have no suboptimality; Sweep("
+                    "solve_optimum=False) does not look for it"
+                )
+            steps = int(more * steps)
         params = jax.tree.map(jnp.asarray, found.params)
         hparams = FedDualAvgHparams(penalty_scale=scale)
         seen = observe(hparams, params, (problem.train, problem.validation))
@@ -103,11 +136,11 @@ def solve_optima(
         yield scale, measures | {"objective": float(found.objective)}
 
 
-def columns(problem: Problem, sweep: Sweep, by_client: bool = False) -> list[str]:
-    """Return the measures by which points can be ranked."""
+def columns(problem: Problem, solved: bool, by_client: bool = False) -> list[str]:
+    """Return the measures by which points can be ranked; ``solved`` adds the suboptimality."""
     measures = jax.eval_shape(lambda key: problem.measures(problem.init(key)), jax.random.key(0))
     found = ["objective", "loss", *(name for name in measures if name != SUPPORT)]
-    if sweep.solve_optimum:
+    if solved:
         found.append("suboptimality")
     if problem.validation is not None:
         found.append("validation_loss")

@@ -14,7 +14,7 @@ from experiments.execution.accounts import (
     ledger,
     within_budget,
 )
-from experiments.execution.evaluation import columns, solve_optima
+from experiments.execution.evaluation import columns, has_optimum, solve_optima
 from experiments.execution.jobs import Job, build, described
 from experiments.execution.sweep_runner import SweepRunner
 from experiments.process import distributed
@@ -25,7 +25,6 @@ from experiments.report.rows import Row
 from experiments.storage.workdir import Workdir
 from experiments.study import Study, Sweep
 from fcojax import citation
-from fcojax.extend import on_disk
 from fcojax.problems import Problem
 from fcojax.transforms import Penalty
 
@@ -104,10 +103,16 @@ def prepared(sweep: Sweep, config: ConfigDict) -> Prepared:
     for job in jobs:  # runs that cannot be accounted are refused before they start
         epsilon = epsilons_of(job, settings)
         _ = epsilon and epsilon(0, 1)
-    measure, known = settings.criterion.measure, columns(problem, sweep, settings.by_client)
+    solved = has_optimum(sweep, problem, penalty, settings.criterion)
+    measure, known = settings.criterion.measure, columns(problem, solved, settings.by_client)
     if measure not in known:
         raise UserError(
             f"criterion is {measure!r}, which is not a measure; {suggest(measure, known)}"
+        )
+    if not solved and any(panel.measure == "suboptimality" for panel in sweep.panels):
+        raise UserError(
+            "a panel shows the suboptimality, which needs solve_optimum=True, clients in memory, "
+            "and a problem and a penalty that are convex; pass Panel('objective', 'objective')."
         )
     data, remarks = described(problem, config, settings.seeds), sweep.remarks(config)
     return Prepared(sweep, settings, problem, penalty, jobs, data, remarks, stopped)
@@ -133,11 +138,8 @@ def run_sweep(
     for unknown in set(store.rows) - {job.label for job in jobs}:
         store.replace(unknown, [])
     optima: dict[float, dict[str, float]] = {}
-    # A sample of the clients does not give the optimum of all.
-    if given.sweep.solve_optimum and not on_disk(problem.train):
-        optima = distributed.broadcast_from_first(
-            lambda: dict(solve_optima(problem, penalty, settings.penalty_scales))
-        )
+    if has_optimum(given.sweep, problem, penalty, settings.criterion):
+        optima = distributed.broadcast_from_first(lambda: _optima(given, progress))
         summary["optimum"] = {f"{scale:g}": measures for scale, measures in optima.items()}
     runner = SweepRunner(
         settings,
@@ -160,3 +162,17 @@ def run_sweep(
         summary["privacy"] = ledger(jobs, settings, store)
         summary["privacy"] |= {"budget": given.stopped} if given.stopped else {}
     return summary
+
+
+def _optima(given: Prepared, progress: Progress) -> dict[float, dict[str, float]]:
+    """Return the measures at the optima; none, after a sentence, if they take too long."""
+    scales = given.settings.penalty_scales
+    progress.write(f"solving for the optimum of {len(scales)} strength{'s'[: len(scales) - 1]}")
+    try:
+        return dict(solve_optima(given.problem, given.penalty, scales))
+    except TimeoutError as error:
+        panels = (panel.measure for panel in given.sweep.panels)
+        if "suboptimality" in (given.settings.criterion.measure, *panels):
+            raise UserError(f"{error}; show the objective in its place.") from error
+        progress.say(f"{error}.")
+        return {}

@@ -211,6 +211,7 @@ class _JobRun:
         self.watch.stop_if_asked()
         found, state, stored = self._newest(part, points, goal), None, None
         if found is not None:
+            self.watch.saved = True
             # Seconds of earlier processes.
             self.began = min(self.began, time.monotonic() - found.notes["seconds"])
             if found.round >= goal:
@@ -259,6 +260,7 @@ class _JobRun:
         if distributed.is_first():
             self.runner.rows.sync()
             save(self._folder_of(part), block.rounds, state, notes)
+        self.watch.saved = True
         self.saved = time.monotonic()
         self.saving = self.saved - began
 

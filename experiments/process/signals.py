@@ -23,8 +23,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Stopped(BaseException):
     """A signal to end the command; no ``except Exception`` catches it."""
 
-    def __init__(self, number: int):
-        super().__init__(number)
+    def __init__(self, number: int, saved: bool = False):
+        how = "goes on from here" if saved else "starts over, as nothing was saved"
+        super().__init__(f"stopped by {_name(number)}; the same command {how}.")
         self.number = number
 
     @property
@@ -32,17 +33,13 @@ class Stopped(BaseException):
         """Return the code that shells report for a process that the signal ended."""
         return 128 + self.number
 
-    @property
-    def sentence(self) -> str:
-        """Return the message for the user."""
-        return f"stopped by {_name(self.number)}; the same command goes on from here."
-
 
 class Watch:
-    """The signal that asked the command to end, if any."""
+    """The signal that asked the command to end, if any, and whether a checkpoint is on disk."""
 
     def __init__(self):
         self.asked: int | None = None
+        self.saved = False
         self._deferred = 0
         self._is_raised = False
 
@@ -64,7 +61,7 @@ class Watch:
         """Raise ``Stopped`` if a signal has arrived; call it where nothing would be lost."""
         if self.asked is not None:
             self._is_raised = True
-            raise Stopped(self.asked)
+            raise Stopped(self.asked, self.saved)
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal: raise ``Stopped`` unless it is deferred; a second Ctrl-C always does.
@@ -76,7 +73,7 @@ class Watch:
         again, self.asked = self.asked is not None, number
         if not self._deferred or (again and number == signal.SIGINT):
             self._is_raised = True
-            raise Stopped(number)
+            raise Stopped(number, self.saved)
 
 
 @contextlib.contextmanager
@@ -93,7 +90,9 @@ def watched() -> Iterator[Watch]:
     # Python's handlers run only after the compiled program; this byte is written at once.
     before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
     handlers = {number: signal.signal(number, watch.handle) for number in ours}
-    threading.Thread(target=_end_the_slow, args=(reader, writer, set(ours)), daemon=True).start()
+    threading.Thread(
+        target=_end_the_slow, args=(watch, reader, writer, set(ours)), daemon=True
+    ).start()
     try:
         yield watch
     finally:
@@ -105,7 +104,9 @@ def watched() -> Iterator[Watch]:
             writer.close()
 
 
-def _end_the_slow(reader: socket.socket, writer: socket.socket, ours: set[int]) -> None:
+def _end_the_slow(
+    watch: Watch, reader: socket.socket, writer: socket.socket, ours: set[int]
+) -> None:
     """Wait for the first signal and then end the process after ``_PATIENCE``."""
     # ``writer`` stays open: the handlers in C write to its number until the process ends.
     number = 0
@@ -116,10 +117,10 @@ def _end_the_slow(reader: socket.socket, writer: socket.socket, ours: set[int]) 
         reader.close()
         return
     threading.Event().wait(_PATIENCE)
+    how = "goes on from the last checkpoint" if watch.saved else "starts over, as nothing was saved"
     end(
         128 + number,
-        f"stopped by {_name(number)} before the block was done; the same command goes on from the "
-        "last checkpoint.",
+        f"stopped by {_name(number)} before the block was done; the same command {how}.",
     )
 
 

@@ -75,6 +75,8 @@ def network(
 
     loss, dense = loss_of(functions, cross_entropy), dense_density(cuts)
     measured = on_validation(validation, validation_loss=loss, accuracy=is_correct)
-    return Problem(
-        loss, train, validation, functions.init, lambda params: measured(params) | dense(params)
-    )
+
+    def measures(params):
+        return measured(params) | dense(params)
+
+    return Problem(loss, train, validation, functions.init, measures, convex=False)

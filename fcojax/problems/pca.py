@@ -79,7 +79,7 @@ def pca(
             "feasibility": feasibility(basis),
         }
 
-    return Problem(variance_loss, train, validation, init, measures)
+    return Problem(variance_loss, train, validation, init, measures, convex=False)
 
 
 def feasibility(basis: Array) -> Array:

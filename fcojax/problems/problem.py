@@ -27,6 +27,7 @@ class Problem(NamedTuple):
       validation: validation data, or ``None``.
       init: ``(key) -> params``, a start point.
       measures: ``(params) -> dict`` of scalar measures other than the loss.
+      convex: whether the loss is convex in the params; the launcher then solves for the optimum.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -46,6 +47,7 @@ class Problem(NamedTuple):
     validation: ClientData | None
     init: Callable[[Key], Params]
     measures: Callable[[Params], dict[str, Array]] = lambda params: {}
+    convex: bool = True
 
 
 @validated

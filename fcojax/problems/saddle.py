@@ -136,4 +136,4 @@ def bilinear(
         return found
 
     seeds = np.arange(num_clients * num_examples).reshape(num_clients, num_examples)
-    return Problem(saddle(loss), from_stacked(seed=seeds), None, init, measures)
+    return Problem(saddle(loss), from_stacked(seed=seeds), None, init, measures, convex=False)

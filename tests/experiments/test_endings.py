@@ -82,7 +82,7 @@ def test_a_signal_stops_here_or_where_it_may(number):
             "    with watch.deferred():\n"
             "      os.kill(os.getpid(), number); print('saved', watch.asked == number)\n"
             "    print('not here')\n"
-            "except Stopped as stop: print(stop.sentence); sys.exit(stop.exit_code)",
+            "except Stopped as stop: print(stop); sys.exit(stop.exit_code)",
         ],
         cwd=ROOT,
         capture_output=True,
@@ -121,6 +121,10 @@ def test_without_a_signal_handlers_are_as_they_were_and_ignored_ones_stay_ignore
     finally:
         signal.signal(signal.SIGHUP, before)
     assert Stopped(signal.SIGTERM).exit_code == 143
+    for saved, ending in ((True, "goes on from here."), (False, "as nothing was saved.")):
+        with pytest.raises(Stopped, match=ending), watched() as watch, watch.deferred():
+            watch.saved = saved
+            watch.handle(signal.SIGTERM, None)
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +155,9 @@ def test_sigterm_saves_and_exits_with_its_own_code(broken):
     _, _, code, errors, out = broken
     assert code == 143
     assert errors == "experiments.run: stopped by SIGTERM; the same command goes on from here.\n"
-    assert out.startswith("FedMiD: compiling for 2 points and seeds\n")
+    first, second, *_ = out.splitlines()
+    assert first == "solving for the optimum of 1 strength"
+    assert second == "FedMiD: compiling for 2 points and seeds"
 
 
 @pytest.mark.slow

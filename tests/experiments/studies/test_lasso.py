@@ -6,7 +6,7 @@ import pytest
 
 import fcojax
 from experiments.config.settings import resolve
-from experiments.execution.evaluation import solve_optima
+from experiments.execution.evaluation import has_optimum, solve_optima
 from experiments.report.summary import SUPPORT, Criterion
 from experiments.study import with_support
 from fcojax.transforms import euclidean, monotone
@@ -183,3 +183,16 @@ def test_a_skew_moves_all_features_of_a_client_by_the_same_vector():
             np.testing.assert_allclose(rows, np.broadcast_to(mean, rows.shape), atol=1e-5)
         assert np.std(moved[part]) == pytest.approx(0.8, rel=0.1)
     np.testing.assert_allclose(moved["train"], moved["validation"], atol=1e-5)
+
+
+def test_the_optimum_is_found_where_it_is_convex_shown_and_within_reach():
+    sweep, config = quick_config("lasso")
+    problem, penalty = sweep.problem(config), sweep.penalty(config)
+    assert has_optimum(sweep, problem, penalty, FIRST)
+    assert not has_optimum(sweep, problem._replace(convex=False), penalty, FIRST)
+    assert not has_optimum(sweep, problem, penalty._replace(convex=False), FIRST)
+    unseen = sweep._replace(panels=sweep.panels[:1])
+    assert not has_optimum(unseen, problem, penalty, FIRST)
+    assert has_optimum(unseen, problem, penalty, FIRST._replace(measure="suboptimality"))
+    with pytest.raises(TimeoutError, match="rows have no suboptimality"):
+        next(solve_optima(problem, penalty, (0.5,), limit=0.0))
