@@ -135,7 +135,8 @@ def _run(watch: Watch) -> int:
         distributed.broadcast_from_first(lambda: stack.enter_context(claimed))
         summary = execute()
         distributed.broadcast_from_first(lambda: _conclude(workdir, file, config, summary))
-    for text in results(summary, workdir.path, file.experiment.printed):
+    command = invocation.command("run")
+    for text in results(summary, workdir.path, file.experiment.printed, command):
         write(text)
     return _status(summary)
 

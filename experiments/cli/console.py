@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import pathlib
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -101,9 +102,18 @@ def _mute() -> None:
 
 
 def results(
-    summary: dict[str, Any], workdir: pathlib.Path, shown: Sequence[str] = ()
+    summary: dict[str, Any],
+    workdir: pathlib.Path,
+    shown: Sequence[str] = (),
+    command: Sequence[str] = (),
 ) -> Iterator[str]:
     r"""Yield the best points with the measures in ``shown``, or those entries, and the verdict.
+
+    Args:
+      summary: the summary of the run.
+      workdir: its folder.
+      shown: measures of a sweep, or entries of a study's summary.
+      command: the command of the run, from which the next one is made.
 
     Example:
       >>> [*results({"size": {"rows": 3}, "verdict": "It is small."}, pathlib.Path("w"), ["size"])]
@@ -116,8 +126,7 @@ def results(
         points = tables.best_points(summary, ["suboptimality", *shown])
         seconds = [f"{entry['seconds']:.1f}" for entry in entries.values()]
         yield aligned(title, [p | {"s": s} for p, s in zip(points, seconds, strict=True)])
-        if any(entry.get("edges") for entry in entries.values()):
-            yield tables.EDGE
+        yield from tables.remarks_on_points(summary)
     for name in () if entries else shown:
         entry = summary[name]
         more = len(entry) - _MOST_ROWS if isinstance(entry, list) else 0
@@ -127,7 +136,29 @@ def results(
         else:
             facts = [{"what": what, "value": value} for what, value in entry.items()]
             yield aligned(title, facts, headings=False)
-    yield from filter(None, (tables.headline(summary), f"Open {workdir / 'index.html'}."))
+    further = _further(summary, workdir, command)
+    told = tables.headline(summary, brief="--quick" in command)
+    yield from filter(None, (told, further, f"Open {workdir / 'index.html'}."))
+
+
+def _further(summary: dict[str, Any], workdir: pathlib.Path, command: Sequence[str]) -> str:
+    """Return the next command: the full run, a wider grid, or the table for a paper."""
+    entries = summary.get("algorithms", {})
+    if "--quick" in command:
+        told, added, ending = "The full run", [], "full"
+    elif command and any(entry.get("edges") for entry in entries.values()):
+        told, added, ending = "Beyond the grid", ["--config.extend=True"], "wider"
+    else:
+        table = f"fcojax results {shlex.quote(str(workdir))} --format=latex"
+        return f"A table for a paper: {table}" if entries and command else ""
+    words = iter(command)
+    kept = []
+    for word in words:
+        if word == "--workdir":
+            next(words)
+        elif word != "--quick" and not word.startswith("--workdir="):
+            kept.append(word)
+    return f"{told}: {shlex.join([*kept, *added, f'--workdir={workdir}_{ending}'])}"
 
 
 def aligned(title: str, rows: Sequence[Mapping[str, Any]], headings: bool = True) -> str:

@@ -155,7 +155,7 @@ def _tables(experiment: Sweep | Study, summary: Summary) -> list[page.Table]:
         summary, [*(panel.measure for panel in panels), *experiment.printed]
     )
     return [
-        page.Table("Best points", points, tables.remarks_on_points(summary)),
+        page.Table("Best points", points, " ".join(tables.remarks_on_points(summary))),
         page.Table(
             "What each client gets",
             tables.by_client(summary),

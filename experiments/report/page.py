@@ -3,6 +3,7 @@
 import base64
 import os
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ _TEMPLATES = jinja2.Environment(
     autoescape=True,
     undefined=jinja2.StrictUndefined,
 )
+
+_NUMBER = re.compile(r"-?[\d.]+|-$")  # how a cell of numbers begins, such as 0.1* and 84/147
 
 
 class Shown(NamedTuple):
@@ -106,4 +109,9 @@ def write(
 def _cells(table: Table) -> dict[str, Any]:
     headings = list(dict.fromkeys(key for line in table.lines for key in line))
     rows = [[line.get(key) for key in headings] for line in table.lines]
-    return {"heading": table.heading, "headings": headings, "rows": rows, "below": table.below}
+    texts = [
+        any(isinstance(cell, str) and not _NUMBER.match(cell) for cell in column)
+        for column in zip(*rows, strict=True)
+    ]
+    found = {"heading": table.heading, "headings": headings, "rows": rows, "below": table.below}
+    return found | {"texts": texts}

@@ -228,6 +228,8 @@ def summarise(rows: Sequence[Row], fields: Sequence[str], criterion: Criterion) 
         if curve[-1]["status"].startswith("diverged")
     ]
     named = dict(zip(fields, best, strict=True))
+    shown = [row for curve in by_point[best].values() for row in curve]
+    measure, goal, target = criterion.measure, criterion.goal, criterion.reach
     return {
         "best": named,
         # If all points diverged, none is best and edges have no meaning.
@@ -245,6 +247,13 @@ def summarise(rows: Sequence[Row], fields: Sequence[str], criterion: Criterion) 
         },
         "final_from": {
             name: _all_final_from(by_point[best], name) for name in PATTERNS if name in ends[0]
+        },
+        "reached": None
+        if target is None
+        else [first_round(own, measure, target, goal) for own in by_seed(shown).values()],
+        "grid": {
+            field: sorted({*values} - {None})
+            for field, values in zip(fields, zip(*by_point, strict=True), strict=True)
         },
         "points": len(by_point),
         "finished": len(finished),

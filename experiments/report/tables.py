@@ -1,17 +1,21 @@
 """A summary in words and tables, for the terminal, the page and Markdown."""
 
 import math
-from collections.abc import Container, Iterable, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
-from experiments.report.claims import NEEDS_THE_FULL_RUN, NOT_DECIDED
+import numpy as np
+
+from experiments.report.claims import NEEDS_THE_FULL_RUN, NOT_DECIDED, over_seeds
 from experiments.report.names import without_math, words
 from experiments.report.plots import style
 from experiments.report.rows import Row, Summary, select
 from experiments.report.statements import lines, statements
 from experiments.report.summary import Criterion, edges
+from experiments.report.verdict import LEGEND
 
-_TIED = 1e-4  # scores with at most this relative difference have the same printed digits
+_TIED = 5e-4  # scores with at most this relative difference have the same three digits
 
 
 def best_points(summary: dict, measures: Container[str] = ()) -> list[dict[str, Any]]:
@@ -85,49 +89,109 @@ def by_case(entries: Sequence[dict], source: bool) -> dict[str, list[dict]]:
     return columns
 
 
-def headline(summary: Summary) -> str:
-    """Return the result in at most two sentences: which algorithm is best, and which claims hold.
+def headline(summary: Summary, brief: bool = False) -> str:
+    """Return the result in a few sentences, or one: which algorithm is best, which claims hold.
 
     Example:
       >>> entry = {"best": {}, "score": 0.9, "verdict": "improving", "diverged": [], "points": 2,
-      ...          "seeds": 3, "criterion": Criterion("f1", "max", 10)._asdict()}
+      ...          "seeds": 3, "criterion": Criterion("f1", "max", 10)._asdict(), "last": {}}
       >>> headline({"algorithms": {"fed_mid": entry, "fed_avg": entry | {"score": 0.7}}})
-      'FedMiD has the highest F1 score, 0.9, and FedAvg is next with 0.7. Of 12 runs 0 diverged.'
+      'FedMiD has the highest F1 score, 0.9; FedAvg is next with 0.7.'
     """
     found = [summary["verdict"]] if "verdict" in summary else []
     if entries := summary.get("algorithms", {}):
-        found.append(_leader(entries))
-    if claims := [claim for claim in summary.get("claims", []) if claim["source"]]:
+        found += [*_leader(entries), _divergence(entries)]
+    if brief and entries:
+        return found[0]
+    # A quick run leaves the claims of the source open, and its command says so.
+    claims = [claim for claim in summary.get("claims", []) if claim["source"]]
+    if any(claim.get("open") != NEEDS_THE_FULL_RUN for claim in claims):
         found.append(_counted(claims))
-    elif entries:
-        runs, diverged = _runs(entries)
-        found.append(f"Of {runs:,} runs {diverged:,} diverged.")
-    return " ".join(found)
+    return " ".join(filter(None, found))
 
 
-def _leader(entries: dict[str, Any]) -> str:
-    """Return the sentence on the best score and the next."""
+def _leader(entries: dict[str, Any]) -> Iterator[str]:
+    """Yield sentences on the best score, what decides a tie, and the distance to the optimum."""
     criterion = Criterion(**next(iter(entries.values()))["criterion"])
     sign = -1 if criterion.goal == "max" else 1
-    ranked = sorted(
-        (name for name, entry in entries.items() if entry["score"] is not None),
-        key=lambda name: sign * entries[name]["score"],
-    )
-    ranked = [name for name in ranked if math.isfinite(entries[name]["score"])]
-    if not ranked:
-        return "Every run diverged: take smaller rates."
-    best, measure = entries[ranked[0]]["score"], words(criterion.measure)
+    finite = [n for n, e in entries.items() if e["score"] is not None and math.isfinite(e["score"])]
+    if not finite:
+        yield "Every run diverged: take smaller rates."
+        return
+    ranked = sorted(finite, key=lambda name: sign * entries[name]["score"])
+    best, measure = entries[ranked[0]]["score"], without_math(words(criterion.measure))
     near = max(criterion.within, _TIED * abs(best))
-    names = [style(name)[0] for name in ranked]
     tied = [name for name in ranked if abs(entries[name]["score"] - best) <= near]
+    if criterion.reach is not None:
+        tied.sort(key=lambda name: (np.mean(_reached(entries[name])), _above(entries[name])))
+    names = [style(name)[0] for name in [*tied, *ranked[len(tied) :]]]
     who = " and ".join(filter(None, (", ".join(names[: len(tied) - 1]), names[len(tied) - 1])))
     if len(ranked) == 1:
-        return f"{who} has {measure} {short(best)} at its best point."
-    told = f"{who} {'have' if len(tied) > 1 else 'has'} the {'highest' if sign < 0 else 'lowest'} "
-    if len(tied) == len(ranked):
-        return f"{told}{measure}, {short(best)}."
-    following = short(entries[ranked[len(tied)]]["score"])
-    return f"{told}{measure}, {short(best)}, and {names[len(tied)]} is next with {following}."
+        yield f"{who} has {measure} {short(best)} at its best point."
+    else:
+        told = f"{who} {'tie at' if len(tied) > 1 else 'has'} the "
+        told += f"{'highest' if sign < 0 else 'lowest'} {measure}, {short(best)}"
+        if len(tied) < len(ranked):
+            score = entries[ranked[len(tied)]]["score"]
+            told += f"; {names[len(tied)]} is next with {short(score)}"
+        yield f"{told}."
+    if len(tied) > 1 and criterion.reach is not None:
+        first, second = (_reached(entries[name]) for name in tied[:2])
+        yield _race(names[0], names[1], first, second, criterion.reach)
+    above = _above(entries[tied[0]])
+    if math.isfinite(above):
+        least = abs(entries[tied[0]]["last"]["objective"] - above)
+        share = f", {100 * above / least:.2g} %" if least else ""
+        yield f"The objective of {names[0]} ends {short(above)} above the optimum{share}."
+
+
+def _above(entry: dict[str, Any]) -> float:
+    """Return how far the last objective is above the optimum; infinity if that is not known."""
+    return entry["last"].get("suboptimality", math.inf)
+
+
+def _reached(entry: dict[str, Any]) -> np.ndarray:
+    """Return the first round of each seed that reaches the target; infinity if none does."""
+    found = np.array(entry.get("reached") or [None], float)
+    return np.where(np.isnan(found), np.inf, found)
+
+
+def _race(name: str, other: str, first: np.ndarray, second: np.ndarray, target: float) -> str:
+    """Return which of two methods with equal scores reaches the target earlier, and how surely."""
+    if not np.isfinite([*first, *second]).all():
+        return f"Not every seed reaches {target:g}."
+    lead = over_seeds("", second - first, 0.0)
+    if (first == second).all():
+        return f"Both reach {target:g} in round {first.mean():.4g}."
+    told = f"{name} reaches {target:g} first, in round {first.mean():.4g}, and {other} "
+    told += f"{lead.measured:.4g} rounds later"
+    if lead.interval is None or len(first) < 2:
+        return f"{told}, with one seed."
+    low, high = lead.interval
+    certain = "" if low > 0 else ", which decides nothing"
+    return f"{told} (95 % interval {low:.3g} to {high:.3g}{certain})."
+
+
+def _divergence(entries: dict[str, Any]) -> str:
+    """Return how many runs diverged, and from which value of a hyperparameter on."""
+    runs, diverged = _runs(entries)
+    if not diverged:
+        return ""
+    tried, gone = Counter(), Counter()
+    for entry in entries.values():
+        for field, values in entry.get("grid", {}).items():
+            for value in values if len(values) > 1 else ():
+                tried[field, value] += entry["points"] * entry["seeds"] // len(values)
+                gone[field, value] += sum(run.get(field) == value for run in entry["diverged"])
+    where = ""
+    if tried:
+        # The largest share, and of equal ones the smallest value.
+        field, value = min(tried, key=lambda place: (-gone[place] / tried[place], place[1]))
+        above = [place for place in tried if place[0] == field and place[1] >= value]
+        same, of = sum(gone[place] for place in above), sum(tried[place] for place in above)
+        many = "all" if same == of else f"{same:,} of"
+        where = f"; with a {words(field)} of {value:g} or more {many} {of:,} did"
+    return f"Of {runs:,} runs {diverged:,} diverged{where}."
 
 
 def _counted(claims: Sequence[dict]) -> str:
@@ -153,15 +217,15 @@ def _runs(entries: dict[str, Any]) -> tuple[int, int]:
     return runs, sum(len(entry["diverged"]) for entry in entries.values())
 
 
-def remarks_on_points(summary: Summary) -> str:
-    """Explain the stars of the best points, if there are any, and count the runs that diverged."""
-    entries, found = summary.get("algorithms", {}), []
-    if any(entry.get("edges") for entry in entries.values()):
-        found.append(EDGE)
-    runs, diverged = _runs(entries)
-    if diverged:
-        found.append(f"Of {runs:,} runs {diverged:,} diverged; rows.jsonl says where.")
-    return " ".join(found)
+def remarks_on_points(summary: Summary) -> list[str]:
+    """Explain the stars, short names and verdicts of the best points."""
+    entries = summary.get("algorithms", {})
+    found = [EDGE] if any(entry.get("edges") for entry in entries.values()) else []
+    if any(style(name)[0].endswith("-OSP") for name in entries):
+        found.append("OSP: only the server takes prox steps.")
+    verdicts = {entry["verdict"].split(":")[0].split(" ")[0] for entry in entries.values()}
+    told = [f"{name} is {meaning}" for name, meaning in LEGEND.items() if name in verdicts]
+    return [*found, f"Verdicts on the objective: {'; '.join(told)}."] if told else found
 
 
 EDGE = (

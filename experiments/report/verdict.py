@@ -21,6 +21,17 @@ WARNINGS = {
 }
 
 
+# What a table shows of a verdict, in words.
+LEGEND = {
+    "diverged": f"not finite, or {_BLOW_UP:g} times its start",
+    "converged": "still over the last quarter of the rounds, and near the optimum if it is known",
+    "stalled": f"still, and more than {_ARRIVED:.0%} above the optimum",
+    "improving": "falling to the end",
+    "moving": "going up and down to the end",
+    "rising": "above its own least at the end",
+}
+
+
 class Verdict(NamedTuple):
     """How a run ended.
 

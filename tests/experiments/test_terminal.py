@@ -1,5 +1,7 @@
 """What the terminal says: how far a run is, when it will end, and what came out."""
 
+import pathlib
+
 import pytest
 
 from experiments.cli.console import Progress, results
@@ -23,12 +25,12 @@ def claim(holds, reason=None, source="a paper", text="one"):
     ("scores", "claims", "said"),
     [
         ([0.9, 0.7], [], "FedAvg has"),
-        ([0.99617146, 0.99619451], [], "FedMiD and FedAvg have the highest F1 score, 0.9962. "),
+        ([0.99617146, 0.99619451], [], "FedMiD and FedAvg tie at the highest F1 score, 0.9962. "),
         ([None, 0.7], [], "FedMiD has F1 score 0.7 at its best point. Of 12 runs 4 diverged."),
         ([None, None], [], "Every run diverged: take smaller rates. Of 12 runs 4 diverged."),
         ([0.9, 0.7], [claim(True), claim(True)], "The source's claims: 1 confirmed."),
         ([0.9, 0.7], [claim(True, source="")], "Of 12 runs 4 diverged."),
-        ([0.9, 0.7], [claim(None, "needs the full run")], "claims: 1 left to the full run."),
+        ([0.9, 0.7], [claim(None, "needs the full run")], "FedMiD is next with 0.7. Of 12"),
         (
             [0.9, 0.7],
             [
@@ -50,6 +52,34 @@ def test_the_verdict_names_the_best_and_counts_the_claims(scores, claims, said):
     }
     told = headline({"algorithms": entries, "claims": claims})
     assert said in told
+    study = {"claims": [claim(True)]}  # a study has no algorithms
+    assert headline(study, brief=True) == headline(study) == "The source's claims: 1 confirmed."
+
+
+def test_rounds_to_the_target_decide_a_tie_with_their_interval_and_the_optimum_is_near():
+    target, above = CRITERION | {"reach": 0.95}, {"objective": 2.5, "suboptimality": 0.5}
+    late = entry(1.0, criterion=target, reached=[60, 71, 82])
+    soon = entry(0.9999, criterion=target, reached=[10, 10, 10], last=above)
+    told = headline({"algorithms": {"fed_mid": late, "fed_avg": soon}})
+    assert told.startswith("FedAvg and FedMiD tie at the highest F1 score, 1. FedAvg reaches 0.95")
+    assert "in round 10, and FedMiD 61 rounds later (95 % interval 33.7 to 88.3)." in told
+    assert told.endswith("FedAvg ends 0.5 above the optimum, 25 %.")
+    never = late | {"reached": [None, 71, 82]}
+    told = headline({"algorithms": {"fed_mid": never, "fed_avg": soon}})
+    assert "Not every seed reaches 0.95." in told
+    unsure = late | {"reached": [9, 10, 12]}
+    assert "decides nothing" in headline({"algorithms": {"fed_mid": unsure, "fed_avg": soon}})
+
+
+def test_the_verdict_says_where_runs_diverged():
+    grid = {"client_lr": [0.01, 0.1, 1.0], "server_lr": [1.0]}
+    gone = [{"client_lr": lr, "seed": seed} for lr in (0.1, 1.0) for seed in (0, 1)]
+    found = {"fed_avg": entry(0.9, grid=grid, diverged=gone)}
+    assert "Of 6 runs 4 diverged; with a client rate of 0.1 or more all 4 did." in headline(
+        {"algorithms": found}
+    )
+    found["fed_avg"]["diverged"] = gone[1:]
+    assert "a client rate of 1 or more all 2 did." in headline({"algorithms": found})
 
 
 def test_the_end_is_estimated_from_rounds_without_compilation():
@@ -89,13 +119,22 @@ def test_a_run_prints_a_line_for_each_algorithm_one_table_the_verdict_and_the_pa
     assert lines[2:] == ["b: best f1 0.7, in 12 s"]
     for score, each in zip((0.8, 0.6), found.values(), strict=True):
         each["last"] = {"accuracy": score, "density": 0.5}
-    table, star, *told = results({"algorithms": found}, tmp_path, ("accuracy", "r2"))
+    table, star, legend, *told = results({"algorithms": found}, tmp_path, ("accuracy", "r2"))
+    assert "converged is still" in legend and "moving" not in legend
     title, *rows = table.splitlines()
     assert "accuracy" in rows[0] and " 0.6 " in rows[2] and "density" not in rows[0]
     assert title == "best by f1 over the last 10 rounds"
     assert [row.split()[0] for row in rows] == ["algorithm", "a", "b"]
     assert "0.3*" in rows[2] and star.startswith("* is the edge of a grid")
     assert told == [
-        "a has the highest F1 score, 0.9, and b is next with 0.7. Of 12 runs 0 diverged.",
+        "a has the highest F1 score, 0.9; b is next with 0.7.",
         f"Open {tmp_path / 'index.html'}.",
     ]
+    run = ["fcojax", "run", "lasso", "--workdir=w"]
+    *_, wider, _ = results({"algorithms": found}, pathlib.Path("w"), (), run)
+    assert wider.endswith("fcojax run lasso --config.extend=True --workdir=w_wider")
+    *_, full, _ = results({"algorithms": found}, pathlib.Path("w"), (), [*run, "--quick"])
+    assert full == "The full run: fcojax run lasso --workdir=w_full"
+    found["b"]["edges"] = {}
+    *_, paper, _ = results({"algorithms": found}, pathlib.Path("w"), (), run)
+    assert paper.endswith("fcojax results w --format=latex")
