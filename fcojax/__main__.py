@@ -13,6 +13,7 @@ declares its own flags; this file finds the module, and the config by its name.
 
 import ast
 import difflib
+import importlib
 import importlib.metadata
 import importlib.util
 import os
@@ -20,7 +21,7 @@ import pathlib
 import runpy
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, NoReturn
 
 import fcojax
@@ -99,8 +100,13 @@ def _dispatch(name: str, *rest: str) -> None:
         print(_usage())
     elif name in ("--version", "-V"):
         print(f"fcojax {fcojax.__version__}")
+    elif name == "--completion":
+        sys.path.insert(0, os.fspath(LAUNCHER))
+        keys = importlib.import_module("experiments.config.keys").MEANINGS
+        flags = [f"--config.{key}=" for key in keys] + ["--workdir=", "--quick", "--overwrite"]
+        print(_COMPLETION % (" ".join(COMMANDS), " ".join(configs()), " ".join(flags)))
     elif name not in COMMANDS:
-        _leave(f"there is no command {name}; pass one of {', '.join(COMMANDS)}.")
+        _leave(f"there is no command {name}; {_meant(name, COMMANDS, 'pass')}")
     elif name in ("configs", "algorithms") and rest:
         _leave(f"{name} takes no arguments, and {rest[0]} was given; type fcojax {name}.")
     elif name == "configs":
@@ -133,7 +139,16 @@ The first minute:
   fcojax check scaffold                             the laws, on an algorithm of the library
 
 fcojax run NAME --help lists the flags, and the keys of a config.
-fcojax --version prints the version."""
+fcojax --version prints the version; eval "$(fcojax --completion)" completes words in bash."""
+_COMPLETION = """_fcojax() {
+  local word=${COMP_WORDS[COMP_CWORD]}
+  case $COMP_CWORD in
+    1) COMPREPLY=($(compgen -W "%s" -- "$word")) ;;
+    2) COMPREPLY=($(compgen -W "%s" -- "$word") $(compgen -f -- "$word")) ;;
+    *) COMPREPLY=($(compgen -W "%s" -- "$word")); compopt -o nospace ;;
+  esac
+}
+complete -o default -F _fcojax fcojax"""
 
 
 def _listed() -> str:
@@ -191,10 +206,13 @@ def _known(name: str) -> pathlib.Path:
     if name not in known and name in _OF_SITES:
         _leave(f"{name} comes with fcojax-sites; pip install ./packages/sites in a checkout.")
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
-        others = f"pass a FILE.py or one of {', '.join(known)}."
-        _leave(f"there is no config {name}; " + (f"did you mean {close[0]}?" if close else others))
+        _leave(f"there is no config {name}; {_meant(name, known, 'pass a FILE.py or')}")
     return known[name]
+
+
+def _meant(name: str, known: Iterable[str], otherwise: str) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"{otherwise} one of {', '.join(known)}."
 
 
 def _with_config(arguments: Sequence[str]) -> list[str]:

@@ -175,6 +175,30 @@ def _resolved(annotated: Any) -> dict[str, Any]:
 field_annotations = functools.lru_cache(256)(_resolved)
 
 
+def refuse_when_named(hparams_type: type) -> None:
+    """Let a NamedTuple refuse a float that is passed by name and that its annotation excludes.
+
+    JAX rebuilds tuples by position, also with gradients, axes and tracers, which therefore pass.
+
+    Example:
+      >>> from fcojax.algorithms import fed_avg
+      >>> fed_avg.Hparams(client_lr=-1.0)
+      Traceback (most recent call last):
+      ValueError: client_lr is -1.0; pass a finite number above 0.
+    """
+    plain = hparams_type.__new__
+
+    @functools.wraps(plain)
+    def made(cls, *values, **named):
+        for name, value in named.items():
+            if isinstance(value, float) and name in (kinds := field_annotations(cls)):
+                checked_value(name, value, kinds[name])
+        return plain(cls, *values, **named)
+
+    if not hasattr(plain, "__wrapped__"):  # of another factory with this type
+        hparams_type.__new__ = made
+
+
 class _Entries(NamedTuple):
     """Lists, or tuples, whose entries fit the kinds in turn, or all of them the only kind."""
 

@@ -24,11 +24,11 @@ class Progress:
     """What an experiment reports while it runs: a line now and then.
 
     The end is estimated from the finished labels and the progress of this one. A label makes no
-    progress while it compiles: its speed is measured over the rounds since then, and the labels
-    that follow are expected to compile for as long.
+    progress while it compiles: its speed is measured over the rounds since then. The labels that
+    follow are expected to take, for each run, as long as the slowest so far.
 
     Attributes:
-      labels: the labels that are to come.
+      labels: the labels that are to come, with their numbers of runs.
     """
 
     def __init__(
@@ -39,7 +39,8 @@ class Progress:
     ):
         """Begin; ``say`` prints messages for the user, ``write`` lines on the progress."""
         self.say, self.write, self._clock = say, write, clock
-        self.labels: list[str] = []
+        self.labels: dict[str, int] = {}
+        self._runs, self._slowest = 1, 0.0  # of this label; in seconds a run
         self._label, self._began, self._first = "", clock(), (clock(), 0.0)
         self._last, self._told = (clock(), 0.0), False
 
@@ -67,14 +68,16 @@ class Progress:
         now = self._clock()
         if label != self._label:
             self._label, self._began, self._first, self._last = label, now, (now, 0.0), (now, 0.0)
-            self.labels = [name for name in self.labels if name != label]
+            self._runs = self.labels.pop(label, 1)
         if done and not self._first[1]:
             self._first = now, done
         when, share = self._first
         if not share < done:
             return None
         own = (now - when) / (done - share) * (1 - done)
-        return own + (now - self._began + own) * len(self.labels)
+        each = max(self._slowest, (now - self._began + own) / self._runs)
+        self._slowest = each if done == 1 else self._slowest
+        return own + each * sum(self.labels.values())
 
     def _line(self, label: str, done: float, what: str) -> None:
         self._last, self._told = (self._clock(), done), True

@@ -25,6 +25,7 @@ from experiments.report.rows import Row
 from experiments.storage.workdir import Workdir
 from experiments.study import Study, Sweep
 from fcojax import citation
+from fcojax.extend import num_points
 from fcojax.problems import Problem
 from fcojax.transforms import Penalty
 
@@ -152,7 +153,7 @@ def run_sweep(
         watch,
         checkpoint_every,
     )
-    progress.labels = [job.label for job in jobs]
+    progress.labels = {job.label: num_points(job.grid) * len(settings.seeds) for job in jobs}
     for job in jobs:
         summary["algorithms"][job.label] = runner.run(job)
         progress.result(job.label, summary["algorithms"][job.label])

@@ -138,11 +138,18 @@ def _leader(entries: dict[str, Any]) -> Iterator[str]:
     if len(tied) > 1 and criterion.reach is not None:
         first, second = (_reached(entries[name]) for name in tied[:2])
         yield _race(names[0], names[1], first, second, criterion.reach)
-    above = _above(entries[tied[0]])
+    last, above = entries[tied[0]]["last"], _above(entries[tied[0]])
     if math.isfinite(above):
-        least = abs(entries[tied[0]]["last"]["objective"] - above)
-        share = f", {100 * above / least:.2g} %" if least else ""
-        yield f"The objective of {names[0]} ends {short(above)} above the optimum{share}."
+        least = abs(last["objective"] - above)
+        share = f" {short(above)}, {100 * above / least:.2g} %," if above > 1e-5 * least else ""
+        where = "above" if share else "at"
+        yield f"The objective of {names[0]} ends{share} {where} the optimum."
+    held = [f"{words(name)} {short(last[name])}" for name in _HELD_OUT if name in last]
+    if held and criterion.measure not in _HELD_OUT:
+        yield f"On held-out rows {names[0]} has {' and '.join(held)}."
+
+
+_HELD_OUT = ("validation_loss", "accuracy", "r2")
 
 
 def _above(entry: dict[str, Any]) -> float:

@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeV
 import jax
 
 from fcojax.algorithms.local import Local
-from fcojax.arguments import validated
+from fcojax.arguments import refuse_when_named, validated
 from fcojax.memo import memoised
 from fcojax.types import Array, Key, Params, PyTree, Scalar
 
@@ -228,6 +228,7 @@ def takes(
     """
 
     def attach(factory: Callable[Arguments, Algorithm]) -> Factory[Arguments, HparamsType]:
+        refuse_when_named(hparams_type)
         checked = validated(factory)
         chooses = "hparams_type" in inspect.signature(factory).parameters
 

@@ -1,5 +1,6 @@
 """Fields of hyperparameters: numbers, vectors and schedules."""
 
+import pickle
 from typing import Any, NamedTuple
 
 import jax
@@ -114,3 +115,20 @@ def test_numbers_of_the_host_stay_there_and_those_of_a_device_too():
     assert found.client_lr.dtype == found.server_lr.dtype == jnp.result_type(float)
     grid = fcojax.grid.product(fed_avg.Hparams, client_lr=[0.1, 0.2])
     assert all(isinstance(column, jax.Array) for column in grid)
+
+
+def test_a_float_that_is_wrong_is_refused_where_it_is_written():
+    kind = fed_avg.Hparams
+    with pytest.raises(ValueError, match="client_lr is -1.0; pass a finite number above 0"):
+        kind(client_lr=-1.0)
+    with pytest.raises(ValueError, match="penalty_scale is -0.5"):
+        fcojax.algorithms.fed_mid.Hparams(penalty_scale=-0.5)
+    # Axes, gradients, tracers and copies pass: jax rebuilds tuples by position.
+    hparams = kind(client_lr=0.5)
+    slopes = jax.grad(lambda given: -given.client_lr * given.server_lr)(hparams)
+    assert jax.tree.map(float, slopes) == (-1.0, -0.5)
+    assert jax.jit(lambda rate: kind(client_lr=rate).client_lr)(-1.0) == -1.0
+    assert jax.vmap(lambda one: one.client_lr, in_axes=(kind(0, None),))(
+        kind(jnp.arange(2.0), 1.0)
+    ).shape == (2,)
+    assert pickle.loads(pickle.dumps(hparams))._replace(server_lr=2.0) == kind(0.5, 2.0)

@@ -63,7 +63,7 @@ def test_rounds_to_the_target_decide_a_tie_with_their_interval_and_the_optimum_i
     told = headline({"algorithms": {"fed_mid": late, "fed_avg": soon}})
     assert told.startswith("FedAvg and FedMiD tie at the highest F1 score, 1. FedAvg reaches 0.95")
     assert "in round 10, and FedMiD 61 rounds later (95 % interval 33.7 to 88.3)." in told
-    assert told.endswith("FedAvg ends 0.5 above the optimum, 25 %.")
+    assert told.endswith("FedAvg ends 0.5, 25 %, above the optimum.")
     never = late | {"reached": [None, 71, 82]}
     told = headline({"algorithms": {"fed_mid": never, "fed_avg": soon}})
     assert "Not every seed reaches 0.95." in told
@@ -85,7 +85,7 @@ def test_the_verdict_says_where_runs_diverged():
 def test_the_end_is_estimated_from_rounds_without_compilation():
     now = [0.0]
     progress = Progress(clock=lambda: now[0])
-    progress.labels = ["a", "b", "c"]
+    progress.labels = {"a": 2, "b": 2, "c": 2}
     told = []
     for when, label, done in (
         (0, "a", 0.0),
@@ -101,6 +101,12 @@ def test_the_end_is_estimated_from_rounds_without_compilation():
     assert told[:2] == [None, None] and told[4:6] == [None, None]
     assert told[2] == pytest.approx(70 + 2 * 110)
     assert told[3] == pytest.approx(2 * 110) and told[6] == pytest.approx(80 + 110)
+    # Labels of more runs take longer, and the slowest so far is expected again.
+    progress.labels = {"d": 1, "e": 6}
+    now[0] = 200.0
+    assert progress.seconds_left("d", 0.5) is None
+    now[0] = 210.0
+    assert progress.seconds_left("d", 1.0) == pytest.approx(6 * 55)
 
 
 def test_a_run_prints_a_line_for_each_algorithm_one_table_the_verdict_and_the_page(tmp_path):
@@ -108,7 +114,7 @@ def test_a_run_prints_a_line_for_each_algorithm_one_table_the_verdict_and_the_pa
     found = {"a": entry(0.9), "b": entry(0.7, **edge)}
     lines = []
     progress = Progress(write=lines.append)
-    progress.labels = [*found]
+    progress.labels = dict.fromkeys(found, 6)
     for label, result in found.items():
         progress.share(label, 0.0, "compiling for 6 points and seeds")
         progress.share(label, 0.5)
@@ -127,7 +133,7 @@ def test_a_run_prints_a_line_for_each_algorithm_one_table_the_verdict_and_the_pa
     assert [row.split()[0] for row in rows] == ["algorithm", "a", "b"]
     assert "0.3*" in rows[2] and star.startswith("* is the edge of a grid")
     assert told == [
-        "a has the highest F1 score, 0.9; b is next with 0.7.",
+        "a has the highest F1 score, 0.9; b is next with 0.7. On held-out rows a has accuracy 0.8.",
         f"Open {tmp_path / 'index.html'}.",
     ]
     run = ["fcojax", "run", "lasso", "--workdir=w"]

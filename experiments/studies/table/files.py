@@ -187,9 +187,7 @@ def _block(
         return None
     if not column.has_levels():
         return None if is_needed else f"{len(column.words)} different texts"
-    found = _indicators(column, sorted(column.words), missing, lines)
-    blank = np.isnan(found[:, :1])  # a level of its own
-    return np.column_stack([np.nan_to_num(found), blank] if blank.any() else [found])
+    return _indicators(column, sorted(column.words), missing, lines)
 
 
 def _columns(path: pathlib.Path) -> tuple[dict[str, Sequence[str]], list[int], list[str]]:
@@ -273,7 +271,7 @@ def _levels(categories: str) -> dict[str, list[str]]:
 def _indicators(
     column: _Column, levels: Sequence[str], missing: _Missing, lines: Sequence[int]
 ) -> np.ndarray:
-    """Return a column of 1 and 0 for each level but the first; NaN for a missing cell."""
+    """Return a column of 1 and 0 for each level but the first; a missing cell is a level too."""
     blank = [cell in missing for cell in column.cells]
     for row, cell in enumerate(column.cells):
         if cell not in levels and not blank[row]:
@@ -282,8 +280,7 @@ def _indicators(
                 f"--config.categories={column.name}={'|'.join(levels)}."
             )
     found = np.equal(np.array(column.cells)[:, None], np.array(levels[1:])).astype(float)
-    found[blank] = np.nan
-    return found
+    return np.column_stack([found, blank]) if any(blank) else found
 
 
 def _clients(
