@@ -64,7 +64,7 @@ COMMANDS = {
         "NAME|FILE --workdir=DIR", "draw a finished run again", "experiments.publishing.figures"
     ),
     "results": Command(
-        "[DIR...]",
+        "[DIR...] [--format=latex]",
         "compare finished runs in one table; without DIR, write the pages of all configs",
         "experiments.publishing.results",
     ),

@@ -226,7 +226,7 @@ def test_the_study_skeleton_makes_rows_and_claims():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["experiment", "study"])
+@pytest.mark.parametrize("name", ["experiment", "network", "study"])
 def test_skeletons_of_experiments_run_from_another_folder(name, tmp_path):
     shutil.copy(DOCS / "skeletons" / f"{name}.py", tmp_path / "mine.py")
     command = [sys.executable, "-m", "fcojax", "run", "mine.py", "--workdir=out", "--quick"]

@@ -53,7 +53,7 @@ class Progress:
         # Otherwise nothing would be printed while it compiles.
         first = label and what and not self._told
         due = now - when >= _SOON and int(10 * done) > int(10 * share)
-        if first or due or now - when >= _LATE:
+        if first or (due or now - when >= _LATE) and (what or done < 1):
             self._line(label, done, what)
 
     def result(self, label: str, entry: Mapping[str, Any]) -> None:

@@ -278,7 +278,8 @@ def _main(argv: list[str]) -> None:
         if flags.FLAGS.traceback:
             raise
         _leave(sentence(error))
-    printed("\n".join(map(str, drawn)))
+    pdfs = [figure.with_suffix(".pdf") for figure in drawn]
+    printed("\n".join(map(str, drawn + [pdf for pdf in pdfs if pdf.exists()])))
 
 
 def _drawn(name: str, labels: Mapping[str, str]) -> list[pathlib.Path]:
@@ -331,6 +332,7 @@ def _look() -> Look:
         {label: name for label, _, name in pairs},
         (_number(size[1]), _number(size[2])) if given.size else None,
         given.font,
+        given.title,
         given.font_size,
     )
 
@@ -359,6 +361,7 @@ if __name__ == "__main__":
         "The horizontal axis of the curves.",
     )
     flags.DEFINE_string("size", None, "Width and height of each figure in inches, as 7x3.")
+    flags.DEFINE_string("title", None, "The heading of each figure; --title= leaves it out.")
     flags.DEFINE_string("font", None, "The family of the font, as serif.")
     flags.DEFINE_float(
         "font_size", None, "Points of the labels of axes; the rest is in proportion.", 4.0, 40.0

@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib import ticker
 
-from experiments.report.look import size_of
+from experiments.report.look import size_of, title_of
 from experiments.report.rows import Row, by_seed, column
 
 # fontTools logs every glyph that it omits from a PDF, and odd dates of fonts.
@@ -46,7 +46,18 @@ def columns_for(count: int) -> int:
 
 
 def save(figure: Any, path: pathlib.Path) -> pathlib.Path:
-    """Save a figure as PNG and as PDF, and close it; return the path of the PNG."""
+    """Save a figure as PNG and as PDF, and close it; return the path of the PNG.
+
+    A label that is longer than its axis breaks into two lines, and then shrinks to fit.
+    """
+    figure.draw_without_rendering()
+    for axis in figure.axes:
+        label = axis.yaxis.label
+        if label.get_window_extent().height > axis.get_window_extent().height:
+            label.set_text(_in_two(label.get_text()))
+            figure.draw_without_rendering()
+            share = axis.get_window_extent().height / label.get_window_extent().height
+            label.set_fontsize(label.get_fontsize() * min(1.0, share))
     figure.savefig(path)
     # Without a date, equal figures are equal files.
     figure.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})
@@ -141,7 +152,8 @@ def band(
 
 def head(figure: Any, title: str) -> None:
     """Write a heading above a figure, which breaks before its parenthesis if it is long."""
-    figure.suptitle(_broken(title))
+    if text := title_of(title):
+        figure.suptitle(_broken(text))
 
 
 def finish(
@@ -170,6 +182,17 @@ def finish(
         # The axes keep their size, whatever the length of the labels.
         spare.legend(named.values(), texts, **place).set_in_layout(False)
     return save(figure, path)
+
+
+def _in_two(text: str) -> str:
+    """Return a text with a line break at the space nearest to its middle, not in mathematics."""
+    spaces = [
+        at for at, letter in enumerate(text) if letter == " " and text.count("$", 0, at) % 2 == 0
+    ]
+    if not spaces:
+        return text
+    at = min(spaces, key=lambda place: abs(place - len(text) / 2))
+    return f"{text[:at]}\n{text[at + 1 :]}"
 
 
 def _broken(title: str) -> str:

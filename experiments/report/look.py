@@ -18,12 +18,14 @@ class Look(NamedTuple):
       labels: names of methods, by their label.
       size: width and height in inches.
       font: family of the font, such as ``serif``.
+      title: the heading; empty for none.
       font_size: size of the labels of axes in points; all other texts are in proportion.
     """
 
     labels: Mapping[str, str] = {}
     size: tuple[float, float] | None = None
     font: str | None = None
+    title: str | None = None
     font_size: float | None = None
 
 
@@ -53,6 +55,12 @@ def house() -> Iterator[None]:
 def name_of(algorithm: str, name: str) -> str:
     """Return the user's name for an algorithm, or ``name`` if there is none."""
     return _CURRENT.get().labels.get(algorithm, name)
+
+
+def title_of(title: str) -> str:
+    """Return the user's heading, which may be empty, or ``title``."""
+    own = _CURRENT.get().title
+    return title if own is None else own
 
 
 def size_of(width: float, height: float) -> tuple[float, float]:

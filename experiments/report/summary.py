@@ -23,8 +23,8 @@ class Criterion(NamedTuple):
       goal: ``max`` or ``min``.
       last_rounds: the number of rounds at the end that count.
       within: scores within this distance of the best count as ties.
-      reach: of tied points, the one whose mean over the seeds reaches this value first is best; of
-        points that are still tied, the one with the lowest last objective.
+      reach: of tied points, the one whose mean over the seeds reaches this value first is best.
+        Without it the sparsest is, by the column ``density``; then that of the lowest objective.
     """
 
     measure: str
@@ -67,11 +67,13 @@ def score(seeds: dict[int, list[Row]], criterion: Criterion) -> float:
 def rank(seeds: dict[int, list[Row]], criterion: Criterion) -> tuple[float, float]:
     """Return the sorting key of a point, best first; the lower last objective breaks ties."""
     sign = -1 if criterion.goal == "max" else 1
-    ends = [curve[-1].get("objective") for curve in seeds.values()]
-    return (
-        sign * score(seeds, criterion),
-        sum(math.inf if end is None else end for end in ends) / len(ends),
-    )
+    return sign * score(seeds, criterion), _last(seeds, "objective")
+
+
+def _last(seeds: dict[int, list[Row]], name: str) -> float:
+    """Return the mean over the seeds of a column in the last row; infinity without a number."""
+    ends = [curve[-1].get(name) for curve in seeds.values()]
+    return sum(math.inf if end is None else end for end in ends) / len(ends)
 
 
 def leader(points: dict[tuple, dict[int, list[Row]]], criterion: Criterion) -> tuple:
@@ -85,7 +87,8 @@ def leader(points: dict[tuple, dict[int, list[Row]]], criterion: Criterion) -> t
     ]
     threshold = criterion.reach
     if threshold is None:
-        return min(tied, key=lambda point: rank(points[point], criterion)[1])
+        # The objectives of two strengths of the penalty do not compare.
+        return min(tied, key=lambda p: (_last(points[p], "density"), _last(points[p], "objective")))
 
     def order(point: tuple) -> tuple[float, tuple[float, float]]:
         every = [row for curve in points[point].values() for row in curve]

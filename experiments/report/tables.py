@@ -124,6 +124,8 @@ def _leader(entries: dict[str, Any]) -> Iterator[str]:
     tied = [name for name in ranked if abs(entries[name]["score"] - best) <= near]
     if criterion.reach is not None:
         tied.sort(key=lambda name: (np.mean(_reached(entries[name])), _above(entries[name])))
+    else:
+        tied.sort(key=lambda name: entries[name]["last"].get("density", math.inf))
     names = [style(name)[0] for name in [*tied, *ranked[len(tied) :]]]
     who = " and ".join(filter(None, (", ".join(names[: len(tied) - 1]), names[len(tied) - 1])))
     if len(ranked) == 1:
@@ -138,18 +140,21 @@ def _leader(entries: dict[str, Any]) -> Iterator[str]:
     if len(tied) > 1 and criterion.reach is not None:
         first, second = (_reached(entries[name]) for name in tied[:2])
         yield _race(names[0], names[1], first, second, criterion.reach)
+    elif len(tied) > 1 and "density" in entries[tied[0]]["last"]:
+        share = entries[tied[0]]["last"]["density"]
+        yield f"Of these {names[0]} is the sparsest, with density {short(share)}."
     last, above = entries[tied[0]]["last"], _above(entries[tied[0]])
     if math.isfinite(above):
         least = abs(last["objective"] - above)
         share = f" {short(above)}, {100 * above / least:.2g} %," if above > 1e-5 * least else ""
         where = "above" if share else "at"
         yield f"The objective of {names[0]} ends{share} {where} the optimum."
-    held = [f"{words(name)} {short(last[name])}" for name in _HELD_OUT if name in last]
-    if held and criterion.measure not in _HELD_OUT:
+    held = [f"{words(name)} {short(last[name])}" for name in HELD_OUT if name in last]
+    if held and criterion.measure not in HELD_OUT:
         yield f"On held-out rows {names[0]} has {' and '.join(held)}."
 
 
-_HELD_OUT = ("validation_loss", "accuracy", "r2")
+HELD_OUT = ("validation_loss", "accuracy", "r2")  # measures on held-out rows
 
 
 def _above(entry: dict[str, Any]) -> float:

@@ -1,8 +1,10 @@
 """Many runs: by submitit here and with stand-ins for Slurm, by joblib and by Ray."""
 
 import csv
+import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -62,12 +64,11 @@ def fcojax(folder, *arguments):
 
 def finished(folder):
     """Return the table of both runs."""
-    results = fcojax(folder, "results", "size_2", "size_3", "--csv=all.csv", "--page=all.html")
+    results = fcojax(folder, "results", "size_2", "size_3", "--format=csv", "--page=all.html")
     said = results.communicate()[0]
     assert results.returncode == 0, said
     assert "size_3/index.html" in (folder / "all.html").read_text()
-    with open(folder / "all.csv") as file:
-        return list(csv.DictReader(file))
+    return list(csv.DictReader(said.splitlines()))
 
 
 def until(condition):
@@ -158,3 +159,27 @@ def test_results_refuses_a_folder_without_a_finished_sweep(tmp_path, monkeypatch
 
     monkeypatch.setattr(sys, "argv", ["results", os.fspath(tmp_path)])
     assert comparison.main() == 2 and "holds no finished sweep" in capsys.readouterr().err
+
+
+def test_a_table_for_a_paper_has_means_and_intervals(tmp_path, monkeypatch, capsys):
+    from experiments.publishing import comparison
+    from experiments.report import rows as tidy
+
+    point = {"algorithm": "my_100%", "client_lr": 0.1, "round": 5, "status": "improving"}
+    rows = [point | {"seed": s, "f1": f1} for s, f1 in enumerate((0.7, 0.8, 0.9))]
+    (tmp_path / "rows.jsonl").write_text("".join(map(tidy.line, rows)))
+    entry = {"best": {"client_lr": 0.1}, "score": 0.8, "last": {"f1": 0.8}, "seconds": 1.0}
+    entry |= {"diverged": [], "points": 1, "seeds": 3, "verdict": "improving"}
+    entry["criterion"] = {"measure": "f1", "goal": "max", "last_rounds": 1}
+    (tmp_path / "config.json").write_text('{"config": {}}')
+    summary = {"finished": True, "algorithms": {"my_100%": entry}}
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    half = 4.30265 * 0.1 / 3**0.5  # Student's t of two degrees of freedom
+    for name, said in (
+        ("latex", r"my\_100\% & 0.1 & $0.80 \pm 0.25$ \\"),
+        ("markdown", "| my_100% | 0.1 | 0.80 ± 0.25 |"),
+        ("csv", f"my_100%,0.1,0.8,{half:.4f}"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["results", os.fspath(tmp_path), f"--format={name}"])
+        assert comparison.main() == 0
+        assert said[:-1] in re.sub(r"0\.79+\d+", "0.8", capsys.readouterr().out)

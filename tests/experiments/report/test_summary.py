@@ -36,6 +36,21 @@ def test_the_best_mean_at_the_end_wins_and_ties_go_to_the_lower_objective():
     assert summarise(rows, FIELDS, MOST._replace(goal="min"))["best"]["client_lr"] == 0.1
 
 
+def test_of_ties_the_sparsest_is_best_whatever_the_objective_of_its_strength():
+    rows = [
+        row(0.1, 1.0, 10, f1, objective) | {"penalty_scale": scale, "density": density}
+        for scale, f1, objective, density in (
+            (0.0, 0.9, 0.2, 1.0),
+            (0.01, 0.895, 0.4, 0.3),
+            (0.1, 0.8, 0.9, 0.0),
+        )
+    ]
+    fields = (*FIELDS, "penalty_scale")
+    assert summarise(rows, fields, MOST)["best"]["penalty_scale"] == 0.0
+    near = MOST._replace(within=0.01)
+    assert summarise(rows, fields, near)["best"]["penalty_scale"] == 0.01
+
+
 def test_scores_are_means_over_the_last_rounds_and_the_seeds():
     ends = {0.1: ((0.5, 0.5), (0.5, 0.7)), 0.2: ((0.7, 0.7), (0.4, 0.6))}
     rows = [
