@@ -54,7 +54,7 @@ def piece_laws(piece: Any, like: PyTree = None) -> dict[str, Finding]:
             for _ in range(4)
         )
         given = piece if kind is Sampler else _compiled(piece), points
-        return {name: _judged(law, *given) for name, law in LAWS_OF_PIECES[kind].items()}
+        return {name: _judged(name, law, *given) for name, law in LAWS_OF_PIECES[kind].items()}
 
 
 def _compiled(piece: Any) -> Any:
@@ -64,17 +64,29 @@ def _compiled(piece: Any) -> Any:
     return jax.jit(piece) if callable(piece) else piece
 
 
-def _judged(law: Callable, piece: Any, points: Points) -> Finding:
+# What to do where a law fails.
+_REMEDIES = {
+    "mean size": "; define mean_size(num_clients), the mean number of places that are present, "
+    "which is size(num_clients) by default",
+    "nonexpansive": "; if psi is not convex, say Penalty(convex=False)",
+    "steps of entries": "; if psi is no sum over entries, leave separable=True out",
+    "dtype": "; keep the dtype, as jnp.zeros_like and jnp.asarray(number, v.dtype) do",
+    "hash": "; make it a frozen dataclass of numbers and tuples",
+}
+
+
+def _judged(name: str, law: Callable, piece: Any, points: Points) -> Finding:
     sentence = str(law.__doc__).rstrip(".")
     try:
         off = law(piece, points)
     except Exception as error:  # code of the user may raise anything
-        return Finding(False, located(error))
+        advice = "; pass the shape that the piece is for, as in --shape=4,3"
+        return Finding(False, located(error) + advice * ("shape" in str(error)))
     if off is None:
         return Finding(None, f"does not apply: {sentence}")
     if float(off) <= _TOLERANCE:  # false for NaN
         return Finding(True, sentence)
-    return Finding(False, f"violated by {float(off):.2g}: {sentence}")
+    return Finding(False, f"violated by {float(off):.2g}: {sentence}{_REMEDIES.get(name, '')}")
 
 
 def _gap(found: PyTree, expected: PyTree) -> float:
@@ -266,15 +278,19 @@ def _cohort(sampler: Sampler, points: Points) -> float:
 
 def _mean_size(sampler: Sampler, points: Points) -> float:
     """mean_size is the mean number of participants, by which noisy sums are divided."""
-    sizes = jnp.arange(1, _CLIENTS + 1)
+    return max(_mean_off(sampler, number) for number in (_CLIENTS, _CLIENTS + 1))
+
+
+def _mean_off(sampler: Sampler, num_clients: int) -> float:
+    sizes = jnp.arange(1, num_clients + 1)
 
     def present(index):
-        return jnp.sum(sampler.draw(jax.random.key(1), index, _CLIENTS, sizes).present)
+        return jnp.sum(sampler.draw(jax.random.key(1), index, num_clients, sizes).present)
 
     counts = np.asarray(jax.jit(jax.vmap(present))(jnp.arange(_ROUNDS, dtype=jnp.int32)))
     # Rounds may depend on one another: blocks of thirty tell the error of their mean.
     error = 6 * counts.reshape(-1, 30).mean(axis=1).std() / np.sqrt(_ROUNDS / 30)
-    return abs(counts.mean() - sampler.mean_size(_CLIENTS)) - error
+    return abs(counts.mean() - sampler.mean_size(num_clients)) - error
 
 
 def _hashed(sampler: Sampler, points: Points) -> float:

@@ -27,6 +27,18 @@ class Sometimes(Doubled):
         return fcojax.Draw(jnp.arange(2, dtype=jnp.int32), present)
 
 
+class Halves(Doubled):
+    """The even clients and the odd ones in turn: of eleven six and then five."""
+
+    def draw(self, key, round_index, num_clients, sizes=None):
+        places = jnp.arange(self.size(num_clients), dtype=jnp.int32)
+        members = 2 * places + round_index % 2
+        return fcojax.Draw(members, present=members < num_clients)
+
+    def size(self, num_clients):
+        return (num_clients + 1) // 2
+
+
 SOUND = {
     "l1": transforms.l1(),
     "box": transforms.box(-1.0, 1.0),
@@ -64,6 +76,13 @@ def test_laws_hold_for_pieces_of_the_library(name):
 def test_each_law_detects_a_piece_that_breaks_it(law):
     finding = piece_laws(BROKEN[law])[law]
     assert finding.holds is False and finding.sentence
+
+
+def test_a_law_that_fails_says_what_to_do():
+    assert "define mean_size(num_clients)" in piece_laws(Halves())["mean size"].sentence
+    assert "Penalty(convex=False)" in piece_laws(BROKEN["nonexpansive"])["nonexpansive"].sentence
+    of_five = L1._replace(value=lambda x, scale: scale * jnp.sum(jnp.ones(5) * jnp.abs(x)))
+    assert "as in --shape=4,3" in piece_laws(of_five)["prox"].sentence
 
 
 PIECES = """
