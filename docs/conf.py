@@ -1,14 +1,22 @@
 """The site: sphinx-build -W docs build/site; by version, docs/build.py."""
 
 import importlib.util
+import inspect
 import os
 import pathlib
+import re
+import urllib.parse
 
 from docutils import nodes
+from sphinx.util import logging
 from sphinx.util.nodes import make_refnode
 
 import fcojax
 
+_LOG = logging.getLogger(__name__)
+_ID = re.compile(r'\bid="([^"]+)"')
+_LINK = re.compile(r'<a [^>]*href="((?![a-z]+:)[^"]*#[^"]+)"')
+_SHARED = ("Constants", "Path")  # names of classes of several modules
 _LINKED = ("function", "class", "module")
 project, author, copyright = (
     "fcojax",
@@ -65,6 +73,7 @@ nb_execution_raise_on_error = True
 
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 80
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
@@ -108,12 +117,46 @@ def link_names(app, doctree, page):
                 link.children = [nodes.Text(word)]
                 if name:
                     where = domain.objects[name].docname
-                    link = make_refnode(app.builder, page, where, name, link)
+                    place = domain.objects[name].node_id
+                    link = make_refnode(app.builder, page, where, place, link)
                 links += [link, nodes.Text(" ")]
             literal.parent.replace(literal, links[:-1])
 
 
+def refuse_dead_anchors(app, error):
+    """Warn of each link within the site whose page or anchor is missing."""
+    if error or app.builder.format != "html":
+        return
+    site = pathlib.Path(app.outdir)
+    texts = {page: page.read_text("utf-8") for page in site.rglob("*.html")}
+    known = {page: set(_ID.findall(text)) for page, text in texts.items()}
+    for page, text in texts.items():
+        for link in {*_LINK.findall(text)}:
+            name, _, anchor = urllib.parse.unquote(link).partition("#")
+            target = (page.parent / name).resolve() if name else page
+            if anchor and anchor not in known.get(target, ()):
+                _LOG.warning("%s: %s is a dead anchor", page.name, link)
+
+
+def readable_signature(app, what, name, thing, options, signature, back):
+    """Return the signature that ``help`` prints, which has short types."""
+    if hasattr(thing, "__signature__") or what == "class":
+        text, owner = (
+            str(inspect.signature(thing)),
+            vars(inspect.getmodule(thing)),
+        )
+        for short in _SHARED:
+            if short in owner:
+                place = owner[short].__module__
+                text = re.sub(rf"\b{short}\b", f"{place}.{short}", text)
+        head, _, tail = text.rpartition(" -> ")
+        return (head, tail) if head else (tail, None)
+    return None
+
+
 def setup(app):
     """Register the hooks with Sphinx."""
+    app.connect("autodoc-process-signature", readable_signature)
+    app.connect("build-finished", refuse_dead_anchors)
     app.connect("doctree-resolved", link_names)
     app.connect("autodoc-skip-member", without_fields)

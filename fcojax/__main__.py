@@ -234,9 +234,9 @@ def _become(module: str, arguments: Sequence[str]) -> None:
     if module.startswith("experiments"):
         missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
         if missing:
-            _leave(f"experiments need {missing[0]}; pip install 'fcojax[experiments]'.")
+            _leave(f"experiments need {missing[0]}; in a checkout pip install -e '.[experiments]'.")
         if module == "experiments.launch" and importlib.util.find_spec("submitit") is None:
-            _leave("launch needs submitit; pip install 'fcojax[launch]'.")
+            _leave("launch needs submitit; in a checkout pip install -e '.[launch]'.")
         # Also for processes that the launcher starts.
         known = os.environ.get("PYTHONPATH")
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.fspath(LAUNCHER), known]))

@@ -11,6 +11,7 @@ import functools
 import inspect
 import operator
 import os
+import re
 import sys
 import types
 import typing
@@ -22,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from fcojax import types as aliases
 from fcojax.memo import memoised
 from fcojax.types import Arrays, Numbers
 
@@ -82,6 +84,7 @@ def validated(function: Callable[Arguments, Result]) -> Callable[Arguments, Resu
                 given.arguments[name] = check(name, value)
         return function(*given.args, **given.kwargs)
 
+    show_readably(checked)
     return checked
 
 
@@ -175,6 +178,43 @@ def _resolved(annotated: Any) -> dict[str, Any]:
 field_annotations = functools.lru_cache(256)(_resolved)
 
 
+class _Readable(NamedTuple):
+    """An annotation that prints the names of ``fcojax.types``, not what they stand for."""
+
+    annotation: Any
+
+    def __repr__(self) -> str:
+        text = inspect.formatannotation(self.annotation).replace("typing.", "")
+        for name, alias in vars(aliases).items():
+            if typing.get_origin(alias) is Annotated:
+                text = text.replace(repr(alias).replace("typing.", ""), name)
+        text = re.sub(r"Annotated\[(\w+), (?:Numbers|Arrays)\([^()]*\)\]", r"\1", text)
+        return re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Z])", "", text)
+
+
+def show_readably(*things: Any) -> None:
+    """Give functions and classes a signature for ``help`` that a person can read.
+
+    Example:
+      >>> from fcojax.types import Count, Positive
+      >>> def ball(radius: Positive, dim: Count | None = None): ...
+      >>> show_readably(ball)
+      >>> print(inspect.signature(ball))
+      (radius: Positive, dim: Optional[Count] = None)
+    """
+    for thing in things:
+        signature = inspect.signature(thing)
+        parameters = [
+            one
+            if one.annotation is one.empty
+            else one.replace(annotation=_Readable(one.annotation))
+            for one in signature.parameters.values()
+        ]
+        back = signature.return_annotation
+        back = back if back is signature.empty else _Readable(back)
+        thing.__signature__ = signature.replace(parameters=parameters, return_annotation=back)
+
+
 def refuse_when_named(hparams_type: type) -> None:
     """Let a NamedTuple refuse a float that is passed by name and that its annotation excludes.
 
@@ -195,6 +235,7 @@ def refuse_when_named(hparams_type: type) -> None:
                 checked_value(name, value, kinds[name])
         return plain(cls, *values, **named)
 
+    show_readably(made)
     if not hasattr(plain, "__wrapped__"):  # of another factory with this type
         hparams_type.__new__ = made
 

@@ -1,6 +1,6 @@
 """Public names for your own experiments, which a config for ``fcojax run FILE.py`` imports.
 
-Needs ``pip install 'fcojax[experiments]'``. The launcher is beside the library in a clone and in a
+Needs the extra ``experiments``. The launcher is beside the library in a clone and in a
 separate folder in a wheel; its names here are the same in both.
 """
 

@@ -24,7 +24,7 @@ def to_frame(grid: PyTree, keys: Key, history: NumberTree) -> Any:
     ``v.1``, .... Hyperparameters in float32 are rounded to seven digits, so that
     ``frame[frame.client_lr == 0.1]`` finds its rows; a schedule has its value in the row's round.
 
-    Needs pandas, ``pip install 'fcojax[pandas]'``.
+    Needs pandas, the extra ``pandas``.
 
     Args:
       grid: the hyperparameters of ``fcojax.run``, or the grid of ``fcojax.sweep``.
@@ -77,7 +77,7 @@ def to_frame(grid: PyTree, keys: Key, history: NumberTree) -> Any:
 def read(path: str | os.PathLike) -> Any:
     """Return the rows that a run of the command ``fcojax run`` wrote, as a pandas frame.
 
-    Needs pandas, ``pip install 'fcojax[pandas]'``; ``load`` does not.
+    Needs pandas, the extra ``pandas``; ``load`` does not.
 
     Args:
       path: the workdir of the run, or its file ``rows.jsonl``.
@@ -149,5 +149,7 @@ def _pandas() -> Any:
     try:
         import pandas  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise ImportError("frames need pandas; pip install 'fcojax[pandas]'.") from error
+        raise ImportError(
+            "frames need pandas; in a checkout pip install -e '.[pandas]'."
+        ) from error
     return pandas

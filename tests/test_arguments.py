@@ -1,5 +1,6 @@
 """Values that annotations allow, and the error messages for others."""
 
+import inspect
 from typing import Literal, NamedTuple
 
 import jax
@@ -7,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fcojax
 from fcojax import robust, uploads
 from fcojax.arguments import validated
 from fcojax.engine.hparams import require_hparams
@@ -168,3 +170,16 @@ def test_equal_factories_still_return_one_object():
 def test_a_share_may_be_an_array_of_one_number():
     halves = uploads.top_k(np.asarray(0.5, np.float16))
     assert halves.contraction(None, jnp.zeros(4)) == 0.5  # pyright: ignore[reportOptionalCall]
+
+
+@pytest.mark.parametrize("module", [fcojax, fcojax.algorithms, fcojax.problems])
+def test_help_prints_the_names_of_types(module):
+    """Not what they stand for, such as typing.Annotated[typing.Any, Numbers(needed='a finite ..."""
+    for name in module.__all__:
+        made = getattr(module, name)
+        for one in (made, getattr(made, "Hparams", made)):
+            if inspect.isfunction(inspect.unwrap(one)) or hasattr(one, "__signature__"):
+                assert "Numbers(" not in str(inspect.signature(one)), name
+    assert str(inspect.signature(fcojax.algorithms.fed_avg.Hparams)) == (
+        "(client_lr: Positive = 0.01, server_lr: Positive = 1.0)"
+    )

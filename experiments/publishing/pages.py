@@ -339,7 +339,12 @@ def configs_of(runs: Sequence[Run]) -> list[str]:
 
 
 def index(folder: pathlib.Path, all_runs: Sequence[Run]) -> str:
-    """Return the page that links the pages in ``folder`` and counts the statements."""
+    """Return the page that links the pages in ``folder`` and counts the statements.
+
+    What stands below a heading of the page is written by hand and stays.
+    """
+    page = folder.with_suffix(".md")
+    _, heading, kept = page.read_text("utf-8").partition("\n## ") if page.exists() else ("", "", "")
     claims, entries, total = read_claims(folder), [], []
     names = [name for name in configs_of(all_runs) if (folder / f"{name}.md").exists()]
     for name in names:
@@ -367,7 +372,7 @@ def index(folder: pathlib.Path, all_runs: Sequence[Run]) -> str:
     )
     return (
         f"{_INTRODUCTION}\n\nOf the {len(total)} statements {counts}.\n\n{_table(entries)}\n\n"
-        f"```{{toctree}}\n:hidden:\n{pages}\n```\n"
+        f"```{{toctree}}\n:hidden:\n{pages}\n```\n{heading}{kept}"
     )
 
 

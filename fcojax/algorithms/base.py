@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeV
 import jax
 
 from fcojax.algorithms.local import Local
-from fcojax.arguments import refuse_when_named, validated
+from fcojax.arguments import refuse_when_named, show_readably, validated
 from fcojax.memo import memoised
 from fcojax.types import Array, Key, Params, PyTree, Scalar
 
@@ -245,6 +245,7 @@ def takes(
                 facts=built.facts._replace(factory=factory),
             )
 
+        show_readably(build)
         typed = cast(Factory[Arguments, HparamsType], build)
         typed.Hparams = hparams_type
         typed.geometry = geometry

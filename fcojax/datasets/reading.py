@@ -75,6 +75,6 @@ def optional(module: str, extra: str) -> ModuleType:
     except ModuleNotFoundError as error:
         package = module.split(".")[0]
         raise ModuleNotFoundError(
-            f"{package} is needed to read these files; pip install 'fcojax[{extra}]'.",
+            f"{package} is needed to read these files; in a checkout pip install -e '.[{extra}]'.",
             name=package,
         ) from error

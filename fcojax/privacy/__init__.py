@@ -1,7 +1,7 @@
 """Differential privacy of uploads: clipping, noise, and accounting.
 
 ``gaussian`` is a transform of uploads, for ``fcojax.Plan``; ``epsilon`` computes the privacy of its
-noise, with the package dp-accounting (``pip install fcojax[privacy]``).
+noise, with the package dp-accounting (the extra ``privacy``).
 """
 
 from fcojax.privacy.accounting import (

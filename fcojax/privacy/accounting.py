@@ -399,5 +399,5 @@ def _package() -> Any:
         return importlib.import_module("dp_accounting")
     except ImportError as error:
         raise ImportError(
-            "accounting needs the package dp-accounting; pip install fcojax[privacy]."
+            "accounting needs the package dp-accounting; in a checkout pip install -e '.[privacy]'."
         ) from error

@@ -241,7 +241,7 @@ def test_ratings(tmp_path):
 
 
 def test_a_missing_package_names_its_extra():
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'fcojax\[data\]'"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install -e '.\[data\]'"):
         optional("no_such_package.inside", "data")
 
 

@@ -190,6 +190,7 @@ def test_the_index_is_that_of_the_pages(tmp_path):
 
 def test_pages_are_those_of_the_stored_runs(tmp_path, monkeypatch):
     shutil.copytree(DOCS / "results", tmp_path / "results")
+    shutil.copy(DOCS / "results.md", tmp_path)
     (tmp_path / "figures").symlink_to(DOCS / "figures")
     given = types.SimpleNamespace(
         workdir=tmp_path / "runs", data="", only=[], stored=True, page=tmp_path / "results.md"

@@ -595,7 +595,7 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
 def _planned(rows: list[Row]) -> Summary:
     """Return what leaves a site, and what a private run would take."""
     [plan] = select(rows, part="privacy")
-    needed = "more sites than these; pip install 'fcojax[privacy]' computes how many"
+    needed = "more sites than these; the extra privacy of fcojax computes how many"
     if plan["needed"] is not None:
         needed = f"{plan['needed']:,} sites; there are {plan['sites']}"
     return {
