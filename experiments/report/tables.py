@@ -140,9 +140,10 @@ def _leader(entries: dict[str, Any]) -> Iterator[str]:
     if len(tied) > 1 and criterion.reach is not None:
         first, second = (_reached(entries[name]) for name in tied[:2])
         yield _race(names[0], names[1], first, second, criterion.reach)
-    elif len(tied) > 1 and "density" in entries[tied[0]]["last"]:
-        share = entries[tied[0]]["last"]["density"]
-        yield f"Of these {names[0]} is the sparsest, with density {short(share)}."
+    elif len(tied) > 1:
+        shares = [entries[name]["last"].get("density", math.inf) for name in tied[:2]]
+        if shares[0] < shares[1]:
+            yield f"Of these {names[0]} is the sparsest, with density {short(shares[0])}."
     last, above = entries[tied[0]]["last"], _above(entries[tied[0]])
     if math.isfinite(above):
         least = abs(last["objective"] - above)

@@ -71,6 +71,13 @@ def test_rounds_to_the_target_decide_a_tie_with_their_interval_and_the_optimum_i
     assert "decides nothing" in headline({"algorithms": {"fed_mid": unsure, "fed_avg": soon}})
 
 
+@pytest.mark.parametrize(("density", "said"), [(0.2, True), (0.5, False)])
+def test_the_sparsest_of_a_tie_is_named_if_there_is_one(density, said):
+    first, second = entry(0.9, last={"density": 0.5}), entry(0.9, last={"density": density})
+    told = headline({"algorithms": {"fed_avg": first, "fed_mid": second}})
+    assert ("FedMiD is the sparsest, with density 0.2" in told) is said
+
+
 def test_the_verdict_says_where_runs_diverged():
     grid = {"client_lr": [0.01, 0.1, 1.0], "server_lr": [1.0]}
     gone = [{"client_lr": lr, "seed": seed} for lr in (0.1, 1.0) for seed in (0, 1)]
