@@ -21,8 +21,7 @@ from fcojax.problems.losses import LinearLoss, Loss, RandomLoss, WholeBatchLoss,
 from fcojax.types import Array, Key, Params, PyTree
 from fcojax.xla import rules
 from fcojax.xla.jaxprs import num_equations
-from fcojax.xla.loops import batch_max
-from fcojax.xla.slicing import small_slice
+from fcojax.xla.loops import batch_max, small_slice
 
 # If a client will read all of its rows and they take at most this many bytes, copy them out before
 # the first step: on a CPU a gather costs as much as the array it gathers from.

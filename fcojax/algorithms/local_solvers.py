@@ -26,7 +26,7 @@ from fcojax.problems.quadratic import Factored
 from fcojax.transforms.penalties.l1 import zero
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import Array, Count, Params, Positive
-from fcojax.xla.loops import cond_unbatched
+from fcojax.xla.conditionals import cond_unbatched
 
 
 @memoised

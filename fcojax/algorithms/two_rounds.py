@@ -15,7 +15,7 @@ from fcojax.transforms.manifolds.manifold import Manifold, transport
 from fcojax.transforms.penalties.l1 import zero
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import Array, NonNegative, Params, Positive, Probability
-from fcojax.xla.loops import cond_unbatched
+from fcojax.xla.conditionals import cond_unbatched
 
 
 class Anchored(NamedTuple):

@@ -34,9 +34,8 @@ from fcojax.uploads import transform
 from fcojax.uploads.aggregator import MEAN
 from fcojax.uploads.forms import merged, require_same_form, split, zeros
 from fcojax.uploads.transform import At
-from fcojax.xla.loops import batch_max
+from fcojax.xla.loops import batch_max, small_slice
 from fcojax.xla.rules import rules
-from fcojax.xla.slicing import small_slice
 
 
 class RoundContext(NamedTuple):

@@ -14,7 +14,7 @@ from fcojax.engine.participation.base import Draw
 from fcojax.engine.plan import Plan
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array
-from fcojax.xla.slicing import small_slice
+from fcojax.xla.loops import small_slice
 
 
 class Slots(NamedTuple):

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax.types import Array
-from fcojax.xla.loops import loop
+from fcojax.xla.conditionals import loop
 
 # Chunks of a strided view. For 1e6 entries, 32 to 256 chunks took the same time; for a few
 # thousand, 16 chunks save an iteration or two, as more of their maxima are active entries.

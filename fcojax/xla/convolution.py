@@ -5,22 +5,29 @@ outside loops and conditionals; gradients of a convolution have another layout. 
 matrix product are fast everywhere and need no derivative rule. Mapped over clients with different
 kernels they become a batched product rather than a grouped convolution.
 
-Arguments are the parameters of JAX's primitives; ``fcojax.xla.rewriting`` puts these functions in
-their place.
+Arguments are the parameters of JAX's primitives, in whose place ``fcojax.xla.rewriting`` puts these
+functions.
 """
 
 import functools
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
+from jax.extend.core import primitives
 
 from fcojax import tree
 from fcojax.types import Array
+from fcojax.xla.rewriting import FORMS
+from fcojax.xla.rules import rules
 
 Pads = Sequence[tuple[int, int]]
+
+# Slices take memory and compile time in proportion to the window: a 5 x 5 x 5 kernel has 125 taps.
+_MOST_TAPS = 128
 
 
 def conv_general_dilated(
@@ -170,3 +177,28 @@ def _contract(views: list[Array], kernel: Array, groups: int, precision, dtype) 
     return jnp.moveaxis(lax.dot_general(grouped, kernel, axes, **options), 0, -2).reshape(
         *space, num_out
     )
+
+
+def _of_convolution(equation: Any) -> Callable | None:
+    params = dict(equation.params)
+    if not rules().slices or params.pop("batch_group_count") > 1:
+        return None
+    if params.pop("out_sharding", None) is not None:
+        return None
+    kernel = equation.invars[1].aval
+    window = [kernel.shape[axis] for axis in params["dimension_numbers"].rhs_spec[2:]]
+    return _within_limits(equation, window, functools.partial(conv_general_dilated, **params))
+
+
+def _of_pooling(equation: Any) -> Callable | None:
+    form = functools.partial(reduce_window_max, **equation.params)
+    return _within_limits(equation, equation.params["window_dimensions"], form)
+
+
+def _within_limits(equation: Any, window: Sequence[int], form: Callable) -> Callable | None:
+    is_empty = not all(atom.aval.size for atom in (*equation.invars, *equation.outvars))
+    return None if is_empty or math.prod(window) > _MOST_TAPS else form
+
+
+FORMS[primitives.conv_general_dilated_p] = _of_convolution
+FORMS[primitives.reduce_window_max_p] = _of_pooling

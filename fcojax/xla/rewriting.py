@@ -1,30 +1,27 @@
-"""Replacement of convolutions and max pooling, of any library, by forms that are fast in loops.
+"""Replacement of slow operations, of any library, by forms that are fast inside loops.
 
 Layers of Flax, Haiku, Equinox or plain JAX call ``jax.lax``, whose convolutions XLA runs slowly
-inside loops on a CPU. Here a function is traced, and these equations of its jaxpr are replaced by
-the forms of ``fcojax.xla.convolution``, also inside of jit, loops, branches, checkpoints and
-functions with derivatives of their own. Derivatives are those of the new forms.
+inside loops on a CPU. Here a function is traced, and such equations of its jaxpr are replaced by
+the ``FORMS`` of their primitive, also inside of jit, loops, branches, checkpoints and functions
+with derivatives of their own. Derivatives are those of the new forms.
 """
 
 import functools
-import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, ParamSpec, TypeVar
 
 import jax
 from jax.extend import core
-from jax.extend.core import primitives
 
-from fcojax.xla.convolution import conv_general_dilated, reduce_window_max
 from fcojax.xla.jaxprs import inner_programs
-from fcojax.xla.rules import rules
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-# Slices take memory and compile time in proportion to the window: a 5 x 5 x 5 kernel has 125 taps.
-_MOST_TAPS = 128
+# For a primitive a function of an equation, which returns what computes it in another form, or
+# None. `fcojax.xla.convolution` adds those of convolutions and max poolings.
+FORMS: dict[Any, Callable[[Any], Callable | None]] = {}
 _rewrites = jax.make_user_context(True)  # whether slow operations are replaced
 
 
@@ -118,21 +115,5 @@ def _with_exchanged(value: Any) -> Any:
 
 
 def _fast_form(equation: Any) -> Callable | None:
-    """The function that computes an equation in another form, or ``None``."""
-    params = dict(equation.params)
-    if equation.primitive is primitives.conv_general_dilated_p:
-        if not rules().slices:
-            return None
-        if params.pop("batch_group_count") > 1 or params.pop("out_sharding", None) is not None:
-            return None
-        kernel = equation.invars[1].aval
-        form = conv_general_dilated
-        window = [kernel.shape[axis] for axis in params["dimension_numbers"].rhs_spec[2:]]
-    elif equation.primitive is primitives.reduce_window_max_p:
-        form, window = reduce_window_max, params["window_dimensions"]
-    else:
-        return None
-    is_empty = not all(atom.aval.size for atom in (*equation.invars, *equation.outvars))
-    if is_empty or math.prod(window) > _MOST_TAPS:
-        return None
-    return functools.partial(form, **params)
+    find = FORMS.get(equation.primitive)
+    return None if find is None else find(equation)

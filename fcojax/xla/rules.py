@@ -71,7 +71,7 @@ _CPU = Rules(
     factors_singly=True,
     double_lu=True,
     mixed_svd=True,
-    # XLA runs a gather from a long array on all cores, however few rows it reads; see slicing.
+    # XLA runs a gather from a long array on all cores, however few rows it reads; see loops.
     gathers_by_source=True,
     # A loop costs next to nothing, and its body is compiled once.
     unrolled_equations=0,

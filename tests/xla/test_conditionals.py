@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fcojax.xla.loops import batch_max, cond_unbatched
+from fcojax.xla.conditionals import cond_unbatched
+from fcojax.xla.loops import batch_max
 
 
 @pytest.mark.parametrize("conditions", [(True, True), (False, False), (True, False)])

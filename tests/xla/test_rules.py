@@ -8,7 +8,7 @@ import pytest
 import fcojax
 from fcojax import transforms
 from fcojax.engine.client_loop import local_handle
-from fcojax.xla import loops, rules
+from fcojax.xla import conditionals, loops, rules
 from tests.support import federations
 
 V = np.random.default_rng(0).standard_normal(5000)
@@ -34,7 +34,7 @@ def test_unrolling_the_usual_iterations_changes_nothing(name):
 @pytest.mark.parametrize("passes", [0, 3, 5, 9])
 def test_an_unrolled_loop_stops_at_the_same_iteration(passes):
     def count(limit):
-        return loops.loop(lambda n: n < limit, lambda n: n + 1, jnp.zeros((), int), passes)
+        return conditionals.loop(lambda n: n < limit, lambda n: n + 1, jnp.zeros((), int), passes)
 
     assert int(count(5)) == 5
     with rules.pretend("tpu"):

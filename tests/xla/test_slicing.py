@@ -8,7 +8,7 @@ import pytest
 import fcojax
 from fcojax import problems
 from fcojax.xla import rules
-from fcojax.xla.slicing import small_slice
+from fcojax.xla.loops import small_slice
 
 LONG = np.arange(60.0).reshape(20, 3)
 

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.arguments import validated
 from fcojax.types import Array
+from fcojax.xla.conditionals import loop
 from fcojax.xla.linalg import symmetric_eigh, thin_svd
-from fcojax.xla.loops import loop
 
 Method = Literal["gram", "svd"]
 
