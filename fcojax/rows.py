@@ -11,7 +11,7 @@ import numpy as np
 from fcojax.arguments import shown, validated
 from fcojax.engine.hparams import is_schedule, num_points, require_hparams
 from fcojax.engine.state import is_sweep
-from fcojax.problems.fields import by_field
+from fcojax.tree import by_field
 from fcojax.types import Key, NumberTree, PyTree
 
 

@@ -6,6 +6,7 @@ a bfloat16 model nor demotes a float64 one.
 
 import functools
 import operator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -188,3 +189,11 @@ def all_finite(x: PyTree) -> Array:
 def num_bytes(x: PyTree) -> int:
     """Return the bytes of all leaves, which may be arrays or ``jax.ShapeDtypeStruct``."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(x))
+
+
+def by_field(trees: Sequence[PyTree]) -> Iterator[tuple[Any, ...]]:
+    """Yield each field's name with its array in every tree."""
+    columns = [jax.tree_util.tree_flatten_with_path(tree)[0] for tree in trees]
+    for entries in zip(*columns, strict=True):
+        name = jax.tree_util.keystr(entries[0][0], simple=True, separator=".") or "examples"
+        yield name, *(leaf for _, leaf in entries)

@@ -8,7 +8,7 @@ import pytest
 from sklearn import linear_model
 
 from fcojax.problems import lasso
-from fcojax.problems.clients import from_clients
+from fcojax.problems.building import from_clients
 from fcojax.problems.problem import Problem, population_loss
 from fcojax.reference import fista, optimum
 from fcojax.transforms import l1, l2_ball, zero

@@ -16,8 +16,14 @@ import jax.numpy as jnp
 from fcojax import shuffle, tree
 from fcojax.algorithms.work import Work
 from fcojax.arguments import validated
-from fcojax.problems.fields import require_floats
-from fcojax.problems.losses import LinearLoss, Loss, RandomLoss, WholeBatchLoss, losses_of
+from fcojax.problems.losses import (
+    LinearLoss,
+    Loss,
+    RandomLoss,
+    WholeBatchLoss,
+    losses_of,
+    require_floats,
+)
 from fcojax.types import Array, Key, Params, PyTree
 from fcojax.xla import rules
 from fcojax.xla.jaxprs import num_equations

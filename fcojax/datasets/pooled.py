@@ -8,7 +8,7 @@ import numpy as np
 from fcojax import ClientData, from_rows
 from fcojax.arguments import shown, validated
 from fcojax.problems import memory
-from fcojax.problems.fields import by_field
+from fcojax.tree import by_field
 
 
 class Pooled(NamedTuple):

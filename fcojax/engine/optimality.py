@@ -9,8 +9,7 @@ from fcojax.arguments import validated
 from fcojax.engine.state import Observe
 from fcojax.memo import memoised
 from fcojax.problems.clients import ClientData
-from fcojax.problems.fields import require_floats
-from fcojax.problems.losses import Loss
+from fcojax.problems.losses import Loss, require_floats
 from fcojax.problems.problem import population_loss
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import Array, Params, Scalar

@@ -15,7 +15,7 @@ from fcojax.engine.nonfinite import warn_of_nonfinite
 from fcojax.engine.plan import Plan, Program, as_plan
 from fcojax.engine.state import Observe, is_sweep
 from fcojax.problems.clients import ClientData
-from fcojax.problems.fields import by_field
+from fcojax.tree import by_field
 from fcojax.types import Array, Count, Key, PyTree
 from fcojax.uploads.aggregator import MEAN
 

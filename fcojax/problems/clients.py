@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
-from fcojax.arguments import checked_value, shown
-from fcojax.problems import fields, memory
-from fcojax.problems.padding import size_bounds
+from fcojax.arguments import shown
+from fcojax.problems import memory
 from fcojax.types import Array, PyTree
 
 
@@ -88,7 +87,7 @@ class ClientData:
     def __repr__(self) -> str:
         columns = [
             f"{name}: {getattr(leaf, 'dtype', type(leaf).__name__)}{list(np.shape(leaf))}"
-            for name, leaf in fields.by_field([self.examples])
+            for name, leaf in tree.by_field([self.examples])
         ]
         size = f"{self.num_clients} clients of {self.min_size} to {self.max_size} examples"
         if self.products is not None:
@@ -165,12 +164,20 @@ class ClientData:
         """Return the population of some clients, with their ids and weights.
 
         Args:
-          members: indices of the clients, in any order; at least one.
+          members: indices of different clients, in any order; at least one, not all of weight 0.
         """
         members = np.sort(np.asarray(members).ravel())
         examples, sizes = self.rows_of(members)
         at = members.astype(np.int64)
-        return from_rows(examples, sizes, np.asarray(self.weights)[at], ids=ids_of(self)[at])
+        weights = np.asarray(self.weights)[at]
+        if not weights.any() or np.unique(at).size < at.size:
+            raise ValueError(
+                f"members are {shown(members.tolist())}; pass different clients, not all of weight "
+                "0."
+            )
+        if weights.max() < 2.0**-64:  # only ratios matter, and products should not vanish
+            weights = np.ldexp(weights, -np.frexp(weights.max())[1])
+        return population(examples, sizes, weights, ids_of(self)[at]).to_device()
 
     def to_device(self) -> "ClientData":
         """Return the population with its examples on the device; use it before several runs."""
@@ -178,6 +185,14 @@ class ClientData:
         on_device = dataclasses.replace(self, examples=jax.device_put(examples))
         return on_device.with_products(self.products)
 
+
+# A step on less than a page of rows takes as long as one on a page: overhead dominates.
+_NEGLIGIBLE_BYTES = 4096
+# Every bound is one more branch to compile. For sizes log-uniform from 1 to 5,000, twelve bounds
+# give 1.16 padded rows per real row, eight give 1.27, and one, the largest size, gives eight.
+_MAX_BOUNDS = 12
+_ENOUGH = 1.15  # padded rows per real row
+_MAX_CANDIDATES = 256
 
 # Names of the parts that are traced, and of those that are static.
 _TRACED = ("examples", "offsets", "weights", "held", "products")
@@ -200,104 +215,6 @@ def _unflattened(static: tuple[Any, ...], parts: Iterable[Any]) -> ClientData:
 
 
 jax.tree_util.register_pytree_with_keys(ClientData, _with_names, _unflattened, _flattened)
-
-
-def from_clients(
-    clients: Iterable[PyTree], weights: Any = None, *, ids: Sequence[int | str] | None = None
-) -> ClientData:
-    """Build a population from one pytree of arrays per client, rows first.
-
-    Args:
-      clients: one pytree per client; all have the same structure, trailing shapes and dtypes.
-      weights: the p_m, one per client or a number a for weights ``size ** a``; equal by default.
-        ``"examples"`` is the power 1. Weights whose sums would leave the range of the floats are
-        scaled by a power of two: only their ratios matter.
-      ids: names of the clients, integers or strings; 0 to M - 1 by default. The population is
-        sorted by them, so it does not depend on the order in which clients were read.
-
-    Example:
-      >>> data = from_clients([{"x": np.ones((3, 2))}, {"x": np.zeros((1, 2))}], ids=["b", "a"])
-      >>> data.num_clients, data.sizes.tolist(), data.ids.tolist()
-      (2, [1, 3], ['a', 'b'])
-    """
-    clients = list(clients)
-    names = fields.checked_ids(ids, len(clients))
-    fields.require_same(clients, names)
-    sizes = [
-        fields.num_rows(client, f"client {name}")
-        for name, client in zip(names, clients, strict=True)
-    ]
-    flat = jax.tree.map(lambda *leaves: memory.joined(leaves), *clients)
-    return from_rows(flat, sizes, weights, ids=names)
-
-
-def from_rows(
-    examples: PyTree,
-    sizes: Sequence[int] | np.ndarray,
-    weights: Any = None,
-    *,
-    ids: Sequence[int | str] | np.ndarray | None = None,
-    on_host: bool = False,
-) -> ClientData:
-    """Build a population from flat arrays in which client m owns the next ``sizes[m]`` rows.
-
-    The arrays are copied to the device once and may be deleted afterwards. On a CPU, an array
-    aligned to 64 bytes is used without a copy: do not write to it.
-
-    Args:
-      examples: a pytree of arrays with a common leading axis, one row per example.
-      sizes: number of rows of each client, at least 1.
-      weights: the p_m, one per client in the order of ``sizes``, or a number a for weights
-        ``size ** a``; equal by default. ``"examples"`` is the power 1.
-      ids: names of the clients in the order of ``sizes``, integers or strings; 0 to M - 1 by
-        default. The population is sorted by them.
-      on_host: whether the arrays stay where they are until ``devices.spread`` or
-        ``devices.shard_clients`` reads each device's rows from them, or ``to_device`` all. Use it
-        for a population that is larger than one device's memory.
-
-    Raises:
-      ValueError: if sizes and rows do not agree, a client is empty, an id occurs twice, or a value
-        is not finite, or out of the range of the 32 bits it has without ``jax_enable_x64``.
-
-    Example:
-      >>> import fcojax, numpy as np
-      >>> data = fcojax.from_rows({"a": np.arange(5.0)}, [2, 3], weights="examples", ids=["x", "y"])
-      >>> data.num_clients, data.weights.tolist(), data.ids.tolist()
-      (2, [2.0, 3.0], ['x', 'y'])
-    """
-    checked_value("on_host", on_host, bool)
-    num_rows, sizes = fields.num_rows(examples, "the population"), fields.checked_sizes(sizes)
-    names = fields.checked_ids(ids, sizes.size)
-    if (empty := np.flatnonzero(sizes < 1)).size:
-        raise ValueError(
-            f"client {names[empty[0]]} has {sizes[empty[0]]} examples; every client needs at "
-            "least 1, so drop the empty ones."
-        )
-    total = sum(sizes.tolist())  # Python's integers do not overflow
-    if total != num_rows:
-        raise ValueError(f"the sizes add up to {total} but there are {num_rows} rows; correct one.")
-    weights = fields.in_range(fields.checked_weights(weights, sizes), names)
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    fields.check_numbers(examples, offsets, names)
-    if (names[1:] < names[:-1]).any():
-        order = np.argsort(names)
-        starts = (np.cumsum(sizes[order]) - sizes[order]).repeat(sizes[order])
-        rows = np.arange(num_rows) - starts + offsets[order].repeat(sizes[order])
-        examples = jax.tree.map(lambda leaf: memory.taken(leaf, rows), examples)
-        sizes, weights, names = sizes[order], weights[order], names[order]
-    data = population(examples, sizes, weights, names)
-    return data if on_host else data.to_device()
-
-
-def from_stacked(**columns: np.ndarray) -> ClientData:
-    """Build a population from arrays of shape [clients, examples, ...], in single precision."""
-    num_clients, num_examples = next(iter(columns.values())).shape[:2]
-    kinds = {"f": np.float32, "i": np.int32, "b": np.float32}
-    examples = {
-        name: values.reshape(-1, *values.shape[2:]).astype(kinds[values.dtype.kind], copy=False)
-        for name, values in columns.items()
-    }
-    return from_rows(examples, [num_examples] * num_clients)
 
 
 def require_one_device(data: ClientData) -> None:
@@ -332,6 +249,7 @@ def population(
             f"the population has {offsets[-1]} rows, more than int32 can index; pass fewer than "
             "2^31, for example in two populations."
         )
+    row_bytes = sum(leaf.nbytes // leaf.shape[0] for leaf in jax.tree.leaves(examples))
     return ClientData(
         examples=examples,
         offsets=tree.as_array(offsets, jnp.int32),
@@ -339,6 +257,49 @@ def population(
         num_clients=sizes.size,
         min_size=int(sizes.min()),
         max_size=int(sizes.max()),
-        size_bounds=size_bounds(sizes, fields.row_bytes(examples)),
+        size_bounds=size_bounds(sizes, row_bytes),
         ids=ids,
     )
+
+
+def size_bounds(sizes: np.ndarray, row_bytes: int) -> tuple[int, ...]:
+    """Choose ascending row counts to pad clients to, the last of them the largest client's.
+
+    A client is padded to the smallest bound that is at least its size. The bounds are the sizes
+    that minimise the rows of the population after padding; their number is the smallest with at
+    most 1.15 padded rows per real row, but at most twelve.
+
+    Args:
+      sizes: number of rows of each client.
+      row_bytes: bytes of one row; all sizes below one page of rows count as one page.
+
+    Example:
+      >>> size_bounds(np.array([10, 11, 12, 900, 1000]), row_bytes=4096)
+      (12, 1000)
+      >>> size_bounds(np.array([10, 11, 12]), row_bytes=8)
+      (12,)
+    """
+    least = min(max(_NEGLIGIBLE_BYTES // max(row_bytes, 1), 1), int(sizes.max()))
+    rows = np.maximum(sizes, least)
+    candidates = np.unique(rows)
+    if candidates.size > _MAX_CANDIDATES:
+        grid = np.geomspace(candidates[0], candidates[-1], _MAX_CANDIDATES)
+        at = np.searchsorted(candidates, grid).clip(max=candidates.size - 1)
+        candidates = candidates[np.unique(at)]
+    held = np.concatenate([[0], np.searchsorted(np.sort(rows), candidates, side="right")])
+    # slots[i, j]: padded rows of the clients larger than candidate i - 1, padded to candidate j.
+    slots = np.triu((held[None, 1:] - held[:-1, None]) * candidates[None, :].astype(float))
+    slots[np.tril_indices_from(slots, -1)] = np.inf
+    # Dynamic programming over the largest bound: with one more bound, the clients up to candidate j
+    # cost the least over i of those up to i, with the bounds so far, plus slots[i + 1, j].
+    least_slots = slots[0]  # for the clients up to each candidate, with the bounds so far
+    previous: list[np.ndarray] = []
+    enough = _ENOUGH * rows.sum()
+    while least_slots[-1] > enough and len(previous) + 1 < min(_MAX_BOUNDS, candidates.size):
+        totals = least_slots[:-1, None] + slots[1:]
+        previous.append(np.argmin(totals, axis=0))
+        least_slots = np.min(totals, axis=0)
+    chosen = [candidates.size - 1]
+    for choice in reversed(previous):
+        chosen.append(int(choice[chosen[-1]]))
+    return tuple(int(candidates[index]) for index in reversed(chosen))

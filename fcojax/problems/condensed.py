@@ -11,7 +11,8 @@ import numpy as np
 
 from fcojax.arguments import validated
 from fcojax.problems import memory
-from fcojax.problems.clients import ClientData, from_rows
+from fcojax.problems.building import from_rows
+from fcojax.problems.clients import ClientData
 from fcojax.problems.least_squares import half_squared_error
 from fcojax.problems.linear_models import half_square, squared_error
 from fcojax.problems.losses import LinearLoss, Loss

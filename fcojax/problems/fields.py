@@ -1,7 +1,7 @@
 """Checks of the parts of a population: examples, sizes, weights p_m and ids."""
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -10,26 +10,8 @@ import numpy as np
 from jax.core import Tracer
 
 from fcojax.arguments import checked_array, shown
+from fcojax.tree import by_field
 from fcojax.types import PyTree
-
-
-def by_field(trees: Sequence[PyTree]) -> Iterator[tuple[Any, ...]]:
-    """Yield each field's name with its array in every tree."""
-    columns = [jax.tree_util.tree_flatten_with_path(tree)[0] for tree in trees]
-    for entries in zip(*columns, strict=True):
-        name = jax.tree_util.keystr(entries[0][0], simple=True, separator=".") or "examples"
-        yield name, *(leaf for _, leaf in entries)
-
-
-def require_floats(params: PyTree) -> None:
-    """Raise ``ValueError`` unless all parameters are floating-point numbers."""
-    for name, leaf in by_field([params]):
-        if not jnp.issubdtype(jnp.result_type(leaf), jnp.inexact):
-            field = "params" if name == "examples" else f"params.{name}"
-            raise ValueError(
-                f"{field} has dtype {jnp.result_type(leaf)}; pass floats, which a gradient step "
-                "can move."
-            )
 
 
 def num_rows(examples: PyTree, owner: str) -> int:
@@ -62,11 +44,6 @@ def require_same(clients: Sequence[PyTree], names: np.ndarray) -> None:
                 f"client {name} has the fields {', '.join(sorted(found))}, but client {names[0]} "
                 f"has {', '.join(sorted(first))}; pass the same for all."
             )
-
-
-def row_bytes(examples: PyTree) -> int:
-    """Return the bytes of one row of all fields."""
-    return sum(leaf.nbytes // leaf.shape[0] for leaf in jax.tree.leaves(examples))
 
 
 def check_numbers(examples: PyTree, offsets: np.ndarray, ids: np.ndarray) -> None:

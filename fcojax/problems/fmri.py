@@ -10,7 +10,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from fcojax.arguments import at_most, validated
-from fcojax.problems.clients import ClientData, from_stacked
+from fcojax.problems.building import from_stacked
+from fcojax.problems.clients import ClientData
 from fcojax.problems.logistic import logistic
 from fcojax.problems.planted import recovery
 from fcojax.problems.problem import Problem

@@ -5,7 +5,8 @@ import numpy as np
 
 from fcojax.arguments import validated
 from fcojax.problems import memory
-from fcojax.problems.clients import ClientData, from_rows, ids_of, require_one_device
+from fcojax.problems.building import from_rows
+from fcojax.problems.clients import ClientData, ids_of, require_one_device
 from fcojax.types import Key, Share
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from fcojax import tree
 from fcojax.arguments import shown
 from fcojax.types import Array, Key, Params, PyTree
 from fcojax.xla.rewriting import fast_inside_loops
@@ -136,3 +137,14 @@ def _shapes(arrays: PyTree) -> str:
     """Describe a pytree by the dtypes and shapes of its arrays."""
     shapes = jax.tree.map(lambda leaf: f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}", arrays)
     return shown(shapes).replace("'", "")
+
+
+def require_floats(params: PyTree) -> None:
+    """Raise ``ValueError`` unless all parameters are floating-point numbers."""
+    for name, leaf in tree.by_field([params]):
+        if not jnp.issubdtype(jnp.result_type(leaf), jnp.inexact):
+            field = "params" if name == "examples" else f"params.{name}"
+            raise ValueError(
+                f"{field} has dtype {jnp.result_type(leaf)}; pass floats, which a gradient step "
+                "can move."
+            )

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax.arguments import at_most, validated
-from fcojax.problems.clients import ClientData, from_clients, from_stacked
+from fcojax.problems.building import from_clients, from_stacked
+from fcojax.problems.clients import ClientData
 from fcojax.problems.least_squares import least_squares
 from fcojax.problems.linear_models import squared_error
 from fcojax.problems.logistic import logistic

@@ -189,7 +189,7 @@ def second_moment(data: ClientData, left: str = "x", right: str | None = None) -
     length 1.
 
     Example:
-      >>> from fcojax.problems.clients import from_clients
+      >>> from fcojax.problems.building import from_clients
       >>> data = from_clients([{"x": np.eye(2)}, {"x": np.ones((1, 2))}])
       >>> second_moment(data).tolist()
       [[0.75, 0.5], [0.5, 0.75]]

@@ -9,7 +9,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from fcojax.arguments import validated
-from fcojax.problems.clients import ClientData, from_rows, require_one_device
+from fcojax.problems.building import from_rows
+from fcojax.problems.clients import ClientData, require_one_device
 from fcojax.problems.losses import Loss
 from fcojax.types import Array, Params, PyTree
 

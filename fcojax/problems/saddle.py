@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax.arguments import factory, validated
-from fcojax.problems.clients import from_stacked
+from fcojax.problems.building import from_stacked
 from fcojax.problems.losses import Loss
 from fcojax.problems.problem import Problem
 from fcojax.types import Count, CountOrZero, NonNegative, Params, PyTree, Seed

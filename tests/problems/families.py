@@ -10,7 +10,7 @@ import numpy as np
 
 from fcojax import networks, problems
 from fcojax.problems import Problem, population_loss
-from fcojax.problems.clients import from_rows
+from fcojax.problems.building import from_rows
 from fcojax.transforms import Penalty, stiefel
 
 

@@ -7,7 +7,7 @@ import pytest
 from sklearn import linear_model
 
 from fcojax import problems
-from fcojax.problems.clients import from_clients
+from fcojax.problems.building import from_clients
 from fcojax.problems.least_squares import normal_equations
 from fcojax.problems.logistic import logistic_loss
 from fcojax.problems.measures import accuracy

@@ -10,7 +10,7 @@ import scipy.linalg
 
 import fcojax
 from fcojax import from_rows, problems
-from fcojax.problems.clients import from_clients
+from fcojax.problems.building import from_clients
 from fcojax.problems.linear_models import squared_error
 from fcojax.problems.matrix_completion import entry_loss
 from fcojax.problems.measures import rank
