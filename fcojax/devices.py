@@ -1,13 +1,11 @@
 """Where a run is computed: meshes of devices, and how many clients and points run together."""
 
-from fcojax.engine.padded_share import padded_share
 from fcojax.engine.placement.chunk_size import sized
 from fcojax.engine.placement.mesh import client_mesh, device_mesh, shard_clients, spread
 
 __all__ = [
     "client_mesh",
     "device_mesh",
-    "padded_share",
     "shard_clients",
     "sized",
     "spread",

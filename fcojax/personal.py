@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from fcojax import State, StateObserver, local_steps, look
 from fcojax.algorithms import Algorithm, mean_loss
 from fcojax.arguments import validated
-from fcojax.engine.client_loop import local_handle
+from fcojax.engine.members import local_handle
 from fcojax.memo import memoised
 from fcojax.problems import ClientData, WholeBatchLoss, client_means
 from fcojax.problems.losses import Loss

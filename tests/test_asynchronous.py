@@ -11,7 +11,7 @@ from orbax.checkpoint import v1 as ocp
 
 import fcojax
 from fcojax import clock, tree, uploads
-from fcojax.engine.client_loop import local_handle
+from fcojax.engine.members import local_handle
 from fcojax.engine.plan import Program
 from fcojax.engine.stepper import advance_compiled
 from fcojax.transforms import euclidean, l1

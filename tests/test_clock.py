@@ -11,7 +11,7 @@ import pytest
 import fcojax
 from fcojax import clock, uploads
 from fcojax.engine.client_loop import _inclusion
-from fcojax.engine.randomness import COHORT
+from fcojax.engine.members import COHORT
 from fcojax.extend import local_handle
 
 SIZES = [3, 8, 5, 2, 7, 4]

@@ -10,7 +10,7 @@ from fcojax.algorithms.base import uncounted
 from fcojax.arguments import validated
 from fcojax.check.population import quadratic, quadratic_clients
 from fcojax.check.subject import COUNTED, Subject
-from fcojax.engine.client_loop import local_handle
+from fcojax.engine.members import local_handle
 from fcojax.xla.jaxprs import inner_programs
 
 _DIM, _NUM_STEPS = 4, 10

@@ -27,7 +27,7 @@ from fcojax.algorithms import Algorithm
 from fcojax.check.population import quadratic, quadratic_clients
 from fcojax.check.subject import Finding, Subject
 from fcojax.engine.hparams import take
-from fcojax.engine.randomness import draw_cohort
+from fcojax.engine.members import draw_cohort
 from fcojax.types import Array, PyTree
 from fcojax.uploads.transform import Sent, UploadTransform
 

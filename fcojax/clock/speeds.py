@@ -15,9 +15,8 @@ import numpy as np
 from fcojax import Plan
 from fcojax.algorithms.work import Work
 from fcojax.arguments import factory, validated
-from fcojax.engine.client_loop import local_handle
+from fcojax.engine.members import draw_cohort, local_handle
 from fcojax.engine.plan import as_plan
-from fcojax.engine.randomness import draw_cohort
 from fcojax.problems import ClientData
 from fcojax.problems.clients import require_one_device
 from fcojax.types import (

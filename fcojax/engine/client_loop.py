@@ -6,68 +6,38 @@ no transform leaves it out; only then does it enter the sums and keep its new st
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from fcojax.algorithms.base import Algorithm
-from fcojax.algorithms.local import Local
-from fcojax.algorithms.work import Work
-from fcojax.engine import padding
-from fcojax.engine.members import Slots
-from fcojax.engine.nonfinite import guarded
-from fcojax.engine.plan import Plan
-from fcojax.engine.randomness import (
-    BATCHES,
+from fcojax.engine import members
+from fcojax.engine.members import (
     CLIENT,
     ENCODE,
     SHARED,
+    Slots,
+    local_handle,
     purpose_key,
     sizes_of_all,
 )
+from fcojax.engine.nonfinite import guarded
+from fcojax.engine.plan import Plan
 from fcojax.engine.state import Memory
-from fcojax.engine.tally import Contribution, Tally, add_clients, empty_tally, term_of
-from fcojax.problems.clients import ClientData
-from fcojax.types import Array, Key, PyTree
-from fcojax.uploads import transform
+from fcojax.engine.tally import (
+    Contribution,
+    RoundContext,
+    Rows,
+    Tally,
+    add_clients,
+    empty_tally,
+    through_chain,
+)
+from fcojax.types import Array, PyTree
 from fcojax.uploads.aggregator import MEAN
-from fcojax.uploads.forms import merged, require_same_form, split, zeros
+from fcojax.uploads.forms import require_same_form, zeros
 from fcojax.uploads.transform import At
-from fcojax.xla.loops import batch_max, small_slice
+from fcojax.xla.loops import batch_max
 from fcojax.xla.rules import rules
-
-
-class RoundContext(NamedTuple):
-    """The values that are constant while the clients of one round work.
-
-    Attributes:
-      algorithm: the algorithm of the run.
-      plan: how rounds are run, with every size chosen.
-      hparams: the hyperparameters of this round.
-      data: the clients of this device.
-      key: PRNG key of the run.
-      index: index of the round, from 0.
-      noise_key: the key of noise, which differs between the points of a sweep.
-      memory: what the server keeps, beside the algorithm's state.
-    """
-
-    algorithm: Algorithm
-    plan: Plan
-    hparams: PyTree
-    data: ClientData
-    key: Key
-    index: Array
-    noise_key: Key
-    memory: Memory = Memory()
-
-
-class Rows(NamedTuple):
-    """Arrays with one row per client: the algorithm's state, and one for each transform."""
-
-    states: PyTree
-    residuals: PyTree
-
 
 # (row, rows before, max_size) -> (contribution, rows after, whether both are finite)
 OneClient = Callable[..., tuple[Contribution, Rows, Array]]
@@ -89,44 +59,37 @@ def run_clients(
     Returns:
       The sums, and all rows, in which counted clients have their new states.
     """
-    num_slots = slots.row_indices.shape[0]
-    num_chunks = -(-num_slots // (context.plan.client_chunk_size or num_slots))
+    plan, data, num_slots = context.plan, context.data, slots.row_indices.shape[0]
+    num_chunks = -(-num_slots // (plan.client_chunk_size or num_slots))
     # Evenly: ten members in chunks of at most eight run as five and five; eight and two would
-    # compute six empty slots.
+    # compute six empty slots. A slot that fills a chunk up is row 0 with weight zero.
     per_chunk = -(-num_slots // num_chunks)
-    slots = _padded(slots, num_chunks * per_chunk - num_slots)
+    num_empty = num_chunks * per_chunk - num_slots
+    columns = slots.row_indices, slots.places, slots.weights
+    columns = jax.tree.map(lambda column: jnp.pad(column, (0, num_empty)), columns)
     # A single chunk is empty only if the whole cohort is. On an accelerator the host would wait for
     # the branch's condition in every round.
-    if num_chunks == 1 and rules().masks:
-        slots = slots._replace(can_be_empty=False)
-    # Chunks of clients of similar size save rows and steps. A single chunk pads to the largest
-    # client in any order, and a chunk of one client pads to its own size.
-    if padding.sizes_matter(context.plan.work, context.data) and 1 < per_chunk < num_slots:
-        sizes = padding.num_examples_of(context.data, slots.row_indices, slots.weights)
-        order = padding.order_by_size(sizes)
-        slots = slots._replace(
-            row_indices=slots.row_indices[order],
-            places=slots.places[order],
-            weights=slots.weights[order],
-        )
-
-    plan = context.plan
-    collected = functools.partial(term_of, plan, context.hparams, context.memory)
+    can_be_empty = slots.can_be_empty or num_empty > 0
+    can_be_empty = can_be_empty and not (num_chunks == 1 and rules().masks)
+    # Chunks of clients of similar size save rows and steps, with absent clients, which count as
+    # empty, in the last chunks. A single chunk pads to the largest client in any order, and a chunk
+    # of one client pads to its own size.
+    if members.sizes_matter(plan.work, data) and 1 < per_chunk < num_slots:
+        order = jnp.argsort(-members.num_examples_of(data, columns[0], columns[2]))
+        columns = jax.tree.map(lambda column: column[order], columns)
 
     def one_chunk(carry, chunk):
         tally, all_rows = carry
-        members, places, weights = chunk
-        before = jax.tree.map(lambda leaf: leaf[members], all_rows)
+        indices, places, weights = chunk
+        before = jax.tree.map(lambda leaf: leaf[indices], all_rows)
         # The clients of a chunk run side by side: on a CPU as many as a core's cache holds, on a
         # GPU as many as memory holds. On a CPU W2 takes 27 ms a round one by one, 37 by four, 116
         # with all 59 at once.
-        clients, states, finite = _chunk_results(
-            context, one_client, slots.can_be_empty, members, weights, before
-        )
-        terms = jax.vmap(collected)(clients)
-        tally, counted = add_clients(plan, tally, terms, clients, finite, weights, places)
+        given = context, one_client, can_be_empty, indices, weights, before
+        clients, states, finite = _chunk_results(*given)
+        tally, counted = add_clients(context, tally, clients, finite, weights, places)
         # Writes beyond the last row are dropped: clients that are not counted keep their state.
-        target = jnp.where(counted, members, context.data.clients_per_shard)
+        target = jnp.where(counted, indices, data.clients_per_shard)
         after = jax.tree.map(
             lambda leaf, new: leaf.at[target].set(new, mode="drop"), all_rows, states
         )
@@ -134,28 +97,12 @@ def run_clients(
 
     # Places of the whole draw, not the slots of this device: a `STACK` writes each client at its
     # place, so that the stacks of devices have disjoint rows and their sum is the cohort.
-    num_places = context.plan.cohort.size(context.data.num_clients)
-    term = jax.eval_shape(collected, one)
-    start = (empty_tally(plan, term, one, num_places, slots.weights.dtype), rows)
-    chunks = jax.tree.map(
-        lambda column: column.reshape(num_chunks, per_chunk),
-        (slots.row_indices, slots.places, slots.weights),
-    )
+    num_places = plan.cohort.size(data.num_clients)
+    start = (empty_tally(context, one, num_places, slots.weights.dtype), rows)
     if num_chunks == 1:
-        return one_chunk(start, jax.tree.map(lambda leaf: leaf[0], chunks))[0]
+        return one_chunk(start, columns)[0]
+    chunks = jax.tree.map(lambda column: column.reshape(num_chunks, per_chunk), columns)
     return jax.lax.scan(one_chunk, start, chunks)[0]
-
-
-def _padded(slots: Slots, num_empty: int) -> Slots:
-    """Append empty slots, so that all chunks have the same length."""
-    return slots._replace(
-        # Row 0 with weight zero: its result is computed and discarded, and its state is not
-        # written.
-        row_indices=jnp.pad(slots.row_indices, (0, num_empty)),
-        places=jnp.pad(slots.places, (0, num_empty)),
-        weights=jnp.pad(slots.weights, (0, num_empty)),
-        can_be_empty=slots.can_be_empty or num_empty > 0,
-    )
 
 
 def client_function(
@@ -179,10 +126,8 @@ def client_function(
         require_same_form("client_update", before.states, result.state)
         at = At(hparams, *place, by_rule=plan.aggregator != MEAN)
         inclusion = functools.partial(_inclusion, plan, data.num_clients, sizes, at.client)
-        given = result.upload, before.residuals, memory.transforms
-        contribution, residuals = through_chain(plan, at._replace(inclusion=inclusion), *given)
-        metrics = merged(result.metrics, contribution.metrics, "client_update of the algorithm")
-        return contribution._replace(metrics=metrics), Rows(result.state, residuals)
+        at = at._replace(inclusion=inclusion)
+        return through_chain(plan, at, result, before.residuals, memory)
 
     # Uploads and states decide whether a client counts; a metric that is NaN only shows in the
     # history. The chain is inside the guard, because encoding can overflow too.
@@ -221,63 +166,6 @@ def _inclusion(plan: Plan, num_clients: int, sizes: Array | None, client: Array)
     return jnp.asarray(share)
 
 
-def through_chain(
-    plan: Plan, at: At, upload: PyTree, states: tuple, servers: tuple
-) -> tuple[Contribution, tuple]:
-    """Return a client's contribution from its upload, and what its transforms keep.
-
-    Args:
-      plan: its chain is applied.
-      at: where the client is, with its key and the function ``inclusion``.
-      upload: the algorithm's upload.
-      states: what the client's transforms keep.
-      servers: what the server's transforms keep.
-    """
-    payload, public, form = split(upload)
-    sent, kept = transform.send(plan.uploads, at, payload, states)
-    there = at._replace(key=None)
-    decoded = transform.decode(plan.uploads, there, sent.wire, payload, states)
-    given = decoded, states, servers, kept, sent.metrics
-    found, kept = transform.opened(plan.uploads, there, *given)
-    contribution = Contribution(found.payload, public, found.metrics, kept, found.weight, form)
-    return contribution, sent.client_state
-
-
-def local_handle(
-    data: ClientData,
-    work: Work,
-    key: Key,
-    index: Array,
-    client: Array,
-    row: Array,
-    max_size: int | None = None,
-) -> Local:
-    """Return the handle through which a client reads its own examples.
-
-    Args:
-      data: the clients of this device.
-      work: how much a client does.
-      key: PRNG key of the run.
-      index: index of the round.
-      client: index of the client in the population.
-      row: index of the client in this device's arrays.
-      max_size: rows to pad to; the largest client's by default.
-    """
-    first, end = small_slice(data.offsets, row, 2)
-    return Local(
-        rows=data.examples,
-        client=jnp.asarray(client),
-        offset=first,
-        num_examples=end - first,
-        key=jax.random.fold_in(purpose_key(key, BATCHES, index), client),
-        work=work,
-        min_size=data.min_size,
-        max_size=max_size or data.max_size,
-        products=data.products,
-        round=None if work.by_round is None else jnp.asarray(index),
-    )
-
-
 def _chunk_results(
     context: RoundContext,
     one_client: OneClient,
@@ -287,7 +175,7 @@ def _chunk_results(
     before: Rows,
 ) -> tuple[Contribution, Rows, Array]:
     """Return one chunk's results, padded to the smallest bound that holds it; zeros if empty."""
-    bounds = padding.bounds_for(context.plan.work, context.data)
+    bounds = members.bounds_for(context.plan.work, context.data)
 
     def padded_results(max_size, rows, before):
         compute = functools.partial(one_client, max_size=max_size)
@@ -300,10 +188,10 @@ def _chunk_results(
     def results(rows, before):
         if len(bounds) == 1:
             return padded_results(context.data.max_size, rows, before)
-        sizes = padding.num_examples_of(context.data, rows, weights)
+        sizes = members.num_examples_of(context.data, rows, weights)
         branches = [functools.partial(padded_results, bound) for bound in bounds]
         # One of these branches runs: a chunk of small clients is not padded to the largest client.
-        return jax.lax.switch(padding.branch(bounds, sizes), branches, rows, before)
+        return jax.lax.switch(members.branch(bounds, sizes), branches, rows, before)
 
     if not can_be_empty:
         return results(rows, before)

@@ -14,27 +14,21 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult
 from fcojax.algorithms.local import Local
-from fcojax.engine.client_loop import Rows
-from fcojax.engine.first_uploads import FirstUploads, first_uploads, one_update
+from fcojax.engine.members import BATCHES, CLIENT, ENCODE, SHARED, folded_by, purpose_key
 from fcojax.engine.plan import Plan
-from fcojax.engine.randomness import (
-    AGGREGATE,
-    BATCHES,
-    CLIENT,
-    ENCODE,
-    SERVER,
-    SHARED,
-    folded_by,
-    purpose_key,
-)
-from fcojax.engine.round import reduced_over_rounds, server_step
+from fcojax.engine.round import reduced_over_rounds, server_half
 from fcojax.engine.state import Memory
 from fcojax.engine.tally import (
     Contribution,
+    EncodedUpload,
+    RoundContext,
+    Rows,
     add_clients,
     empty_tally,
-    finish_round,
-    term_of,
+    encoded,
+    first_uploads,
+    one_update,
+    opened,
 )
 from fcojax.engine.validation import as_first_states, require_run
 from fcojax.memo import jit_per
@@ -42,7 +36,7 @@ from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
 from fcojax.uploads import transform
 from fcojax.uploads.aggregator import MEAN
-from fcojax.uploads.forms import Form, merged, split, zeros
+from fcojax.uploads.forms import Form, require_same_form, split, zeros
 from fcojax.uploads.transform import At, Facts, RoundWeights, UploadTransform, chain
 from fcojax.xla.jaxprs import depend_on_first
 from fcojax.xla.rules import in_full_precision
@@ -62,31 +56,14 @@ class Keys(NamedTuple):
     shared: Any  # the same for all clients, such as for a coin of the round
 
 
-class EncodedUpload(NamedTuple):
-    """The answer of a client in a round: what its transforms send, and its metrics.
-
-    Attributes:
-      own: the arrays that depend on the upload; the server knows the other arrays, such as keys.
-      public: the public parts of the upload.
-      metrics: scalars.
-      kept: for each name whether the client's transforms let the upload arrive.
-    """
-
-    own: list
-    public: list
-    metrics: dict[str, Array]
-    kept: dict[str, Array]
-
-
 class Forms(NamedTuple):
-    """The shapes of the arrays that a client receives, computes, keeps and sends.
+    """The shapes of the arrays that a client receives, keeps and sends.
 
     ``decoded`` has the shapes of its decoded payload and public parts, and ``form`` is the form of
     its upload.
     """
 
     message: PyTree
-    result: ClientResult
     rows: Rows
     sent: EncodedUpload
     decoded: tuple[list, list]
@@ -102,17 +79,15 @@ def forms(
     key, index = jax.eval_shape(lambda: (jax.random.key(0), jnp.int32(0)))
     where = examples, Keys(*(key,) * 4), index
     update = functools.partial(_updated, algorithm, plan)
-    result = jax.eval_shape(update, hparams, message, state, *where)
-    rows = jax.eval_shape(lambda state: first_rows(plan, result, state), state)
+    payload, public, form = split(jax.eval_shape(update, hparams, message, state, *where).upload)
+    rows = jax.eval_shape(lambda state: first_rows(plan, payload, state), state)
     sent, _, _ = answer.eval_shape(algorithm, plan, hparams, message, rows, *where, index)
-    payload, public, form = split(result.upload)
-    return Forms(message, result, rows, sent, (payload, public), form)
+    return Forms(message, rows, sent, (payload, public), form)
 
 
-def first_rows(plan: Plan, result: ClientResult, state: PyTree) -> Rows:
-    """Return what a client keeps before its first round, given the shapes of its result."""
-    payload = zeros(split(result.upload)[0])
-    return Rows(state, transform.first_states(plan.uploads, payload)[0])
+def first_rows(plan: Plan, payload: list, state: PyTree) -> Rows:
+    """Return what a client keeps before its first round, given the shapes of its payload."""
+    return Rows(state, transform.first_states(plan.uploads, zeros(payload))[0])
 
 
 def begin(
@@ -128,12 +103,12 @@ def begin(
         )
     require_run(algorithm, plan, hparams, data)
     states = as_first_states(algorithm.init(hparams, params))
-    first = first_uploads(algorithm, plan, hparams, states, data)
+    residuals, memory = first_uploads(algorithm, plan, hparams, states, data)
     if plan.uploads.transforms:
         update = functools.partial(one_update, algorithm, plan)
         result = jax.eval_shape(update, hparams, *states, data)
-        _require_blind(plan, hparams, zeros(split(result.upload)[0]), first)
-    return states[0], first.memory
+        _require_blind(plan, hparams, zeros(split(result.upload)[0]), residuals, memory)
+    return states[0], memory
 
 
 @jit_per(num_static=1)
@@ -157,16 +132,14 @@ def answer(
 ) -> tuple[EncodedUpload, Rows, Array]:
     """Return a client's upload, what it keeps if that counts, and whether both are finite."""
     result = _updated(algorithm, plan, hparams, message, before.states, examples, keys, client)
-    payload, public, _ = split(result.upload)
+    require_same_form("client_update", before.states, result.state)
     at = _at(plan, hparams, index, client, keys.encode, keys.shared)
-    sent, kept = transform.send(plan.uploads, at, payload, before.residuals)
+    sent, after = encoded(plan, at, result, before.residuals)
+    payload, there = split(result.upload)[0], at._replace(key=None)
+    decoded = transform.decode(plan.uploads, there, sent.own, payload, before.residuals)
     is_own = _which_are_own(plan, at, payload, before.residuals)
-    own = [x for x, mine in zip(jax.tree.leaves(sent.wire), is_own, strict=True) if mine]
-    metrics = merged(result.metrics, sent.metrics, "client_update of the algorithm")
-    after = Rows(result.state, sent.client_state)
-    decoded = transform.decode(plan.uploads, at, sent.wire, payload, before.residuals)
-    finite = tree.all_finite((decoded, public, after))
-    return EncodedUpload(own, public, metrics, kept), after, finite
+    own = [x for x, mine in zip(jax.tree.leaves(sent.own), is_own, strict=True) if mine]
+    return sent._replace(own=own), after, tree.all_finite((decoded, sent.public, after))
 
 
 def decode(plan, hparams, sent: EncodedUpload, form: Forms, key: Key, index, client) -> tuple:
@@ -231,6 +204,8 @@ def step(
         read.
     """
     server, memory = states
+    noise_key = folded_by(key, schedule) if plan.uploads.noisy else key
+    context = RoundContext(algorithm, plan, hparams, None, key, index, noise_key, memory)
     own, of_all, expected = weights
     everyone = jnp.sum(of_all)
     # Noise has the scale of the largest weight of all clients and is divided by the expected
@@ -242,9 +217,7 @@ def step(
 
     def contribution(client, sent: EncodedUpload) -> Contribution:
         at = _at(plan, hparams, index, client, None, shared)._replace(inclusion=_no_inclusion)
-        own = sent.own, idle[1], memory.transforms, sent.kept, sent.metrics
-        found, kept = transform.opened(plan.uploads, at, *own)
-        return Contribution(found.payload, sent.public, found.metrics, kept, found.weight, form)
+        return opened(plan, at, sent, idle[1], memory, form)
 
     clients = jax.vmap(contribution)(members, given)
     # Opening an upload can overflow too; one that is lost is not read.
@@ -252,37 +225,27 @@ def step(
     # An upload that the network lost is lost, as one is that the plan loses.
     lost = clients.kept.get("lost", True) & arrives
     clients = clients._replace(kept=clients.kept | {"lost": lost})
-    counting = plan._replace(uploads=chain(plan.uploads, _NETWORK))
-    terms = jax.vmap(functools.partial(term_of, plan, hparams, memory))(clients)
-    one, term = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (clients, terms)
-    )
+    counting = context._replace(plan=plan._replace(uploads=chain(plan.uploads, _NETWORK)))
+    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), clients)
     # Shares, as in `one_round`: the sum does not overflow if the mean is finite.
     shares = own / jnp.where(totals.cohort_weight > 0, totals.cohort_weight, 1)
     places = jnp.arange(shares.size, dtype=jnp.int32)
-    tally = empty_tally(plan, term, one, shares.size, shares.dtype)
-    tally, counted = add_clients(counting, tally, terms, clients, finite, shares, places)
-    public, noise_key = None, key
+    tally = empty_tally(counting, one, shares.size, shares.dtype)
+    tally, counted = add_clients(counting, tally, clients, finite, shares, places)
+    public = None
     if plan.uploads.noisy:  # zeros would tell that nobody took part
-        noise_key, keys = folded_by(key, schedule), Keys(*[jax.random.key(0)] * 4)
         message = algorithm.broadcast(hparams, server)
-        empty = idle[0], idle[2], keys, jnp.int32(0)
+        empty = idle[0], idle[2], Keys(*[jax.random.key(0)] * 4), jnp.int32(0)
         public = split(_updated(algorithm, plan, hparams, message, *empty).upload)[1]
-    at = _at(plan, hparams, index, None, None, shared)
-    at = at._replace(private_key=purpose_key(noise_key, AGGREGATE, index))
-    own_key = purpose_key(key, AGGREGATE, index)
-    found = finish_round(plan, at, tally, totals, one, memory, own_key, public)
-    server_key = purpose_key(key, SERVER, index)
-    server, refused = server_step(algorithm, hparams, server, found, server_key)
+    after, found, refused = server_half(context, server, tally, totals, one, public)
     # A refused step leaves nothing behind: kept sums would be refused again, in every round, and
     # sites go on from the states that belong to what the server has.
     kept = tree.where(refused == 0, found.memory, memory)
-    counted = counted & (refused == 0)
     measures = found.metrics | found.counts | {"refused": refused}
     # As in the history of one round: without a counted client a metric is NaN, not zero.
     measures = {name: value[None] for name, value in measures.items()}
     measures = reduced_over_rounds(measures, plan.uploads.names)
-    return server, kept, counted, measures
+    return after, kept, counted & (refused == 0), measures
 
 
 def _updated(
@@ -323,7 +286,7 @@ def _no_inclusion() -> Array:
     )
 
 
-def _require_blind(plan: Plan, hparams: PyTree, payload: list, first: FirstUploads) -> None:
+def _require_blind(plan: Plan, hparams, payload: list, residuals: tuple, memory: Memory) -> None:
     """Raise ``ValueError`` if the server would need what transforms keep at the clients."""
     key, index = jax.random.key(0), jnp.int32(0)
     at = _at(plan, hparams, index, index, key, key)
@@ -332,10 +295,10 @@ def _require_blind(plan: Plan, hparams: PyTree, payload: list, first: FirstUploa
     def read(residuals, payload):
         wire = transform.send(plan.uploads, at, payload, zeros(residuals))[0].wire
         decoded = transform.decode(plan.uploads, there, wire, payload, residuals)
-        given = decoded, residuals, first.memory.transforms, {}, {}
+        given = decoded, residuals, memory.transforms, {}, {}
         return transform.opened(plan.uploads, there, *given)
 
-    if any(depend_on_first(read, first.residuals, payload)):
+    if any(depend_on_first(read, residuals, payload)):
         raise ValueError(
             "a transform of the plan reads on the server what a client keeps, and over a network "
             "the server has no copy of it; pass the plain mean with error feedback."

@@ -11,18 +11,31 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, NewRow, uncounted
-from fcojax.engine.client_loop import RoundContext, Rows, client_function, run_clients
-from fcojax.engine.first_uploads import one_update
-from fcojax.engine.members import Slots, slots_of
+from fcojax.engine.client_loop import client_function, run_clients
+from fcojax.engine.members import (
+    DOWN,
+    SERVER,
+    SHARED,
+    Slots,
+    draw_cohort,
+    purpose_key,
+    slots_of,
+)
 from fcojax.engine.nonfinite import guarded
 from fcojax.engine.plan import Plan
-from fcojax.engine.randomness import AGGREGATE, DOWN, SERVER, SHARED, draw_cohort, purpose_key
 from fcojax.engine.state import Memory
-from fcojax.engine.tally import RoundResult, finish_round
+from fcojax.engine.tally import (
+    Contribution,
+    RoundContext,
+    RoundResult,
+    Rows,
+    Tally,
+    finish_round,
+    one_update,
+)
 from fcojax.problems.clients import ClientData
-from fcojax.types import Array, Key, Params, PyTree, Scalar
+from fcojax.types import Array, Params, PyTree, Scalar
 from fcojax.uploads import transform
-from fcojax.uploads.aggregator import MEAN
 from fcojax.uploads.broadcast import first_estimate, next_estimate
 from fcojax.uploads.forms import Form, merged, require_same_form, split, zeros
 from fcojax.uploads.transform import At, RoundWeights
@@ -69,16 +82,7 @@ def one_round(
     # If no client counts, use client 0's public parts: with noise they are the same for all data,
     # as `first_uploads` has checked, while zeros would reveal that nobody took part.
     public = one_client(*first)[0].public if plan.uploads.noisy else None
-    key, at = purpose_key(context.key, AGGREGATE, context.index), At(hparams, context.index)
-    if plan.uploads.transforms:
-        at = at._replace(
-            round_key=purpose_key(context.key, SHARED, context.index),
-            private_key=purpose_key(context.noise_key, AGGREGATE, context.index),
-            by_rule=plan.aggregator != MEAN,
-        )
-    found = finish_round(plan, at, tally, totals, one, context.memory, key, public)
-    server_key = purpose_key(context.key, SERVER, context.index)
-    after, refused = server_step(algorithm, hparams, server, found, server_key)
+    after, found, refused = server_half(context, server, tally, totals, one, public)
 
     memory = found.memory
     if plan.broadcast is not None:
@@ -89,33 +93,31 @@ def one_round(
     sizes = _sizes(context, message, one.form)
     traffic = _traffic(context, (server, after), sizes, tally.participants)
     counts = found.counts | {"refused": refused} | traffic
-    return (
-        after,
-        rows,
-        memory,
-        merged(found.metrics, counts, "client_update of the algorithm"),
-    )
+    measures = merged(found.metrics, counts, "client_update of the algorithm")
+    return after, rows, memory, measures
 
 
-def server_step(
-    algorithm: Algorithm, hparams: PyTree, server: PyTree, found: RoundResult, key: Key
-) -> tuple[PyTree, Array]:
-    """Return the server's new state, and 1 if its step is refused because it is not finite.
+def server_half(
+    context: RoundContext,
+    server: PyTree,
+    tally: Tally,
+    totals: RoundWeights,
+    one: Contribution,
+    public_if_empty: list | None,
+) -> tuple[PyTree, RoundResult, Array]:
+    """Return the server's new state, the result of the round, and 1 if the step is refused.
 
-    Args:
-      algorithm: its ``server_update`` computes the step.
-      hparams: the hyperparameters of the round.
-      server: the server's state.
-      found: the result of the round.
-      key: the server's key in this round.
+    It is refused if it is not finite. The arguments are those of ``finish_round``.
     """
+    found = finish_round(context, tally, totals, one, public_if_empty)
+    key = purpose_key(context.key, SERVER, context.index)
     # Guarded, and not only masked below: in reverse mode a masked step that overflows has a
     # derivative of 0 * inf, which is NaN.
-    step = guarded(algorithm.server_update, lambda server: server)
-    stepped, finite = step(hparams, server, found.upload, found.fraction, key)
+    step = guarded(context.algorithm.server_update, lambda server: server)
+    stepped, finite = step(context.hparams, server, found.upload, found.fraction, key)
     # Without a counted client the mean is zero, and a server with momentum would still move.
     after = _where_taken(found.step & finite, stepped, server)
-    return after, jnp.where(found.step & ~finite, 1, 0).astype(jnp.int32)
+    return after, found, jnp.where(found.step & ~finite, 1, 0).astype(jnp.int32)
 
 
 def _where_taken(taken: Array, stepped: PyTree, server: PyTree) -> PyTree:

@@ -19,14 +19,12 @@ from jax.core import Tracer
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.engine.blocks import blocks, join_histories, padded
-from fcojax.engine.client_loop import RoundContext, Rows
-from fcojax.engine.first_uploads import first_uploads
 from fcojax.engine.hparams import as_arrays, at_round, num_points, require_hparams, take
+from fcojax.engine.members import folded_by
 from fcojax.engine.nonfinite import remember
 from fcojax.engine.placement.auto_axes import with_auto_axes
 from fcojax.engine.placement.chunk_size import sized, with_chunk_size
 from fcojax.engine.plan import Plan, Program
-from fcojax.engine.randomness import folded_by
 from fcojax.engine.round import one_round, reduced_over_rounds
 from fcojax.engine.state import (
     PER_POINT,
@@ -41,6 +39,7 @@ from fcojax.engine.state import (
     over_grid,
     with_repeats,
 )
+from fcojax.engine.tally import RoundContext, Rows, first_uploads
 from fcojax.engine.validation import as_first_states, as_params, as_program
 from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
@@ -301,7 +300,7 @@ def start_traced(
         now = at_round(hparams, 0)
         point = params if init is None else as_params(init(key))
         server, client = as_first_states(algorithm.init(now, point))
-        residuals, memory, _ = first_uploads(algorithm, plan, now, (server, client), data)
+        residuals, memory = first_uploads(algorithm, plan, now, (server, client), data)
         # Includes the clients that pad a population to a multiple of the devices.
         num_rows = data.clients_per_shard * data.num_shards
         clients, residuals = jax.tree.map(

@@ -19,9 +19,9 @@ from fcojax.algorithms.work import Work
 from fcojax.arguments import validated
 from fcojax.engine import stepper
 from fcojax.engine.blocks import blocks, join_histories
+from fcojax.engine.members import draw_cohort
 from fcojax.engine.placement.chunk_size import usable_memory
 from fcojax.engine.plan import Plan, as_plan
-from fcojax.engine.randomness import draw_cohort
 from fcojax.engine.state import Observe, State
 from fcojax.memo import jit_per
 from fcojax.problems import memory, stored

@@ -1,18 +1,75 @@
-"""One result of the uploads of a round: each client's contribution, their sums, and the result."""
+"""What becomes of the uploads of a round: a client's half, the sums, and the server's half.
 
+A simulation runs both halves in one program; over a network, in ``remote``, they are two programs.
+"""
+
+import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from fcojax import tree
+from fcojax.algorithms.base import Algorithm, ClientResult
+from fcojax.engine.members import AGGREGATE, SHARED, local_handle, purpose_key
 from fcojax.engine.plan import Plan
 from fcojax.engine.state import Memory
+from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, PyTree
 from fcojax.uploads import transform
-from fcojax.uploads.aggregator import SUM
-from fcojax.uploads.forms import Form, require_same_form, split
+from fcojax.uploads.aggregator import MEAN, SUM
+from fcojax.uploads.broadcast import first_estimate
+from fcojax.uploads.forms import Form, merged, require_same_form, split, zeros
 from fcojax.uploads.transform import At, Received, RoundWeights, mean_of
+from fcojax.xla.jaxprs import depend_on_first
+
+
+class RoundContext(NamedTuple):
+    """The values that are constant while the clients of one round work.
+
+    Attributes:
+      algorithm: the algorithm of the run.
+      plan: how rounds are run, with every size chosen.
+      hparams: the hyperparameters of this round.
+      data: the clients of this device; ``None`` over a network.
+      key: PRNG key of the run.
+      index: index of the round, from 0.
+      noise_key: the key of noise, which differs between the points of a sweep.
+      memory: what the server keeps, beside the algorithm's state.
+    """
+
+    algorithm: Algorithm
+    plan: Plan
+    hparams: PyTree
+    data: Any
+    key: Key
+    index: Array
+    noise_key: Key
+    memory: Memory = Memory()
+
+
+class Rows(NamedTuple):
+    """What one client keeps, or with a leading axis all: the algorithm's state, the transforms'."""
+
+    states: PyTree
+    residuals: PyTree
+
+
+class EncodedUpload(NamedTuple):
+    """What a client sends to the server.
+
+    Attributes:
+      own: what its transforms send; over a network the arrays of it that depend on the upload, as
+        the server knows the others, such as keys. Once decoded, the payload.
+      public: the public parts of the upload.
+      metrics: scalars for the history.
+      kept: for each name of the chain whether the client's transforms let the upload arrive.
+    """
+
+    own: Any
+    public: list
+    metrics: dict[str, Array]
+    kept: dict[str, Array]
 
 
 class Contribution(NamedTuple):
@@ -35,6 +92,36 @@ class Contribution(NamedTuple):
     form: Form
 
 
+def encoded(
+    plan: Plan, at: At, result: ClientResult, residuals: tuple
+) -> tuple[EncodedUpload, Rows]:
+    """Return what a client sends of its result, and what it keeps if that counts."""
+    payload, public, _ = split(result.upload)
+    sent, kept = transform.send(plan.uploads, at, payload, residuals)
+    metrics = merged(result.metrics, sent.metrics, "client_update of the algorithm")
+    return EncodedUpload(sent.wire, public, metrics, kept), Rows(result.state, sent.client_state)
+
+
+def opened(
+    plan: Plan, at: At, sent: EncodedUpload, residuals: tuple, memory: Memory, form: Form
+) -> Contribution:
+    """Return what the server makes of a decoded upload."""
+    given = sent.own, residuals, memory.transforms, sent.kept, sent.metrics
+    found, kept = transform.opened(plan.uploads, at, *given)
+    return Contribution(found.payload, sent.public, found.metrics, kept, found.weight, form)
+
+
+def through_chain(
+    plan: Plan, at: At, result: ClientResult, residuals: tuple, memory: Memory
+) -> tuple[Contribution, Rows]:
+    """Return a client's contribution, and what it keeps: both halves."""
+    payload, _, form = split(result.upload)
+    sent, after = encoded(plan, at, result, residuals)
+    there = at._replace(key=None)
+    decoded = transform.decode(plan.uploads, there, sent.own, payload, residuals)
+    return opened(plan, there, sent._replace(own=decoded), residuals, memory, form), after
+
+
 class Tally(NamedTuple):
     """Sums over the clients of a round so far.
 
@@ -54,15 +141,11 @@ class Tally(NamedTuple):
     left: dict[str, Array]
 
 
-def term_of(plan: Plan, hparams: PyTree, memory: Memory, client: Contribution) -> PyTree:
-    """Return what the aggregator collects of one client."""
-    return plan.aggregator.term(hparams, client.payload, memory.aggregator)
-
-
-def empty_tally(plan: Plan, term: PyTree, one: Contribution, num_places: int, dtype: Any) -> Tally:
+def empty_tally(context: RoundContext, one: Contribution, num_places: int, dtype: Any) -> Tally:
     """Return the tally before the first client, given the shapes of one."""
+    term = jax.eval_shape(functools.partial(_term_of, context), one)
     collected = (
-        plan.aggregator.collect.start(term, num_places),
+        context.plan.aggregator.collect.start(term, num_places),
         SUM.start(one.public, num_places),
         SUM.start(one.metrics, num_places),
     )
@@ -70,10 +153,15 @@ def empty_tally(plan: Plan, term: PyTree, one: Contribution, num_places: int, dt
     return Tally(collected, jnp.zeros((), dtype), zero, zero, dict.fromkeys(one.kept, zero))
 
 
+def _term_of(context: RoundContext, client: Contribution) -> PyTree:
+    """Return what the aggregator collects of one client."""
+    term = context.plan.aggregator.term
+    return term(context.hparams, client.payload, context.memory.aggregator)
+
+
 def add_clients(
-    plan: Plan,
+    context: RoundContext,
     tally: Tally,
-    terms: PyTree,
     clients: Contribution,
     finite: Array,
     weights: Array,
@@ -85,7 +173,8 @@ def add_clients(
         # With float64 enabled the sum of booleans is int64, and the tally is the carry of a scan.
         return jnp.sum(which, dtype=jnp.int32)
 
-    present = weights > 0
+    plan, present = context.plan, weights > 0
+    terms = jax.vmap(functools.partial(_term_of, context))(clients)
     # Each client is in one class only, so that participants = dropped + left + counted. A result
     # that is not finite is dropped, whether or not it would have arrived.
     counted, left = present & finite, {}
@@ -135,24 +224,26 @@ class RoundResult(NamedTuple):
 
 
 def finish_round(
-    plan: Plan,
-    at: At,
+    context: RoundContext,
     tally: Tally,
     totals: RoundWeights,
     one: Contribution,
-    memory: Memory,
-    key: Key,
     public_if_empty: list | None = None,
 ) -> RoundResult:
     """Return the result of a round from the sums over its clients.
 
-    ``totals`` are the weights before any client is counted, ``key`` is the aggregator's, and of
-    ``one`` only shapes are read. If no client counts, the public parts are ``public_if_empty``, or
-    zeros.
+    ``totals`` are the weights before any client is counted, and of ``one`` only shapes are read. If
+    no client counts, the public parts are ``public_if_empty``, or zeros.
     """
-    collected, public, metrics = tally.collected
-    left = tally.left
-    count = tally.participants - tally.dropped - sum(left.values())
+    plan, memory, (collected, public, metrics) = context.plan, context.memory, tally.collected
+    key, at = purpose_key(context.key, AGGREGATE, context.index), At(context.hparams, context.index)
+    if plan.uploads.transforms:
+        at = at._replace(
+            round_key=purpose_key(context.key, SHARED, context.index),
+            private_key=purpose_key(context.noise_key, AGGREGATE, context.index),
+            by_rule=plan.aggregator != MEAN,
+        )
+    count = tally.participants - tally.dropped - sum(tally.left.values())
     weights = totals._replace(share=tally.weight, count=count)
     found, kept = collected, memory.aggregator
     if not plan.uploads.needs_sum:
@@ -182,5 +273,113 @@ def finish_round(
         last.step,
         memory._replace(transforms=transforms, aggregator=kept),
         tree.cast_means(mean_of(metrics, weights), one.metrics),
-        {"participants": tally.participants, "dropped": tally.dropped, "lost": nobody} | left,
+        {"participants": tally.participants, "dropped": tally.dropped, "lost": nobody} | tally.left,
     )
+
+
+def one_update(
+    algorithm: Algorithm,
+    plan: Plan,
+    hparams: PyTree,
+    server: PyTree,
+    client: PyTree,
+    data: ClientData,
+    index: Any = None,
+) -> ClientResult:
+    """Return the result of a client, by default the first, in the first round.
+
+    Callers use only its shapes and what it depends on.
+    """
+    key, zero = jax.random.key(0), jnp.zeros((), jnp.int32)
+    index = zero if index is None else index
+    local = local_handle(data.local(), plan.work, key, zero, index, index)
+    message = algorithm.broadcast(hparams, server)
+    return algorithm.client_update(hparams, message, client, local, key)
+
+
+def first_uploads(
+    algorithm: Algorithm, plan: Plan, hparams: PyTree, states: tuple, data: ClientData
+) -> tuple[tuple, Memory]:
+    """Return what a client's transforms and the server keep at first.
+
+    Raise ``ValueError`` if a transform does not fit the algorithm. ``states`` are the first ones of
+    the server and of a client.
+    """
+    server, client = states
+    message = algorithm.broadcast(hparams, server) if plan.broadcast else ()
+    estimate = first_estimate(plan.broadcast, message)
+    # The plain mean keeps nothing, so no client needs to be traced.
+    if not plan.uploads.transforms and plan.aggregator == MEAN:
+        return (), Memory(broadcast=estimate)
+    update = functools.partial(one_update, algorithm, plan)
+    result = jax.eval_shape(update, hparams, server, client, data)
+    # They start from zeros, because nothing has been sent yet.
+    payload = zeros(split(result.upload)[0])
+    residuals, servers = transform.first_states(plan.uploads, payload)
+    memory = Memory(servers, broadcast=estimate)
+    key, index, by_rule = jax.random.key(0), jnp.zeros((), jnp.int32), plan.aggregator != MEAN
+    at = At(hparams, index, index, key, key, by_rule=by_rule, inclusion=lambda: jnp.ones(()))
+
+    def contribution(result) -> Contribution:
+        return through_chain(plan, at, result, residuals, memory)[0]
+
+    # A k beyond the number of entries is refused here.
+    one = jax.eval_shape(contribution, result)
+    if plan.uploads.noisy:
+        _require_equal_public_parts(algorithm, plan, hparams, states, data)
+
+    def num_bytes(given, hparams, round_key):
+        here = at._replace(hparams=hparams, round_key=round_key)
+        sent, _ = transform.send(plan.uploads, here, *given)
+        return jnp.asarray(0 if sent.num_bytes is None else sent.num_bytes)
+
+    # Bytes are computed once in a round, on zeros, and multiplied by the participants.
+    if any(depend_on_first(num_bytes, (payload, residuals), hparams, key)):
+        raise ValueError(
+            "num_bytes of a transform depends on the payload, and bytes are counted once a round "
+            "for all clients; let it depend on shapes, hparams and the round's key alone."
+        )
+
+    def step(fraction, hparams, server, upload):
+        return algorithm.server_update(hparams, server, upload, fraction, jax.random.key(0))
+
+    # SCAFFOLD adds `fraction` times the mean to its control variate. An estimate over all clients
+    # includes the absent ones, and the product would count them wrongly. FedAvg ignores `fraction`,
+    # so it passes: an unused argument of the traced step does not count.
+    estimating = plan.uploads.estimates_all if plan.aggregator == MEAN else None
+    fraction = jax.ShapeDtypeStruct((), jnp.result_type(float))
+    if estimating and any(depend_on_first(step, fraction, hparams, server, result.upload)):
+        raise ValueError(
+            f"the algorithm's server step depends on fraction, but {estimating.name} estimates the "
+            "mean over all clients; pass a transform that leaves the mean of this round's uploads, "
+            "such as uploads.ef14(...)."
+        )
+    return residuals, memory._replace(aggregator=plan.aggregator.init(zeros(one.payload)))
+
+
+def _require_equal_public_parts(algorithm, plan, hparams, states, data) -> None:
+    """Raise ``ValueError`` if public parts could tell clients apart.
+
+    They are sent without noise. A step count that differs between clients reveals who took part,
+    whether or not it depends on the data.
+    """
+    server, client = states
+    work = plan.work
+    if work.counts is not None and len(set(work.counts)) == 1:
+        # Equal counts, given one by one, do not distinguish clients.
+        plan = plan._replace(work=work._replace(counts=None, fewest=None))
+
+    def public(seen, hparams, server):
+        client, data, index = seen
+        result = one_update(algorithm, plan, hparams, server, client, data, index)
+        return split(result.upload)[1]
+
+    # Everything that can differ between two clients, including the index: a plan may give each
+    # client its own number of steps.
+    seen = client, data, jnp.zeros((), jnp.int32)
+    if any(depend_on_first(public, seen, hparams, server)):
+        raise ValueError(
+            "the plan adds noise, but Public parts of this algorithm's upload depend on the "
+            "client or its data and get no noise; pass equal work to all clients, as "
+            "local_steps(10) does, or an algorithm without such parts."
+        )

@@ -22,8 +22,8 @@ from fcojax import ClientData, Plan, tree
 from fcojax.algorithms import Algorithm
 from fcojax.arguments import validated
 from fcojax.engine.hparams import is_schedule, num_points, require_hparams, take
+from fcojax.engine.members import folded_by
 from fcojax.engine.participation.samplers import DerivedSampler
-from fcojax.engine.randomness import folded_by
 from fcojax.privacy.accounting import law, releases, together, total_epsilon
 from fcojax.types import Array, Count, CountOrZero, Fraction, Key, Params, PyTree
 from fcojax.uploads.transform import Sent, UploadTransform, chain

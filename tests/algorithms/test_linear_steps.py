@@ -11,7 +11,7 @@ import pytest
 import fcojax
 from fcojax import tree
 from fcojax.algorithms import linear_steps, mean_gradient
-from fcojax.engine.client_loop import local_handle
+from fcojax.engine.members import local_handle
 from fcojax.problems import with_products
 from fcojax.theory import local_points
 from fcojax.transforms import euclidean, l1, named, on_subtree

@@ -9,7 +9,7 @@ from scipy import stats
 
 from fcojax.algorithms.local import Batch, mean_gradient, mean_loss
 from fcojax.algorithms.work import local_epochs, local_steps
-from fcojax.engine.client_loop import local_handle
+from fcojax.engine.members import local_handle
 from fcojax.problems.building import from_clients
 
 SIZES = (5, 2, 7)

@@ -13,9 +13,9 @@ from scipy import stats
 
 import fcojax
 from fcojax.algorithms import Algorithm, ClientResult
+from fcojax.engine.members import COHORT, ENCODE, purpose_key
 from fcojax.engine.participation.samplers import Sampler
 from fcojax.engine.plan import Plan
-from fcojax.engine.randomness import COHORT, ENCODE, purpose_key
 from fcojax.engine.stepper import start
 from fcojax.types import Count, Probability, Share
 from fcojax.uploads import Facts, Sent, UploadTransform, transform

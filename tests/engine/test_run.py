@@ -12,14 +12,14 @@ import pytest
 import fcojax
 from fcojax import tree
 from fcojax.algorithms import Algorithm, ClientResult
-from fcojax.engine.client_loop import RoundContext, Rows
 from fcojax.engine.hparams import as_arrays
+from fcojax.engine.members import COHORT
 from fcojax.engine.placement.mesh import client_mesh, shard_clients
 from fcojax.engine.plan import Plan, Program
-from fcojax.engine.randomness import COHORT
 from fcojax.engine.round import one_round
 from fcojax.engine.stepper import advance_compiled
 from fcojax.engine.stepper import start as start_state
+from fcojax.engine.tally import RoundContext, Rows
 from tests.support import federations
 
 pytestmark = pytest.mark.gate

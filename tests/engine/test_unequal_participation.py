@@ -7,7 +7,7 @@ import pytest
 
 import fcojax
 from fcojax.check import limit, subject_of
-from fcojax.engine.randomness import COHORT
+from fcojax.engine.members import COHORT
 from fcojax.uploads import chain, inverse_probability
 from tests.engine.test_participation import SAMPLERS, arrivals
 

@@ -21,9 +21,7 @@ import pytest
 
 import fcojax
 from fcojax import algorithms, attacks, clock, privacy, robust, tree, uploads
-from fcojax.engine.client_loop import local_handle
-from fcojax.engine.nonfinite import warn_of_nonfinite
-from fcojax.engine.randomness import (
+from fcojax.engine.members import (
     AGGREGATE,
     CLIENT,
     DOWN,
@@ -32,8 +30,10 @@ from fcojax.engine.randomness import (
     SHARED,
     draw_cohort,
     folded_by,
+    local_handle,
     purpose_key,
 )
+from fcojax.engine.nonfinite import warn_of_nonfinite
 from fcojax.transforms import euclidean, l1
 from fcojax.uploads import Facts, Opened, Sent, UploadTransform, chain
 from fcojax.uploads.forms import split

@@ -11,8 +11,8 @@ from benchmarks.replay import draws
 from fcojax import algorithms
 from fcojax.check.population import quadratic as quadratic
 from fcojax.check.population import quadratic_clients as quadratic_clients
+from fcojax.engine.members import ENCODE, purpose_key
 from fcojax.engine.plan import Plan
-from fcojax.engine.randomness import ENCODE, purpose_key
 from fcojax.engine.state import State
 from fcojax.transforms import euclidean, l1, named, on_subtree
 from fcojax.uploads import transform

@@ -7,7 +7,7 @@ import pytest
 
 import fcojax
 from fcojax import transforms
-from fcojax.engine.client_loop import local_handle
+from fcojax.engine.members import local_handle
 from fcojax.xla import conditionals, loops, rules
 from tests.support import federations
 

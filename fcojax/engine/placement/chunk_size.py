@@ -13,12 +13,12 @@ from fcojax import tree
 from fcojax.algorithms.base import Algorithm, uncounted
 from fcojax.algorithms.work import Work
 from fcojax.arguments import validated
-from fcojax.engine import padding
-from fcojax.engine.first_uploads import first_uploads, one_update
 from fcojax.engine.hparams import as_arrays, at_round
 from fcojax.engine.hparams import num_points as points_of
+from fcojax.engine.members import sizes_matter
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.state import State, is_sweep, with_repeats
+from fcojax.engine.tally import first_uploads, one_update
 from fcojax.engine.validation import require_run
 from fcojax.problems.clients import ClientData
 from fcojax.types import Count, Params, PyTree
@@ -71,13 +71,14 @@ def sized(
     points = plan.point_chunk_size
     if points is None:
         states = server, client
-        residuals, memory, collected = jax.eval_shape(
+        residuals, memory = jax.eval_shape(
             lambda states: first_uploads(algorithm, plan, now, states, data), states
         )
         rows = data.num_clients * tree.num_bytes((client, residuals))
         if plan.aggregator.collect is not SUM:
-            # `STACK` keeps the uploads of a whole cohort, once for each point.
-            rows += tree.num_bytes(collected)
+            # `STACK` keeps the uploads, about as large as models, of a cohort for each point.
+            model = jax.eval_shape(algorithm.model, now, server)
+            rows += plan.cohort.size(data.num_clients) * tree.num_bytes(model)
         shards = data.num_sweep_shards
         # One device computes its part of the points with all seeds, or all points with its part of
         # the seeds.
@@ -221,7 +222,7 @@ def chunk_size(
     if budget is None:  # memory is the only limit
         budget = int(usable_memory() / _STATES_FACTOR)
     chunk = min(num_places, budget // each)
-    if padding.sizes_matter(work, data):
+    if sizes_matter(work, data):
         # Each chunk pads to its own largest client, so more chunks have less padding.
         chunk = min(chunk, max(2, num_places // rule.ragged_chunks))
     return max(1, chunk)

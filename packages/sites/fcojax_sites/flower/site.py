@@ -185,7 +185,7 @@ def _state_before(
 ) -> Any:
     """Return the state that belongs to the last upload of this site that counted."""
     if counted < 0:
-        return remote.first_rows(plan, form.result, given["client"])
+        return remote.first_rows(plan, form.decoded[0], given["client"])
     if not jax.tree.leaves(form.rows):
         return form.rows
     states, places = ({}, {}) if kept is None else safetensors.loads(kept)
