@@ -15,11 +15,12 @@ from fcojax.algorithms.work import local_epochs, local_steps
 from fcojax.arguments import show_readably
 from fcojax.engine.hparams import extended, schedule
 from fcojax.engine.optimality import Status, kkt, kkt_violation
-from fcojax.engine.participation.availability import cyclic, from_trace
 from fcojax.engine.participation.base import Draw, Sampler
 from fcojax.engine.participation.samplers import (
     coin_flips,
+    cyclic,
     everyone,
+    from_trace,
     held,
     uniform_cohort,
     weighted_cohort,

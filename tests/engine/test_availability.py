@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fcojax.engine.participation.availability import cyclic, from_trace
+from fcojax.engine.participation.samplers import cyclic, from_trace
 
 MATRIX = np.array([[1, 0, 1, 1, 0], [0, 0, 0, 0, 0], [0, 1, 0, 0, 0], [1, 1, 1, 1, 1]], bool)
 LISTS = [[0, 2, 3], [], [1], [0, 1, 2, 3, 4]]
