@@ -1,10 +1,9 @@
 """Where a run is computed: meshes of devices, and how many clients and points run together."""
 
 from fcojax.engine.placement.chunk_size import sized
-from fcojax.engine.placement.mesh import client_mesh, device_mesh, shard_clients, spread
+from fcojax.engine.placement.mesh import device_mesh, shard_clients, spread
 
 __all__ = [
-    "client_mesh",
     "device_mesh",
     "shard_clients",
     "sized",

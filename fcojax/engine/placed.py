@@ -16,7 +16,7 @@ from fcojax.algorithms.base import Algorithm
 from fcojax.engine.blocks import Block, blocks, halved, map_runs, padded, take_points
 from fcojax.engine.hparams import num_points, take
 from fcojax.engine.placement.chunk_size import device_memory, sized
-from fcojax.engine.placement.mesh import client_mesh, decomposes_on_a_cpu, shard_clients, spread
+from fcojax.engine.placement.mesh import decomposes_on_a_cpu, device_mesh, shard_clients, spread
 from fcojax.engine.plan import Plan, Program
 from fcojax.engine.state import Observe, State, on_mesh
 from fcojax.engine.stepper import advance_donating, look_compiled, runs_at_once, start
@@ -96,7 +96,7 @@ def place(
     lengths, stream = np.diff([0, *ends]), None
     if on_disk(data) and jax.process_count() > 1:
         # Each process reads the clients of its own devices, and keeps them.
-        there = shard_clients(data, client_mesh())
+        there = shard_clients(data, device_mesh(clients=len(jax.devices())))
     elif on_disk(data) and tree.num_bytes(data.examples) > KEPT * device_memory():
         every = int(np.gcd.reduce(lengths))
         stream = Stream(data, plan, eval_every=every, num_seeds=keys.size)

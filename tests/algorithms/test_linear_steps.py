@@ -198,7 +198,7 @@ def test_points_and_seeds_of_a_sweep_agree():
 )
 def test_products_are_spread_with_the_clients(sizes):
     """The rows of a device and its clients are padded."""
-    mesh = fcojax.devices.client_mesh(2)
+    mesh = fcojax.devices.device_mesh(clients=2)
     problem = fcojax.problems.logistic(population("two", sizes=sizes))
     found = ends(
         problem,

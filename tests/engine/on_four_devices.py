@@ -37,7 +37,7 @@ def main():
     for name, chosen, plan, equal in cases(table):
         data = table.population(equal)
         for devices, chunk in ((1, None), (1, 2), (2, 1), (3, 1), (4, None)):
-            mesh = fcojax.devices.client_mesh(devices)
+            mesh = fcojax.devices.device_mesh(clients=devices)
             clients = data if devices == 1 else fcojax.devices.shard_clients(data, mesh)
             model, history = fcojax.run(
                 chosen,

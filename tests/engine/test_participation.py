@@ -104,7 +104,7 @@ def data(num_devices=None):
     single = fcojax.from_clients(federations.clients())
     if num_devices is None:
         return single
-    return fcojax.devices.shard_clients(single, fcojax.devices.client_mesh(num_devices))
+    return fcojax.devices.shard_clients(single, fcojax.devices.device_mesh(clients=num_devices))
 
 
 def arrivals(losses, num_rounds, num_clients=NUM_CLIENTS, key=KEY):

@@ -14,7 +14,7 @@ from fcojax import tree
 from fcojax.algorithms import Algorithm, ClientResult
 from fcojax.engine.hparams import as_arrays
 from fcojax.engine.members import COHORT
-from fcojax.engine.placement.mesh import client_mesh, shard_clients
+from fcojax.engine.placement.mesh import device_mesh, shard_clients
 from fcojax.engine.plan import Plan, Program
 from fcojax.engine.round import one_round
 from fcojax.engine.stepper import advance_compiled
@@ -132,7 +132,7 @@ def test_a_mesh_changes_nothing_but_where_the_work_is_done(cohort, num_devices):
     chosen, rates = federations.algorithm("fed_dual_avg"), federations.hparams("fed_dual_avg")
     options = {"num_rounds": 6, "work": fcojax.local_epochs(1, 3), "cohort": cohort}
     single = federations.models(chosen, rates, ragged(), KEY, **options)
-    sharded = shard_clients(ragged(), client_mesh(num_devices))
+    sharded = shard_clients(ragged(), device_mesh(clients=num_devices))
     assert sharded.sizes.tolist() == ragged().sizes.tolist()
     spread = federations.models(chosen, rates, sharded, KEY, **options)
     np.testing.assert_allclose(spread, single, rtol=1e-12, atol=1e-13)
@@ -147,7 +147,7 @@ def test_client_states_on_a_mesh_stay_with_their_clients():
         return federations.block(chosen, plan, 9, rates, data, state)
 
     single, metrics = counts(ragged())
-    spread, spread_metrics = counts(shard_clients(ragged(), client_mesh(2)))
+    spread, spread_metrics = counts(shard_clients(ragged(), device_mesh(clients=2)))
     assert single.clients.sum() == 18 and metrics["participants"] == 18
     assert np.array_equal(spread.clients[:5], single.clients)
     assert spread.server == pytest.approx(float(single.server))
@@ -156,7 +156,7 @@ def test_client_states_on_a_mesh_stay_with_their_clients():
 
 def test_only_the_mean_upload_and_scalars_cross_devices():
     chosen, rates = federations.algorithm("fed_dual_avg"), federations.hparams("fed_dual_avg")
-    rates, data = as_arrays(rates), shard_clients(ragged(), client_mesh(2))
+    rates, data = as_arrays(rates), shard_clients(ragged(), device_mesh(clients=2))
     plan = Plan(fcojax.local_steps(2, 2), fcojax.uniform_cohort(cohort_size=3))
     state = start_state(chosen, rates, federations.start(), data, KEY, plan)
     text = (

@@ -72,5 +72,5 @@ def test_under_a_users_mesh(kind):
     with jax.set_mesh(mesh):
         close(kernel(jax.random.key(0)), alone()[0])
         close(jax.vmap(kernel)(jax.device_put(keys(), NamedSharding(mesh, P("mine")))), alone())
-        own = fcojax.devices.shard_clients(DATA, fcojax.devices.client_mesh(2))
+        own = fcojax.devices.shard_clients(DATA, fcojax.devices.device_mesh(clients=2))
         close(kernel(jax.random.key(0), own), alone()[0])

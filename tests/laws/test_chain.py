@@ -293,7 +293,7 @@ def one_way(algorithm, hparams, plan, data):
 
 
 def on_devices(algorithm, hparams, plan, data):
-    spread = fcojax.devices.shard_clients(data, fcojax.devices.client_mesh(2))
+    spread = fcojax.devices.shard_clients(data, fcojax.devices.device_mesh(clients=2))
     return one_way(algorithm, hparams, plan, spread)
 
 

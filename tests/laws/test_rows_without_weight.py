@@ -79,7 +79,7 @@ def test_rows_of_weight_zero_may_hold_anything(name, work):
 @pytest.mark.parametrize("work", WORKS)
 @pytest.mark.parametrize("name", SOME[:2])
 def test_rows_of_weight_zero_on_two_devices(name, work):
-    mesh, clean = fcojax.devices.client_mesh(2), after(name, work, population())
+    mesh, clean = fcojax.devices.device_mesh(clients=2), after(name, work, population())
     for bad in (None, np.nan, 1e300):
         found = after(name, work, fcojax.devices.shard_clients(population(bad), mesh))
         for a, b in zip(jax.tree.leaves(clean), jax.tree.leaves(found), strict=True):
@@ -152,7 +152,7 @@ def test_full_batches_are_padded_with_the_clients_own_rows(num_devices):
     """No client is dropped because of rows of other clients."""
     data = fcojax.from_clients(ragged())
     data = (
-        fcojax.devices.shard_clients(data, fcojax.devices.client_mesh(2))
+        fcojax.devices.shard_clients(data, fcojax.devices.device_mesh(clients=2))
         if num_devices == 2
         else data
     )
@@ -174,7 +174,7 @@ def test_a_huge_neighbour_drops_nobody_else(num_devices):
     """exp overflows at the second client's rows, which are in place of the others' padding."""
     data = fcojax.from_clients(ragged(1e5))
     data = (
-        fcojax.devices.shard_clients(data, fcojax.devices.client_mesh(2))
+        fcojax.devices.shard_clients(data, fcojax.devices.device_mesh(clients=2))
         if num_devices == 2
         else data
     )

@@ -80,7 +80,7 @@ def test_a_sweep_is_its_runs_with_states_losses_and_empty_chunks(name, cohort):
 @pytest.mark.parametrize("name", PERSONAL)
 def test_a_sweep_on_two_devices_and_resumed_from_a_file_is_its_runs(name, cohort, tmp_path):
     grid = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf / 2]), as_arrays(rates(name)))
-    spread = fcojax.devices.shard_clients(DATA, fcojax.devices.client_mesh(2))
+    spread = fcojax.devices.shard_clients(DATA, fcojax.devices.device_mesh(clients=2))
     given = name, grid, *COHORTS[cohort], KEYS[:2]
     whole, told = after(*given, data=spread)
     resumed, told_twice = after(*given, data=spread, saved_in=tmp_path / "state")

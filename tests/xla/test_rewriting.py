@@ -319,7 +319,7 @@ def test_a_convolution_and_a_scan_in_a_loss_on_a_mesh():
             num_rounds=2,
         )[0]
 
-    spread = fcojax.devices.shard_clients(data, fcojax.devices.client_mesh(2))
+    spread = fcojax.devices.shard_clients(data, fcojax.devices.device_mesh(clients=2))
     ours = run(params, spread)
     assert not slow_primitives(run, params, spread)
     with rewriting.as_written():

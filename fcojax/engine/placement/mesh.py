@@ -19,11 +19,7 @@ from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.arguments import validated
 from fcojax.engine.hparams import as_arrays, at_round
-from fcojax.engine.placement.chunk_size import (
-    choose_chunk_size,
-    client_bytes,
-    device_memory,
-)
+from fcojax.engine.placement.chunk_size import choose_chunk_size, client_bytes, device_memory
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.validation import require_run
 from fcojax.problems import memory
@@ -33,20 +29,8 @@ from fcojax.xla import rules
 from fcojax.xla.jaxprs import equations
 
 # JAX primitives that call LAPACK on a CPU.
-_DECOMPOSITIONS = {
-    "svd",
-    "eigh",
-    "eig",
-    "schur",
-    "qr",
-    "geqrf",
-    "householder_product",
-    "lu",
-    "cholesky",
-    "hessenberg",
-    "tridiagonal",
-    "triangular_solve",
-}
+_DECOMPOSITIONS = ["svd", "eigh", "eig", "schur", "qr", "geqrf", "householder_product", "lu"]
+_DECOMPOSITIONS += ["cholesky", "hessenberg", "tridiagonal", "triangular_solve"]
 
 
 @validated
@@ -78,21 +62,6 @@ def device_mesh(*, sweep: Count = 1, clients: Count = 1) -> jax.sharding.Mesh:
 
 
 @validated
-def client_mesh(num_devices: Count | None = None) -> jax.sharding.Mesh:
-    """Return a mesh whose devices share the clients.
-
-    Args:
-      num_devices: number of devices; all by default.
-
-    Example:
-      >>> import fcojax
-      >>> dict(fcojax.devices.client_mesh(1).shape)
-      {'sweep': 1, 'clients': 1}
-    """
-    return device_mesh(clients=len(jax.devices()) if num_devices is None else num_devices)
-
-
-@validated
 def shard_clients(data: ClientData, mesh: jax.sharding.Mesh) -> ClientData:
     """Shard a population over the mesh axis ``clients``, in contiguous parts of equal size.
 
@@ -107,7 +76,7 @@ def shard_clients(data: ClientData, mesh: jax.sharding.Mesh) -> ClientData:
     Example:
       >>> import fcojax, numpy as np
       >>> data = fcojax.from_rows({"a": np.arange(6.0)}, [1, 2, 3])
-      >>> on_mesh = fcojax.devices.shard_clients(data, fcojax.devices.client_mesh(1))
+      >>> on_mesh = fcojax.devices.shard_clients(data, fcojax.devices.device_mesh(clients=1))
       >>> on_mesh.num_clients, on_mesh.num_shards, on_mesh.sizes.tolist()
       (3, 1, [1, 2, 3])
     """
@@ -121,17 +90,20 @@ def shard_clients(data: ClientData, mesh: jax.sharding.Mesh) -> ClientData:
     # rows, so shorter parts are padded.
     num_rows = int(np.diff(bounds).max())
     # Offsets within a part. Clients that only pad the population begin and end at its end, so they
-    # have no rows.
+    # have no rows, and their weight is zero: they are never drawn or collected.
     local = np.minimum(first[:-1, None] + np.arange(per_shard + 1), first[1:, None])
-    # Weight zero: they are never drawn or collected, and add nothing to the population's weight.
+    local = (offsets[local] - bounds[:-1, None]).astype(np.int32)
     weights = np.zeros(num_shards * per_shard, data.weights.dtype)
     weights[: data.num_clients] = np.asarray(data.weights)
-
-    local = (offsets[local] - bounds[:-1, None]).astype(np.int32)
     weights = weights.reshape(num_shards, per_shard)
 
     def examples_of(leaf, shard):
-        return _padded_rows(leaf, int(bounds[shard]), int(bounds[shard + 1]), num_rows)
+        start, end = int(bounds[shard]), int(bounds[shard + 1])
+        if end - start == num_rows:
+            return leaf[start:end]
+        # A part without rows repeats the row before it, or the first.
+        end = max(end, 1)
+        return memory.padded_rows(leaf, min(start, end - 1), end, num_rows)
 
     examples, products = jax.tree.map(
         lambda leaf: _placed(sharded, functools.partial(examples_of, np.asarray(leaf))),
@@ -149,12 +121,8 @@ def shard_clients(data: ClientData, mesh: jax.sharding.Mesh) -> ClientData:
 def _placed(data: ClientData, rows_of_shard: Callable[[int], np.ndarray]) -> jax.Array:
     """Put the rows of each shard on the devices that have it, one shard after the other.
 
-    The devices of a CPU share an array that needs no conversion, and copy none.
-
-    Args:
-      data: the population, with its mesh.
-      rows_of_shard: ``(shard) -> rows``, equally many for every shard; called only for shards of
-        this process.
+    ``rows_of_shard`` returns equally many rows for every shard, and is called only for those of
+    this process. The devices of a CPU share an array that needs no conversion, and copy none.
     """
     assert data.mesh is not None
     placement = jax.sharding.NamedSharding(data.mesh, data.shard_spec)
@@ -171,15 +139,6 @@ def _placed(data: ClientData, rows_of_shard: Callable[[int], np.ndarray]) -> jax
         parts += jax.block_until_ready([jax.device_put(rows, device) for device in owners])
     shape = (data.num_shards * len(rows), *rows.shape[1:])
     return jax.make_array_from_single_device_arrays(shape, placement, parts)
-
-
-def _padded_rows(leaf: np.ndarray, start: int, end: int, num_rows: int) -> np.ndarray:
-    """Return the rows from ``start`` to ``end``, with the last one repeated up to ``num_rows``."""
-    if end - start == num_rows:
-        return leaf[start:end]
-    # A part without rows repeats the row before it, or the first.
-    end = max(end, 1)
-    return memory.padded_rows(leaf, min(start, end - 1), end, num_rows)
 
 
 def decomposes_on_a_cpu(program: jax.stages.Traced) -> bool:
@@ -216,17 +175,8 @@ def spread(
     examples and states takes longer than the communication. Programs that decompose batches of
     matrices on a CPU should stay on one device; see ``decomposes_on_a_cpu``.
 
-    Args:
-      algorithm: the algorithm of the runs.
-      hparams: the hyperparameters of one run.
-      params: the start point, or its shapes.
-      data: the clients, on one device.
-      plan: how rounds are run: a ``Plan``, or a ``Work`` if everyone takes part.
-      num_points: number of points of a sweep.
-      num_seeds: number of seeds of a sweep.
-
-    Returns:
-      The population on a mesh, or unchanged if one device is best.
+    The arguments are those of ``sized``; the population is returned unchanged if one device is
+    best.
 
     Example:
       >>> import fcojax, jax.numpy as jnp, numpy as np
@@ -261,4 +211,4 @@ def spread(
         # On a CPU: clients so large that they run one by one, such as W2's, which take 27 ms a
         # round on one device and 18 to 21 on two.
         pays = choose_chunk_size(plan, algorithm, now, server, data, num_points) == 1
-    return shard_clients(data, client_mesh()) if pays else data
+    return shard_clients(data, device_mesh(clients=num_devices)) if pays else data
