@@ -71,10 +71,7 @@ def as_plan(plan: Plan | Work) -> Plan:
         )
     if plan.uploads.needs_sum and plan.aggregator != MEAN:
         needing = next(one.name for one in plan.uploads.transforms if one.facts.needs_sum)
-        raise ValueError(
-            f"{needing} needs the sum of the uploads, but the plan has an aggregator; pass it "
-            "without."
-        )
+        raise ValueError(f"{needing} needs the sum of the uploads; pass a plan without aggregator.")
     return plan
 
 

@@ -1,8 +1,8 @@
 """A client's half and a server's half of a round, for clients that answer over a network.
 
-The pieces are those of a round of ``run``; here uploads arrive as messages. A server calls
-``begin``, then in each round ``ask``, ``decode`` for each answer, and ``step``; a client calls
-``answer``. ``forms`` gives the shapes of all that travels.
+The pieces are those of ``tally`` and ``round``. A server calls ``begin``, then in each round
+``ask``, ``decode`` for each answer, and ``step``; a client calls ``answer``. ``forms`` gives the
+shapes of all that travels.
 """
 
 import functools
@@ -45,15 +45,15 @@ _NETWORK = UploadTransform("the network", facts=Facts(leaves_out="lost"))
 
 
 class Keys(NamedTuple):
-    """The keys of one client in one round.
+    """The keys of one client in one round, their data or their shapes.
 
-    A client learns neither the run's own key nor the keys of other clients.
+    A client learns neither the run's own key nor those of others; ``shared`` is one of the round.
     """
 
-    client: Any  # keys, their data, or their shapes
+    client: Any
     batches: Any
     encode: Any
-    shared: Any  # the same for all clients, such as for a coin of the round
+    shared: Any
 
 
 class Forms(NamedTuple):
@@ -106,8 +106,8 @@ def begin(
     residuals, memory = first_uploads(algorithm, plan, hparams, states, data)
     if plan.uploads.transforms:
         update = functools.partial(one_update, algorithm, plan)
-        result = jax.eval_shape(update, hparams, *states, data)
-        _require_blind(plan, hparams, zeros(split(result.upload)[0]), residuals, memory)
+        payload = zeros(split(jax.eval_shape(update, hparams, *states, data).upload)[0])
+        _require_blind(plan, hparams, payload, residuals, memory)
     return states[0], memory
 
 
@@ -166,43 +166,18 @@ def _decode(plan, hparams, sent, payload, residuals, key, index, client) -> tupl
 @jit_per(num_static=2)
 @in_full_precision
 def step(
-    algorithm: Algorithm,
-    plan: Plan,
-    schedule: PyTree,
-    hparams: PyTree,
-    states: tuple[PyTree, Memory],
-    key: Key,
-    index: Array,
-    members: Array,
-    form: Form,
-    given: EncodedUpload,
-    weights: tuple[Array, Array, Array],
-    arrives: Array,
-    finite: Array,
-    idle: tuple[PyTree, tuple, PyTree],
+    algorithm, plan, schedule, hparams, states, key, index, members, form, given, weights, idle
 ) -> tuple[PyTree, Memory, Array, dict[str, Array]]:
     """Return the server's state and memory, which members count, and metrics and counts.
 
-    If the server's step is refused, its memory stays too, and no member counts.
-
-    Args:
-      algorithm: the algorithm of the run.
-      plan: how rounds are run.
-      schedule: the hyperparameters of the run, with their schedules; noise is keyed by them.
-      hparams: the hyperparameters of this round.
-      states: the server's state, and what it keeps beside.
-      key: PRNG key of the run.
-      index: index of the round.
-      members: indices of the cohort's members.
-      form: the form of an upload.
-      given: decoded payloads, public parts, metrics and losses of the members.
-      weights: p_m of each member, 0 if it was not asked; p_m of all clients; expected share of the
-        clients that a cohort has.
-      arrives: whether each upload arrived.
-      finite: whether each upload is finite.
-      idle: a client's state, what its transforms keep, and examples, all of zeros; no value is
-        read.
+    If the server's step is refused, its memory stays too, and no member counts. Noise is keyed by
+    ``schedule``, the hyperparameters of the run with their schedules. ``given`` are the members'
+    decoded uploads, of the form ``form``, whether each arrived, and whether each is finite.
+    ``weights`` are p_m of each member, 0 if it was not asked, p_m of all clients, and the expected
+    share of the clients that a cohort has. ``idle`` are a client's state, what its transforms keep,
+    and examples, all of zeros; no value is read.
     """
+    given, arrives, finite = given
     server, memory = states
     noise_key = folded_by(key, schedule) if plan.uploads.noisy else key
     context = RoundContext(algorithm, plan, hparams, None, key, index, noise_key, memory)

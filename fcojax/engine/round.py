@@ -12,15 +12,7 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, NewRow, uncounted
 from fcojax.engine.client_loop import client_function, run_clients
-from fcojax.engine.members import (
-    DOWN,
-    SERVER,
-    SHARED,
-    Slots,
-    draw_cohort,
-    purpose_key,
-    slots_of,
-)
+from fcojax.engine.members import DOWN, SERVER, SHARED, Slots, draw_cohort, purpose_key, slots_of
 from fcojax.engine.nonfinite import guarded
 from fcojax.engine.plan import Plan
 from fcojax.engine.state import Memory
@@ -131,10 +123,8 @@ def _where_taken(taken: Array, stepped: PyTree, server: PyTree) -> PyTree:
             return jnp.where(taken, new, old)
         return jax.lax.dynamic_update_index_in_dim(old, new.value, new.index, 0)
 
-    rows = [part for part in jax.tree.leaves(stepped, is_leaf=is_row) if is_row(part)]
-    if not rows:
+    if not any(map(is_row, jax.tree.leaves(stepped, is_leaf=is_row))):
         require_same_form("server_update", server, stepped)
-        return jax.tree.map(chosen, stepped, server)
     after = jax.tree.map(chosen, stepped, server, is_leaf=is_row)
     require_same_form("server_update", server, after)
     return after
@@ -198,35 +188,24 @@ def _traffic(
 def payload_bytes(
     algorithm: Algorithm, plan: Plan, hparams: PyTree, params: Params, data: ClientData
 ) -> tuple[Array, Array]:
-    """Return the bytes of a message and of an encoded upload in the first round.
-
-    Args:
-      algorithm: the algorithm of the run.
-      plan: its chain encodes the uploads.
-      hparams: the hyperparameters.
-      params: the start point.
-      data: the clients.
-    """
+    """Return the bytes of a message and of an encoded upload in the first round."""
     key, zero = jax.random.key(0), jnp.zeros((), jnp.int32)
     server, client = algorithm.init(hparams, params)
     message = algorithm.broadcast(hparams, server)
     result = one_update(algorithm, plan, hparams, server, client, data)
     context = RoundContext(algorithm, plan, hparams, data, key, zero, key)
     context = context._replace(memory=Memory(broadcast=first_estimate(plan.broadcast, message)))
-    sizes = _sizes(context, message, split(result.upload)[2])
-    return jnp.asarray(sizes[0]), jnp.asarray(sizes[1])
+    down, up = _sizes(context, message, split(result.upload)[2])
+    return jnp.asarray(down), jnp.asarray(up)
 
 
 def _sizes(context: RoundContext, message: PyTree, form: Form) -> tuple[Scalar, Scalar]:
     """Return the bytes of a message to one client, and of an upload."""
-    sent = context.memory.broadcast.sent if context.plan.broadcast else uncounted(message)
-    return tree.num_bytes(sent), _upload_bytes(context, form)
-
-
-def _upload_bytes(context: RoundContext, form: Form) -> Scalar:
-    chain, (payload, public, _) = context.plan.uploads, split(form.shapes())
+    estimate, chain = context.memory.broadcast, context.plan.uploads
+    down = tree.num_bytes(estimate.sent if context.plan.broadcast else uncounted(message))
+    payload, public, _ = split(form.shapes())
     if not chain.transforms:
-        return tree.num_bytes((payload, public))
+        return down, tree.num_bytes((payload, public))
     # XLA removes this, except for draws from the round's key, such as MARINA's coin, on which the
     # size may depend.
     shared = purpose_key(context.key, SHARED, context.index)
@@ -234,5 +213,5 @@ def _upload_bytes(context: RoundContext, form: Form) -> Scalar:
     payload = zeros(payload)
     states, _ = transform.first_states(chain, payload)
     sent, _ = transform.send(chain, at, payload, states)
-    size = tree.num_bytes(sent.wire) if sent.num_bytes is None else sent.num_bytes
-    return size + tree.num_bytes(public)
+    up = tree.num_bytes(sent.wire) if sent.num_bytes is None else sent.num_bytes
+    return down, up + tree.num_bytes(public)

@@ -1,4 +1,4 @@
-"""The state of a run, the axes that a sweep puts in front of it, and observers of it.
+"""The state of a run, its axes in a sweep and on a user's mesh, and observers of it.
 
 All points of a grid share their cohorts and minibatches, so that their differences have less noise
 and a minibatch is gathered once for all. Inside a sweep seeds are the outer axis, so that the
@@ -6,9 +6,11 @@ points of one seed use its minibatch in one matrix product. A shared value has n
 computed once. At every public boundary the axes are [points, seeds].
 """
 
+import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +18,8 @@ import jax.numpy as jnp
 from fcojax.arguments import shown
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
+
+Result = TypeVar("Result")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,10 +56,8 @@ def over_grid(
 
     On a mesh with an axis ``sweep`` the points or the seeds are sharded over it.
     """
-    points, seeds = (
-        jax.tree.map(lambda axes, name=name: getattr(axes, name), (in_axes, out_axes))
-        for name in ("points", "seeds")
-    )
+    points = jax.tree.map(lambda axes: axes.points, (in_axes, out_axes))
+    seeds = jax.tree.map(lambda axes: axes.seeds, (in_axes, out_axes))
 
     def over_both(*args):
         sizes = (_size_of(points[0], args), _size_of(seeds[0], args))
@@ -101,8 +103,9 @@ def with_repeats(data: ClientData, num_points: int, num_seeds: int) -> tuple[int
 
 
 def _size_of(axes: PyTree, args: tuple) -> int:
-    sizes = _at_axes(lambda leaf, axis: leaf.shape[axis], axes, args, unmapped=None)
-    return jax.tree.leaves(sizes)[0]
+    sizes = []
+    _at_axes(lambda leaf, axis: sizes.append(leaf.shape[axis]), axes, args)
+    return sizes[0]
 
 
 def _over_axis(
@@ -119,20 +122,61 @@ def _over_axis(
     return mapped
 
 
-# `None` may be the replacement for an unmapped part, so it cannot also mean to keep the part.
-_KEPT = object()
-
-
-def _at_axes(change: Callable, axes: PyTree, value: Any, unmapped: Any = _KEPT) -> Any:
-    """Apply ``change(leaf, axis)`` to mapped leaves; keep or replace the others."""
+def _at_axes(change: Callable, axes: PyTree, value: Any) -> Any:
+    """Apply ``change(leaf, axis)`` to mapped leaves; keep the others."""
 
     def one(axis, part):
-        if axis is None:
-            return part if unmapped is _KEPT else unmapped
-        return jax.tree.map(lambda leaf: change(leaf, axis), part)
+        return part if axis is None else jax.tree.map(lambda leaf: change(leaf, axis), part)
 
     # `axes` is a prefix tree: one axis may apply to a whole subtree, and `None` is a leaf of it.
     return jax.tree.map(one, axes, value, is_leaf=lambda axis: axis is None)
+
+
+def with_auto_axes(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Trace a function of positional arguments so that a user's mesh around it has no effect.
+
+    With explicit mesh axes JAX requires an output sharding for each gather, which a minibatch does
+    not have; those axes are switched to automatic. A sharded population has its own mesh. A
+    ``shard_map`` around it has to be one that does not check what varies over its axes.
+    """
+
+    @functools.wraps(function)
+    def traced(*args) -> Any:
+        leaves, structure = jax.tree.flatten(args)
+        arrays = {place: leaf for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)}
+        mesh = _explicit_mesh(arrays)
+        if mesh is None:
+            with _own_mesh(args):
+                return function(*args)
+
+        def of_arrays(arrays):
+            whole = [arrays.get(place, leaf) for place, leaf in enumerate(leaves)]
+            with _own_mesh(args):
+                return function(*jax.tree.unflatten(structure, whole))
+
+        everywhere = jax.sharding.PartitionSpec()
+        with jax.sharding.use_abstract_mesh(mesh):
+            # XLA may share the work over the user's mesh; results are whole on each device.
+            automatic: Callable = jax.sharding.auto_axes(of_arrays, out_sharding=everywhere)
+            return automatic(arrays)
+
+    return traced
+
+
+def _explicit_mesh(arrays: dict[int, jax.Array]) -> jax.sharding.AbstractMesh | None:
+    """Return the mesh with explicit axes that the program or one of its arrays is on."""
+    meshes = [jax.sharding.get_abstract_mesh()]
+    meshes += [getattr(jax.typeof(leaf).sharding, "mesh", None) for leaf in arrays.values()]
+    return next((mesh for mesh in meshes if mesh is not None and mesh.explicit_axes), None)
+
+
+def _own_mesh(args: PyTree) -> contextlib.AbstractContextManager:
+    """Enter the mesh of a population among the arguments, if another one is around it."""
+    around = jax.sharding.get_abstract_mesh()
+    for argument in args:
+        if isinstance(argument, ClientData) and argument.mesh is not None and not around.empty:
+            return jax.sharding.use_abstract_mesh(argument.mesh.abstract_mesh)
+    return contextlib.nullcontext()
 
 
 class StateObserver(NamedTuple):

@@ -22,7 +22,6 @@ from fcojax.engine.blocks import blocks, join_histories, padded
 from fcojax.engine.hparams import as_arrays, at_round, num_points, require_hparams, take
 from fcojax.engine.members import folded_by
 from fcojax.engine.nonfinite import remember
-from fcojax.engine.placement.auto_axes import with_auto_axes
 from fcojax.engine.placement.chunk_size import sized, with_chunk_size
 from fcojax.engine.plan import Plan, Program
 from fcojax.engine.round import one_round, reduced_over_rounds
@@ -37,6 +36,7 @@ from fcojax.engine.state import (
     is_sweep,
     on_mesh,
     over_grid,
+    with_auto_axes,
     with_repeats,
 )
 from fcojax.engine.tally import RoundContext, Rows, first_uploads

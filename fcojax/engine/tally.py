@@ -59,11 +59,11 @@ class EncodedUpload(NamedTuple):
     """What a client sends to the server.
 
     Attributes:
-      own: what its transforms send; over a network the arrays of it that depend on the upload, as
-        the server knows the others, such as keys. Once decoded, the payload.
+      own: what its transforms send, over a network the arrays of it that depend on the upload, as
+        the server knows the others, such as keys; once decoded, the payload.
       public: the public parts of the upload.
       metrics: scalars for the history.
-      kept: for each name of the chain whether the client's transforms let the upload arrive.
+      kept: for each name of the chain whether the upload is not left out under it.
     """
 
     own: Any
@@ -77,9 +77,7 @@ class Contribution(NamedTuple):
 
     Attributes:
       payload: the opened upload.
-      public: its public parts.
-      metrics: scalars for the history.
-      kept: for each name of the plan's chain whether the upload is not left out under it.
+      public, metrics, kept: as in ``EncodedUpload``, with those of the server's transforms.
       weight: a factor of the client's weight, or ``None`` for 1.
       form: the structure of the algorithm's upload.
     """
@@ -236,7 +234,7 @@ def finish_round(
     no client counts, the public parts are ``public_if_empty``, or zeros.
     """
     plan, memory, (collected, public, metrics) = context.plan, context.memory, tally.collected
-    key, at = purpose_key(context.key, AGGREGATE, context.index), At(context.hparams, context.index)
+    at = At(context.hparams, context.index)
     if plan.uploads.transforms:
         at = at._replace(
             round_key=purpose_key(context.key, SHARED, context.index),
@@ -247,6 +245,7 @@ def finish_round(
     weights = totals._replace(share=tally.weight, count=count)
     found, kept = collected, memory.aggregator
     if not plan.uploads.needs_sum:
+        key = purpose_key(context.key, AGGREGATE, context.index)
         found, kept = plan.aggregator.finish(at.hparams, collected, weights, kept, key)
     # Uploads in bfloat16 are summed and averaged in float32, also by aggregators, and cast back for
     # the algorithm.

@@ -1,7 +1,6 @@
 """The contract of a sampler, which decides who takes part in a round; and the default, everyone.
 
-A sampler is a small hashable value, so two equal samplers share one compiled program. Where
-possible, drawing takes time and memory in proportion to the cohort, not to the population. A
+Where possible, drawing takes time and memory in proportion to the cohort, not to the population. A
 sampler decides only who takes part: the mean keeps the weights p_m of the objective, which stateful
 algorithms such as SCAFFOLD need.
 """
@@ -94,9 +93,7 @@ class Sampler:
     def size(self, num_clients: int) -> int:
         """Return the number of places in a cohort, absent ones included.
 
-        Args:
-          num_clients: size of the population; raise ``ValueError`` if it is too small for the
-            cohort, since members would repeat.
+        Raise ``ValueError`` if the population is too small, since members would repeat.
         """
         raise NotImplementedError
 
@@ -104,26 +101,15 @@ class Sampler:
         """Return the mean number of clients that take part; by default all places.
 
         Uploads with noise are divided by it; override it where cohorts vary in size.
-
-        Args:
-          num_clients: size of the population.
         """
         return self.size(num_clients)
 
     def inclusion(
         self, clients: Array, num_clients: int, sizes: Array | None = None
     ) -> Array | float:
-        """Return the probability that a client takes part in a round.
+        """Return the probabilities that some clients take part in a round, or their common one.
 
         ``uploads.inverse_probability("known")`` divides by it. The base class does not know it.
-
-        Args:
-          clients: indices of some clients.
-          num_clients: size of the population.
-          sizes: number of examples of each client.
-
-        Returns:
-          One probability for each of ``clients``, or a number if they are equal.
         """
         del clients, num_clients, sizes
         raise ValueError(
@@ -135,9 +121,7 @@ class Sampler:
 class EqualSampler(Sampler):
     """Base class of samplers that draw all clients with the same probability."""
 
-    def inclusion(
-        self, clients: Array, num_clients: int, sizes: Array | None = None
-    ) -> Array | float:
+    def inclusion(self, clients, num_clients, sizes=None) -> Array | float:
         return self.mean_size(num_clients) / num_clients
 
 
@@ -147,9 +131,7 @@ class Everyone(EqualSampler):
 
     can_be_absent = False
 
-    def draw(
-        self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
-    ) -> Draw:
+    def draw(self, key, round_index, num_clients, sizes=None) -> Draw:
         return Draw(None, jnp.ones(num_clients, bool))
 
     def size(self, num_clients: int) -> int:

@@ -305,10 +305,7 @@ def weighted_cohort(*, cohort_size: Count, power: Real = 1.0) -> Sampler:
     Clients are drawn one after the other: the next one is client m with probability
     :math:`n_m^b / \sum_j n_j^b`, the sum over clients not drawn yet, where :math:`n_m` is the
     number of examples of a client and b is ``power``. With equal weights p_m the mean then favours
-    large clients, as the pooled data do.
-
-    All clients are drawn at once, as the largest of :math:`b \log n_m` plus Gumbel noise. This
-    takes O(M) for a population of M clients, where a uniform draw takes O(cohort_size).
+    large clients, as the pooled data do. A draw takes O(M) for a population of M clients.
 
     Args:
       cohort_size: number of clients in a round.
@@ -415,8 +412,8 @@ def from_trace(
     each round.
 
     Args:
-      trace: a matrix of truth values or of zeros and ones, [rounds, clients]; or for each round a
-        list of the available clients.
+      trace: a matrix of truth values, or of 0 and 1, [rounds, clients]; or for each round a list of
+        the available clients.
       cohort_size: number of available clients that take part; ``None`` for all of them.
 
     Example:

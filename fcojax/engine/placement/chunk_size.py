@@ -5,6 +5,7 @@ host before tracing, and compiles nothing. ``sized`` returns it. Hyperparameters
 those of one run, or their shapes; ``num_points`` points of a sweep run together.
 """
 
+import functools
 import os
 
 import jax
@@ -70,10 +71,8 @@ def sized(
     server, client = jax.eval_shape(algorithm.init, now, params)
     points = plan.point_chunk_size
     if points is None:
-        states = server, client
-        residuals, memory = jax.eval_shape(
-            lambda states: first_uploads(algorithm, plan, now, states, data), states
-        )
+        first = functools.partial(first_uploads, algorithm, plan, data=data)
+        residuals, memory = jax.eval_shape(first, now, (server, client))
         rows = data.num_clients * tree.num_bytes((client, residuals))
         if plan.aggregator.collect is not SUM:
             # `STACK` keeps the uploads, about as large as models, of a cohort for each point.
@@ -107,11 +106,8 @@ def with_chunk_size(
         now = at_round(hparams, 0)
         if not is_sweep(state.key):
             return now, server
-        return (
-            # One point and one seed suffice, as only shapes are read.
-            jax.tree.map(lambda leaf: leaf[0], now),
-            jax.tree.map(lambda leaf: leaf[0, 0], server),
-        )
+        # One point and one seed suffice, as only shapes are read.
+        return jax.tree.map(lambda x: x[0], now), jax.tree.map(lambda x: x[0, 0], server)
 
     num_points = points_of(hparams) if is_sweep(state.key) else 1
     now, server = jax.eval_shape(of_one_run, hparams, state.server)
@@ -120,33 +116,24 @@ def with_chunk_size(
 
 
 def choose_chunk_size(
-    plan: Plan,
-    algorithm: Algorithm,
-    hparams: PyTree,
-    server: PyTree,
-    data: ClientData,
-    num_points: int = 1,
+    plan: Plan, algorithm: Algorithm, hparams, server, data: ClientData, num_points: int = 1
 ) -> int:
     """Return the number of clients to run together."""
-    places = plan.cohort.size(data.num_clients)
-    each = client_bytes(plan.work, algorithm, hparams, server, data, num_points)
-    chosen = chunk_size(plan.work, data, each, places, num_points)
-    most = chunk_size(plan.work, data, 1, places, num_points)
+    work, places = plan.work, plan.cohort.size(data.num_clients)
+    each = client_bytes(work, algorithm, hparams, server, data, num_points)
+    chosen = chunk_size(work, data, each, places, num_points)
     # Nothing to refine: the whole cohort fits by the estimate, or the limit is cache, not memory.
-    if chosen == most or rules().chunk_bytes is not None:
+    if chosen == chunk_size(work, data, 1, places, num_points) or rules().chunk_bytes is not None:
         return chosen
-
-    # The factor is too large for models with few activations, so the update is traced here.
+    # The factor is too large for models with few activations, so the update is traced here. By the
+    # estimate alone the cohort of W4 was split at 10,000 points, which took five times the launches
+    # of 400 points on an accelerator.
     traced = bytes_of_update(plan, algorithm, hparams, server, data, num_points)
-    # By the estimate alone the cohort of W4 was split at 10,000 points, which took five times the
-    # launches of 400 points on an accelerator.
     left = usable_memory() - kept_bytes(algorithm, hparams, server, data, num_points)
-    return max(chosen, chunk_size(plan.work, data, traced, places, num_points, int(left)))
+    return max(chosen, chunk_size(work, data, traced, places, num_points, int(left)))
 
 
-def kept_bytes(
-    algorithm: Algorithm, hparams: PyTree, server: PyTree, data: ClientData, num_points: int = 1
-) -> float:
+def kept_bytes(algorithm, hparams, server, data: ClientData, num_points: int = 1) -> float:
     """Return the bytes of the population, of the states and of copies of the states."""
 
     def init(hparams, server):
@@ -158,12 +145,7 @@ def kept_bytes(
 
 
 def bytes_of_update(
-    plan: Plan,
-    algorithm: Algorithm,
-    hparams: PyTree,
-    server: PyTree,
-    data: ClientData,
-    num_points: int = 1,
+    plan: Plan, algorithm, hparams, server, data: ClientData, num_points: int = 1
 ) -> int:
     """Return the bytes of all results inside one client's update; a loop body counts once."""
 
@@ -176,12 +158,7 @@ def bytes_of_update(
 
 
 def client_bytes(
-    work: Work,
-    algorithm: Algorithm,
-    hparams: PyTree,
-    server: PyTree,
-    data: ClientData,
-    num_points: int = 1,
+    work: Work, algorithm, hparams, server, data: ClientData, num_points: int = 1
 ) -> int:
     """Return the bytes of one client's step, without intermediate results.
 
@@ -189,13 +166,11 @@ def client_bytes(
     model read from it, and the gradient.
     """
     message = jax.eval_shape(algorithm.broadcast, hparams, server)
-    state_bytes = tree.num_bytes(uncounted(message))
-    row_bytes = sum(
-        leaf.dtype.itemsize * leaf.size // leaf.shape[0] for leaf in jax.tree.leaves(data.examples)
-    )
+    leaves = jax.tree.leaves(data.examples)
+    row_bytes = sum(leaf.dtype.itemsize * leaf.size // leaf.shape[0] for leaf in leaves)
     # A batch with replacement may be larger than the largest client.
     examples_a_step = min(work.batch_size or data.max_size, data.max_size)
-    return max(1, examples_a_step * row_bytes + 3 * num_points * state_bytes)
+    return max(1, examples_a_step * row_bytes + 3 * num_points * tree.num_bytes(uncounted(message)))
 
 
 def chunk_size(

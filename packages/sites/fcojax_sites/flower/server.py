@@ -251,10 +251,8 @@ class Server:
             jnp.int32(progress.round),
             jnp.asarray(members),
             own.form,
-            given,
+            (given, arrives, finite),
             (weights, self._weights, expected),
-            arrives,
-            finite,
             idle,
         )
         if measures["refused"]:
