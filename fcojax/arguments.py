@@ -93,9 +93,6 @@ def factory(function: Callable[Arguments, Result]) -> Callable[Arguments, Result
 
     For a factory without arguments ``fcojax.memo.memoised`` is enough.
 
-    Args:
-      function: a function without side effects, with annotations as for ``validated``.
-
     Example:
       >>> from fcojax.types import Positive
       >>> @factory
@@ -136,12 +133,8 @@ def checked_value(name: str, value: Any, annotation: Any, *, single: bool = Fals
 def at_most(name: str, value: Any, largest: Any, because: str = "", otherwise: str = "") -> Any:
     """Return a number that is not above another; raise ``ValueError`` if it is.
 
-    Args:
-      name: the argument's name.
-      value: the value that was passed.
-      largest: the largest number that is allowed.
-      because: the text after the value in the message, as in " but the problem has 5 clients".
-      otherwise: what else may be passed, as in ", or None".
+    ``because`` follows the value in the message, as in " but the problem has 5 clients", and
+    ``otherwise`` what may be passed, as in ", or None".
     """
     if value > largest:
         raise ValueError(f"{name} is {value}{because}; pass at most {largest}{otherwise}.")

@@ -49,10 +49,13 @@ def memoised(factory: Callable[Arguments, Result]) -> Callable[Arguments, Result
     @functools.wraps(factory)
     def cached(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         try:
-            key = _call_key(signature, args, kwargs)
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            key = _key(tuple(bound.arguments.items()))
+            known = key in cache  # needs its hash
         except TypeError:
             return factory(*args, **kwargs)
-        if key not in cache:
+        if not known:
             cache[key] = factory(*args, **kwargs)
             if len(cache) > _MAX_RESULTS:
                 cache.popitem(last=False)
@@ -60,15 +63,6 @@ def memoised(factory: Callable[Arguments, Result]) -> Callable[Arguments, Result
         return cache[key]
 
     return cached
-
-
-def _call_key(signature: inspect.Signature, args: tuple, kwargs: dict) -> Hashable:
-    """Return a key that is equal for equal calls; raise ``TypeError`` if an argument has no key."""
-    bound = signature.bind(*args, **kwargs)
-    bound.apply_defaults()
-    key = _key(tuple(bound.arguments.items()))
-    hash(key)
-    return key
 
 
 def _key(argument: object) -> Hashable:
@@ -92,14 +86,13 @@ def jit_per(
 ) -> Callable[[Callable], Any]:
     """Return ``jax.jit`` with static first arguments, for the last few values of these.
 
-    At most twice as many programs are kept as values: data of another shape needs another program.
-    Fewer are kept if the process runs out of memory mappings. A program that was dropped is
-    compiled again when it is next needed. ``trace``, ``lower`` and ``eval_shape`` work as the
-    methods of a function from ``jax.jit``.
+    At most twice as many programs are kept as values, as data of another shape needs another
+    program, and fewer if the process runs out of memory mappings. A program that was dropped is
+    compiled again when it is next needed. ``trace``, ``lower`` and ``eval_shape`` work too.
 
     Args:
       num_static: number of leading arguments that are static.
-      kept: number of values whose programs are kept; fewer if memory mappings run out.
+      kept: number of values whose programs are kept.
       **options: options of ``jax.jit``; argument numbers count from the first that is not static.
 
     Example:
@@ -125,7 +118,7 @@ def jit_per(
 
         def let_go() -> None:
             with lock:
-                while len(programs) > kept or sum(map(_num_traces, programs.values())) > 2 * kept:
+                while len(programs) > kept or sum(len(x) for _, x in programs.values()) > 2 * kept:
                     programs.popitem(last=False)
                 while len(programs) > 1 and _num_mappings() > _MAX_MAPPINGS:
                     programs.popitem(last=False)
@@ -166,7 +159,3 @@ def _num_mappings() -> int:
         return pathlib.Path("/proc/self/maps").read_bytes().count(b"\n")
     except OSError:
         return 0
-
-
-def _num_traces(program: tuple[Any, list]) -> int:
-    return len(program[1])

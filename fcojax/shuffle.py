@@ -92,15 +92,8 @@ def _wrapped(x: Array, size: Array) -> Array:
 
 
 def uniform_indices(key: Key | Seed, size: Array | int, *counters: Array) -> Array:
-    """Return independent uniform draws from ``range(size)``, one per combination of the counters.
-
-    Args:
-      key: a PRNG key, or its seed.
-      size: the number of indices to draw from; may be traced.
-      *counters: integer arrays, which broadcast against each other.
-    """
-    size = _at_least_one(size)
-    return (words(key, *counters) % size).astype(jnp.int32)
+    """Return uniform draws from ``range(size)``, which may be traced, from ``words``."""
+    return (words(key, *counters) % _at_least_one(size)).astype(jnp.int32)
 
 
 @jax.jit

@@ -17,13 +17,9 @@ from fcojax.types import Array, PyTree, Scalar
 
 
 def as_array(value: Any, dtype: Any) -> Array:
-    """Return a value as an array; for numbers on the host no program is compiled.
+    """Return a value as an array of a dtype; for numbers on the host no program is compiled.
 
     ``jnp.asarray`` compiles one for each shape and dtype, which takes 20 ms.
-
-    Args:
-      value: a number or an array.
-      dtype: the dtype of the result.
     """
     if not isinstance(value, bool | int | float | np.ndarray | np.generic):
         return jnp.asarray(value, dtype)
@@ -50,13 +46,8 @@ def add_compensated(
 ) -> tuple[PyTree, PyTree]:
     """Return ``total + factor * increment`` and its rounding error, by Kahan's summation.
 
-    A sum of many small increments is then as accurate as one of few large ones.
-
-    Args:
-      total: the sum so far.
-      residue: the rounding error that the previous call returned; zeros at first.
-      factor: a scalar.
-      increment: the next term.
+    A sum of many small increments is then as accurate as one of few large ones. ``residue`` is the
+    rounding error that the previous call returned; zeros at first.
     """
 
     def add_leaf(old, error, part):
@@ -96,21 +87,13 @@ def floats(x: PyTree) -> PyTree:
 
 
 def cast_like(x: PyTree, like: PyTree) -> PyTree:
-    """Cast each leaf to the dtype of another; where that is an integer, x stays floating point.
-
-    Args:
-      x: a pytree, such as means.
-      like: a pytree of the same structure, such as the averaged values.
-    """
+    """Cast each leaf to the dtype of another; where that is an integer, x stays floating point."""
 
     def cast(leaf, other):
         dtype = jnp.result_type(other)
         return leaf.astype(dtype) if jnp.issubdtype(dtype, jnp.inexact) else leaf
 
     return jax.tree.map(cast, x, like)
-
-
-cast_means = cast_like
 
 
 def zeros_like(x: PyTree) -> PyTree:

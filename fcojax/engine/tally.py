@@ -267,11 +267,11 @@ def finish_round(
     require_same_form("the plan's chain", before, after, "payload")
     nobody = jnp.zeros((), jnp.int32)
     return RoundResult(
-        tree.cast_means(one.form.join(last.mean, last.public), one.form.shapes()),
+        tree.cast_like(one.form.join(last.mean, last.public), one.form.shapes()),
         last.fraction,
         last.step,
         memory._replace(transforms=transforms, aggregator=kept),
-        tree.cast_means(mean_of(metrics, weights), one.metrics),
+        tree.cast_like(mean_of(metrics, weights), one.metrics),
         {"participants": tally.participants, "dropped": tally.dropped, "lost": nobody} | tally.left,
     )
 

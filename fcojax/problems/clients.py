@@ -19,8 +19,7 @@ class Held(NamedTuple):
 
     Attributes:
       members: indices of the loaded clients in the whole population, ascending; unused slots last.
-      sizes: number of examples of each client of the whole population.
-      weights: weight p_m of each client of the whole population.
+      sizes, weights: number of examples, and weight p_m, of each client of the whole population.
     """
 
     members: Array
@@ -138,12 +137,9 @@ class ClientData:
         return sizes.reshape(-1)[: self.num_clients]
 
     def rows_of(self, members: Sequence[int] | np.ndarray) -> tuple[PyTree, np.ndarray]:
-        """Return the examples of some clients, and how many each has.
+        """Return the examples of some clients, in this order, and how many each has.
 
         This runs on the host and reads no other rows, even if the population is on disk.
-
-        Args:
-          members: indices of the clients; their rows are returned in this order.
         """
         require_one_device(self)
         members, offsets = np.asarray(members), np.asarray(self.offsets)
@@ -161,11 +157,7 @@ class ClientData:
         return jax.tree.map(lambda leaf: memory.taken(leaf, rows), self.examples), sizes
 
     def select(self, members: Sequence[int] | np.ndarray) -> "ClientData":
-        """Return the population of some clients, with their ids and weights.
-
-        Args:
-          members: indices of different clients, in any order; at least one, not all of weight 0.
-        """
+        """Return the population of the clients with these indices, with their ids and weights."""
         members = np.sort(np.asarray(members).ravel())
         examples, sizes = self.rows_of(members)
         at = members.astype(np.int64)
@@ -235,14 +227,7 @@ def ids_of(data: ClientData) -> np.ndarray:
 def population(
     examples: PyTree, sizes: np.ndarray, weights: np.ndarray, ids: np.ndarray
 ) -> ClientData:
-    """Build a population from checked arrays, on disk, on the host or on the device.
-
-    Args:
-      examples: a pytree of arrays, one row per example.
-      sizes: number of rows of each client, at least 1.
-      weights: the p_m.
-      ids: names of the clients, ascending.
-    """
+    """Build a population from checked arrays, on disk, on the host or on the device."""
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     if offsets[-1] > np.iinfo(np.int32).max:
         raise ValueError(
@@ -267,17 +252,12 @@ def size_bounds(sizes: np.ndarray, row_bytes: int) -> tuple[int, ...]:
 
     A client is padded to the smallest bound that is at least its size. The bounds are the sizes
     that minimise the rows of the population after padding; their number is the smallest with at
-    most 1.15 padded rows per real row, but at most twelve.
-
-    Args:
-      sizes: number of rows of each client.
-      row_bytes: bytes of one row; all sizes below one page of rows count as one page.
+    most 1.15 padded rows per real row, but at most twelve. All sizes below one page of rows, of
+    ``row_bytes`` each, count as one page.
 
     Example:
       >>> size_bounds(np.array([10, 11, 12, 900, 1000]), row_bytes=4096)
       (12, 1000)
-      >>> size_bounds(np.array([10, 11, 12]), row_bytes=8)
-      (12,)
     """
     least = min(max(_NEGLIGIBLE_BYTES // max(row_bytes, 1), 1), int(sizes.max()))
     rows = np.maximum(sizes, least)

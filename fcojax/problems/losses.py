@@ -99,12 +99,7 @@ def losses_of(
 ) -> Array:
     """Evaluate a loss; raise ``ValueError`` at trace time unless it is one float per example.
 
-    Args:
-      loss: ``(params, examples) -> one loss per example``.
-      params: the point.
-      examples: a pytree of arrays, one row per example.
-      key: PRNG key for a ``RandomLoss`` in training.
-      weights: weights of the examples for a ``WholeBatchLoss``.
+    ``key`` is for a ``RandomLoss`` in training, and ``weights`` for a ``WholeBatchLoss``.
     """
     num_examples = jax.tree.leaves(examples)[0].shape[0]
     further = tuple(extra for extra in (key, weights) if extra is not None)

@@ -48,14 +48,7 @@ def opened(path: str) -> Iterator[int]:
 
 
 def fill(parts: list[memoryview], positions: list[int], descriptor: int, path: str) -> None:
-    """Fill each part from an open file, starting at its position in bytes.
-
-    Args:
-      parts: buffers to fill.
-      positions: where each part begins in the file.
-      descriptor: the file, from ``opened``.
-      path: its path, for the message.
-    """
+    """Fill each part from an open file, starting at its position in bytes."""
     buffers = ([part] for part in parts)
     counts = map(os.preadv, itertools.repeat(descriptor), buffers, positions)
     for part, position, count in zip(parts, positions, counts, strict=True):
@@ -100,12 +93,6 @@ def padded_rows(array: np.ndarray, start: int, end: int, num_rows: int) -> np.nd
     """Return a copy of the rows from ``start`` to ``end``, the last one repeated.
 
     It is aligned and of the dtype that JAX stores, so XLA on a CPU uses it without another copy.
-
-    Args:
-      array: rows on disk or in memory.
-      start: the first row.
-      end: the row after the last.
-      num_rows: number of rows to return.
     """
     rows = aligned((num_rows, *array.shape[1:]), _dtype_in_jax(array))
     if array.dtype == rows.dtype or file_of(array) is None:

@@ -1,4 +1,7 @@
-"""Inspection of jaxprs: their equations and inner jaxprs, their work, the largest intermediate."""
+"""Inspection of jaxprs: their equations and inner jaxprs, their work, and what depends on what.
+
+Functions are any that JAX can trace, and arguments are arrays or ``jax.ShapeDtypeStruct``.
+"""
 
 import math
 from collections.abc import Callable, Iterator
@@ -10,8 +13,9 @@ from jax.interpreters import partial_eval
 
 def inner_programs(equation: Any) -> list[Any]:
     """Return the jaxprs inside an equation: bodies of loops, branches and calls."""
-    values = [entry for value in equation.params.values() for entry in _as_list(value)]
-    jaxprs = [getattr(value, "jaxpr", value) for value in values]
+    values = equation.params.values()
+    each = [x for value in values for x in (value if isinstance(value, tuple | list) else [value])]
+    jaxprs = [getattr(value, "jaxpr", value) for value in each]
     return [value for value in jaxprs if hasattr(value, "eqns")]
 
 
@@ -25,10 +29,6 @@ def equations(program: Any) -> Iterator[Any]:
 
 def bytes_of_results(function: Callable, *args: Any) -> list[int]:
     """Return the bytes of each array that ``function`` computes, counting loop bodies once.
-
-    Args:
-      function: any function that JAX can trace.
-      *args: its arguments; arrays or ``jax.ShapeDtypeStruct``.
 
     Example:
       >>> import jax.numpy as jnp
@@ -45,10 +45,6 @@ def bytes_of_results(function: Callable, *args: Any) -> list[int]:
 def num_equations(function: Callable, *args: Any) -> int:
     """Return the number of equations that ``function`` evaluates, with its scans multiplied out.
 
-    Args:
-      function: any function that JAX can trace.
-      *args: its arguments; arrays or ``jax.ShapeDtypeStruct``.
-
     Example:
       >>> import jax.numpy as jnp
       >>> powers = lambda x: jax.lax.scan(lambda x, _: (2 * x, None), x, length=10)[0]
@@ -60,11 +56,6 @@ def num_equations(function: Callable, *args: Any) -> int:
 
 def depend_on_first(function: Callable, first: Any, *others: Any) -> list[bool]:
     """Return for each array that a function returns whether it may depend on its first argument.
-
-    Args:
-      function: any function that JAX can trace.
-      first: the first argument, a pytree of arrays or of their shapes.
-      *others: the other arguments.
 
     Example:
       >>> import jax.numpy as jnp
@@ -88,7 +79,3 @@ def _count(program: Any) -> int:
         for inner in inner_programs(equation)
     ]
     return len(program.eqns) + sum(inside)
-
-
-def _as_list(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, tuple | list) else [value]

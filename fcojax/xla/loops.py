@@ -23,10 +23,7 @@ _SMALL_BYTES, _FEW = 256, 1024
 
 @custom_vmap
 def batch_max(number: Array) -> Array:
-    """Return the maximum of a scalar over all enclosing ``vmap`` axes, as an unbatched value.
-
-    A loop up to a batched number, or a branch on a batched condition, would become a ``select``.
-    """
+    """Return the maximum of a scalar over all enclosing ``vmap`` axes, as an unbatched value."""
     return number
 
 

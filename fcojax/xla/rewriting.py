@@ -80,10 +80,15 @@ def fast_inside_loops(function: Callable[Arguments, Result]) -> Callable[Argumen
     return rewritten
 
 
+def _fast_form(equation: Any) -> Callable | None:
+    find = FORMS.get(equation.primitive)
+    return None if find is None else find(equation)
+
+
 def _has_slow(program: Any) -> bool:
     return any(
-        _fast_form(equation) is not None or any(map(_has_slow, inner_programs(equation)))
-        for equation in program.eqns
+        _fast_form(each) is not None or any(map(_has_slow, inner_programs(each)))
+        for each in program.eqns
     )
 
 
@@ -112,8 +117,3 @@ def _with_exchanged(value: Any) -> Any:
     if type(value) in (list, tuple):
         return type(value)(map(_with_exchanged, value))
     return value
-
-
-def _fast_form(equation: Any) -> Callable | None:
-    find = FORMS.get(equation.primitive)
-    return None if find is None else find(equation)

@@ -26,13 +26,12 @@ class Rules(NamedTuple):
       bytes_to_share: bytes that each device should read per round before the clients are split
         over several devices; ``None`` to split whenever clients run one after the other.
       masks: whether a step that is not needed is computed and discarded rather than skipped.
-      usual_first: whether a loop runs its usual number of iterations before it first evaluates its
-        condition.
+      usual_first: whether a loop runs its usual number of iterations before its first condition.
       slices: whether convolutions are slices and products instead of XLA's own operation.
-      factors_singly: whether a batch of matrices is factorised one after the other.
+      factors_singly: whether a batch of matrices is factorised one after the other; see ``linalg``.
       double_lu: whether float64 has an LU decomposition.
       mixed_svd: whether float32 has a singular value decomposition where float64 is enabled.
-      gathers_by_source: whether the cost of a gather grows with the size of its source array.
+      gathers_by_source: whether the cost of a gather grows with its source array; see ``loops``.
       unrolled_equations: equations of the local steps that are written out one after the other.
       few_kernels: whether launching a kernel costs more than computing a small array again.
     """
@@ -62,18 +61,15 @@ _CPU = Rules(
     # sorted by size, 24 chunks have a sixth of padding rows.
     ragged_chunks=24,
     bytes_to_share=None,
-    # A conditional costs nothing compared with a step.
+    # A conditional, and a loop, cost next to nothing compared with a step.
     masks=False,
     usual_first=False,
     # XLA's gradients of a convolution are a hundred times slower inside a loop than outside.
     slices=True,
-    # Concurrent batches can block all threads; see linalg.
     factors_singly=True,
     double_lu=True,
     mixed_svd=True,
-    # XLA runs a gather from a long array on all cores, however few rows it reads; see loops.
     gathers_by_source=True,
-    # A loop costs next to nothing, and its body is compiled once.
     unrolled_equations=0,
     few_kernels=False,
 )
@@ -101,8 +97,7 @@ _ACCELERATOR = Rules(
     few_kernels=True,
 )
 # Its compiler (libtpu 0.0.42) refuses an LU decomposition of float64. A singular value
-# decomposition of float32, traced where float64 is enabled, ends the process; one of float64
-# compiles.
+# decomposition of float32, traced where float64 is enabled, ends the process.
 _TPU = _ACCELERATOR._replace(double_lu=False, mixed_svd=False)
 
 
