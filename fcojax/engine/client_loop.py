@@ -24,10 +24,10 @@ from fcojax.engine.nonfinite import guarded
 from fcojax.engine.plan import Plan
 from fcojax.engine.state import Memory
 from fcojax.engine.tally import (
-    Contribution,
     RoundContext,
     Rows,
     Tally,
+    Upload,
     add_clients,
     empty_tally,
     through_chain,
@@ -39,19 +39,19 @@ from fcojax.uploads.transform import At
 from fcojax.xla.loops import batch_max
 from fcojax.xla.rules import rules
 
-# (row, rows before, max_size) -> (contribution, rows after, whether both are finite)
-OneClient = Callable[..., tuple[Contribution, Rows, Array]]
+# (row, rows before, max_size) -> (upload, rows after, whether both are finite)
+OneClient = Callable[..., tuple[Upload, Rows, Array]]
 
 
 def run_clients(
-    context: RoundContext, one_client: OneClient, one: Contribution, slots: Slots, rows: Rows
+    context: RoundContext, one_client: OneClient, one: Upload, slots: Slots, rows: Rows
 ) -> tuple[Tally, Rows]:
     """Run the clients in these slots.
 
     Args:
       context: the constants of this round.
       one_client: computes one client, from ``client_function``.
-      one: shapes of one client's contribution.
+      one: shapes of one client's upload.
       slots: the members; their weights are shares that add up to at most one, so that no sum of
         finite uploads overflows.
       rows: all clients' states.
@@ -131,12 +131,10 @@ def client_function(
 
     # Uploads and states decide whether a client counts; a metric that is NaN only shows in the
     # history. The chain is inside the guard, because encoding can overflow too.
-    compute = guarded(
-        client_and_chain, lambda result: (result[0].payload, result[0].public, result[1])
-    )
+    compute = guarded(client_and_chain, lambda result: (result[0].own, result[0].public, result[1]))
 
     @functools.partial(jax.jit, static_argnames="max_size")  # traced once for all uses
-    def one_client(row, before: Rows, max_size=data.max_size) -> tuple[Contribution, Rows, Array]:
+    def one_client(row, before: Rows, max_size=data.max_size) -> tuple[Upload, Rows, Array]:
         # Keys are folded by the index in the population, so that a client draws the same on a mesh,
         # from disk, and in any chunk.
         client = client_of(row)
@@ -144,8 +142,8 @@ def client_function(
         key = jax.random.fold_in(client_key, client)
         own = jax.random.fold_in(encode_key, client)
         given = context.hparams, message, before, context.memory, local, key
-        (contribution, states), finite = compute(*given, context.index, client, own, shared_key)
-        return contribution, states, finite
+        (upload, states), finite = compute(*given, context.index, client, own, shared_key)
+        return upload, states, finite
 
     return one_client
 
@@ -173,7 +171,7 @@ def _chunk_results(
     rows: Array,
     weights: Array,
     before: Rows,
-) -> tuple[Contribution, Rows, Array]:
+) -> tuple[Upload, Rows, Array]:
     """Return one chunk's results, padded to the smallest bound that holds it; zeros if empty."""
     bounds = members.bounds_for(context.plan.work, context.data)
 

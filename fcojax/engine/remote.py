@@ -16,19 +16,19 @@ from fcojax.algorithms.base import Algorithm, ClientResult
 from fcojax.algorithms.local import Local
 from fcojax.engine.members import BATCHES, CLIENT, ENCODE, SHARED, folded_by, purpose_key
 from fcojax.engine.plan import Plan
-from fcojax.engine.round import reduced_over_rounds, server_half
+from fcojax.engine.round import reduced_over_rounds
 from fcojax.engine.state import Memory
 from fcojax.engine.tally import (
-    Contribution,
-    EncodedUpload,
     RoundContext,
     Rows,
+    Upload,
     add_clients,
     empty_tally,
     encoded,
     first_uploads,
     one_update,
     opened,
+    server_half,
 )
 from fcojax.engine.validation import as_first_states, require_run
 from fcojax.memo import jit_per
@@ -65,7 +65,7 @@ class Forms(NamedTuple):
 
     message: PyTree
     rows: Rows
-    sent: EncodedUpload
+    sent: Upload
     decoded: tuple[list, list]
     form: Form
 
@@ -129,7 +129,7 @@ def ask(algorithm, hparams, server, key, index, members) -> tuple[PyTree, Keys]:
 @in_full_precision
 def answer(
     algorithm, plan, hparams, message, before: Rows, examples, keys: Keys, client, index
-) -> tuple[EncodedUpload, Rows, Array]:
+) -> tuple[Upload, Rows, Array]:
     """Return a client's upload, what it keeps if that counts, and whether both are finite."""
     result = _updated(algorithm, plan, hparams, message, before.states, examples, keys, client)
     require_same_form("client_update", before.states, result.state)
@@ -142,7 +142,7 @@ def answer(
     return sent._replace(own=own), after, tree.all_finite((decoded, sent.public, after))
 
 
-def decode(plan, hparams, sent: EncodedUpload, form: Forms, key: Key, index, client) -> tuple:
+def decode(plan, hparams, sent: Upload, form: Forms, key: Key, index, client) -> tuple:
     """Return the payload and the public parts that a client has sent, with the key of the run."""
     like = zeros((form.decoded[0], form.rows.residuals))
     return _decode(plan, hparams, sent, *like, key, index, client)
@@ -190,13 +190,13 @@ def step(
     totals = RoundWeights(none, jnp.sum(own), everyone, none, *weighed)
     shared = purpose_key(key, SHARED, index)
 
-    def contribution(client, sent: EncodedUpload) -> Contribution:
+    def contribution(client, sent: Upload) -> Upload:
         at = _at(plan, hparams, index, client, None, shared)._replace(inclusion=_no_inclusion)
         return opened(plan, at, sent, idle[1], memory, form)
 
     clients = jax.vmap(contribution)(members, given)
     # Opening an upload can overflow too; one that is lost is not read.
-    finite = finite & (jax.vmap(tree.all_finite)(clients.payload) | ~arrives)
+    finite = finite & (jax.vmap(tree.all_finite)(clients.own) | ~arrives)
     # An upload that the network lost is lost, as one is that the plan loses.
     lost = clients.kept.get("lost", True) & arrives
     clients = clients._replace(kept=clients.kept | {"lost": lost})
@@ -212,15 +212,16 @@ def step(
         message = algorithm.broadcast(hparams, server)
         empty = idle[0], idle[2], Keys(*[jax.random.key(0)] * 4), jnp.int32(0)
         public = split(_updated(algorithm, plan, hparams, message, *empty).upload)[1]
-    after, found, refused = server_half(context, server, tally, totals, one, public)
+    given = context, server, tally, totals, one, public
+    after, after_memory, _, metrics, counts = server_half(*given)
     # A refused step leaves nothing behind: kept sums would be refused again, in every round, and
     # sites go on from the states that belong to what the server has.
-    kept = tree.where(refused == 0, found.memory, memory)
-    measures = found.metrics | found.counts | {"refused": refused}
+    stays = counts["refused"] > 0
+    kept = tree.where(stays, memory, after_memory)
     # As in the history of one round: without a counted client a metric is NaN, not zero.
-    measures = {name: value[None] for name, value in measures.items()}
+    measures = {name: value[None] for name, value in (metrics | counts).items()}
     measures = reduced_over_rounds(measures, plan.uploads.names)
-    return after, kept, counted & (refused == 0), measures
+    return after, kept, counted & ~stays, measures
 
 
 def _updated(

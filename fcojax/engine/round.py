@@ -10,26 +10,17 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.algorithms.base import Algorithm, NewRow, uncounted
+from fcojax.algorithms.base import Algorithm, uncounted
 from fcojax.engine.client_loop import client_function, run_clients
-from fcojax.engine.members import DOWN, SERVER, SHARED, Slots, draw_cohort, purpose_key, slots_of
-from fcojax.engine.nonfinite import guarded
+from fcojax.engine.members import DOWN, SHARED, Slots, draw_cohort, purpose_key, slots_of
 from fcojax.engine.plan import Plan
 from fcojax.engine.state import Memory
-from fcojax.engine.tally import (
-    Contribution,
-    RoundContext,
-    RoundResult,
-    Rows,
-    Tally,
-    finish_round,
-    one_update,
-)
+from fcojax.engine.tally import RoundContext, Rows, one_update, server_half
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Params, PyTree, Scalar
 from fcojax.uploads import transform
 from fcojax.uploads.broadcast import first_estimate, next_estimate
-from fcojax.uploads.forms import Form, merged, require_same_form, split, zeros
+from fcojax.uploads.forms import Form, merged, split, zeros
 from fcojax.uploads.transform import At, RoundWeights
 
 # Names of the engine's own counts, which metrics and measures may not use.
@@ -74,60 +65,17 @@ def one_round(
     # If no client counts, use client 0's public parts: with noise they are the same for all data,
     # as `first_uploads` has checked, while zeros would reveal that nobody took part.
     public = one_client(*first)[0].public if plan.uploads.noisy else None
-    after, found, refused = server_half(context, server, tally, totals, one, public)
+    given = context, server, tally, totals, one, public
+    after, memory, taken, metrics, counts = server_half(*given)
 
-    memory = found.memory
     if plan.broadcast is not None:
         down = purpose_key(context.key, DOWN, context.index)
-        new, taken = algorithm.broadcast(hparams, after), found.step & (refused == 0)
-        given = plan.broadcast, hparams, estimate, new, down, taken
+        given = plan.broadcast, hparams, estimate, algorithm.broadcast(hparams, after), down, taken
         memory = memory._replace(broadcast=next_estimate(*given))
     sizes = _sizes(context, message, one.form)
-    traffic = _traffic(context, (server, after), sizes, tally.participants)
-    counts = found.counts | {"refused": refused} | traffic
-    measures = merged(found.metrics, counts, "client_update of the algorithm")
+    counts |= _traffic(context, (server, after), sizes, tally.participants)
+    measures = merged(metrics, counts, "client_update of the algorithm")
     return after, rows, memory, measures
-
-
-def server_half(
-    context: RoundContext,
-    server: PyTree,
-    tally: Tally,
-    totals: RoundWeights,
-    one: Contribution,
-    public_if_empty: list | None,
-) -> tuple[PyTree, RoundResult, Array]:
-    """Return the server's new state, the result of the round, and 1 if the step is refused.
-
-    It is refused if it is not finite. The arguments are those of ``finish_round``.
-    """
-    found = finish_round(context, tally, totals, one, public_if_empty)
-    key = purpose_key(context.key, SERVER, context.index)
-    # Guarded, and not only masked below: in reverse mode a masked step that overflows has a
-    # derivative of 0 * inf, which is NaN.
-    step = guarded(context.algorithm.server_update, lambda server: server)
-    stepped, finite = step(context.hparams, server, found.upload, found.fraction, key)
-    # Without a counted client the mean is zero, and a server with momentum would still move.
-    after = _where_taken(found.step & finite, stepped, server)
-    return after, found, jnp.where(found.step & ~finite, 1, 0).astype(jnp.int32)
-
-
-def _where_taken(taken: Array, stepped: PyTree, server: PyTree) -> PyTree:
-    """Return the new state if the step is taken, else the old one; with new rows in both."""
-
-    def is_row(part):
-        return isinstance(part, NewRow)
-
-    def chosen(new, old):
-        if not is_row(new):
-            return jnp.where(taken, new, old)
-        return jax.lax.dynamic_update_index_in_dim(old, new.value, new.index, 0)
-
-    if not any(map(is_row, jax.tree.leaves(stepped, is_leaf=is_row))):
-        require_same_form("server_update", server, stepped)
-    after = jax.tree.map(chosen, stepped, server, is_leaf=is_row)
-    require_same_form("server_update", server, after)
-    return after
 
 
 def reduced_over_rounds(metrics: dict[str, Array], names: tuple[str, ...]) -> dict[str, Array]:

@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.algorithms.base import Algorithm, ClientResult
-from fcojax.engine.members import AGGREGATE, SHARED, local_handle, purpose_key
+from fcojax.algorithms.base import Algorithm, ClientResult, NewRow
+from fcojax.engine.members import AGGREGATE, SERVER, SHARED, local_handle, purpose_key
+from fcojax.engine.nonfinite import guarded
 from fcojax.engine.plan import Plan
 from fcojax.engine.state import Memory
 from fcojax.problems.clients import ClientData
@@ -55,64 +56,48 @@ class Rows(NamedTuple):
     residuals: PyTree
 
 
-class EncodedUpload(NamedTuple):
-    """What a client sends to the server.
+class Upload(NamedTuple):
+    """One client's upload on its way to the sums, or several along a leading axis.
 
     Attributes:
       own: what its transforms send, over a network the arrays of it that depend on the upload, as
-        the server knows the others, such as keys; once decoded, the payload.
-      public: the public parts of the upload.
+        the server knows the others, such as keys; then the decoded payload; then the opened one.
+      public: its public parts.
       metrics: scalars for the history.
-      kept: for each name of the chain whether the upload is not left out under it.
+      kept: for each name of the plan's chain whether the upload is not left out under it.
+      weight: a factor of the client's weight, or ``None`` for 1.
+      form: the structure of the algorithm's upload, once it is opened.
     """
 
     own: Any
     public: list
     metrics: dict[str, Array]
     kept: dict[str, Array]
+    weight: Array | None = None
+    form: Any = None
 
 
-class Contribution(NamedTuple):
-    """One client's contribution to a round, or several along a leading axis.
-
-    Attributes:
-      payload: the opened upload.
-      public, metrics, kept: as in ``EncodedUpload``, with those of the server's transforms.
-      weight: a factor of the client's weight, or ``None`` for 1.
-      form: the structure of the algorithm's upload.
-    """
-
-    payload: list
-    public: list
-    metrics: dict[str, Array]
-    kept: dict[str, Array]
-    weight: Array | None
-    form: Form
-
-
-def encoded(
-    plan: Plan, at: At, result: ClientResult, residuals: tuple
-) -> tuple[EncodedUpload, Rows]:
+def encoded(plan: Plan, at: At, result: ClientResult, residuals: tuple) -> tuple[Upload, Rows]:
     """Return what a client sends of its result, and what it keeps if that counts."""
     payload, public, _ = split(result.upload)
     sent, kept = transform.send(plan.uploads, at, payload, residuals)
     metrics = merged(result.metrics, sent.metrics, "client_update of the algorithm")
-    return EncodedUpload(sent.wire, public, metrics, kept), Rows(result.state, sent.client_state)
+    return Upload(sent.wire, public, metrics, kept), Rows(result.state, sent.client_state)
 
 
 def opened(
-    plan: Plan, at: At, sent: EncodedUpload, residuals: tuple, memory: Memory, form: Form
-) -> Contribution:
+    plan: Plan, at: At, sent: Upload, residuals: tuple, memory: Memory, form: Form
+) -> Upload:
     """Return what the server makes of a decoded upload."""
     given = sent.own, residuals, memory.transforms, sent.kept, sent.metrics
     found, kept = transform.opened(plan.uploads, at, *given)
-    return Contribution(found.payload, sent.public, found.metrics, kept, found.weight, form)
+    return Upload(found.payload, sent.public, found.metrics, kept, found.weight, form)
 
 
 def through_chain(
     plan: Plan, at: At, result: ClientResult, residuals: tuple, memory: Memory
-) -> tuple[Contribution, Rows]:
-    """Return a client's contribution, and what it keeps: both halves."""
+) -> tuple[Upload, Rows]:
+    """Return a client's opened upload, and what it keeps: both halves."""
     payload, _, form = split(result.upload)
     sent, after = encoded(plan, at, result, residuals)
     there = at._replace(key=None)
@@ -139,7 +124,7 @@ class Tally(NamedTuple):
     left: dict[str, Array]
 
 
-def empty_tally(context: RoundContext, one: Contribution, num_places: int, dtype: Any) -> Tally:
+def empty_tally(context: RoundContext, one: Upload, num_places: int, dtype: Any) -> Tally:
     """Return the tally before the first client, given the shapes of one."""
     term = jax.eval_shape(functools.partial(_term_of, context), one)
     collected = (
@@ -151,16 +136,16 @@ def empty_tally(context: RoundContext, one: Contribution, num_places: int, dtype
     return Tally(collected, jnp.zeros((), dtype), zero, zero, dict.fromkeys(one.kept, zero))
 
 
-def _term_of(context: RoundContext, client: Contribution) -> PyTree:
+def _term_of(context: RoundContext, client: Upload) -> PyTree:
     """Return what the aggregator collects of one client."""
     term = context.plan.aggregator.term
-    return term(context.hparams, client.payload, context.memory.aggregator)
+    return term(context.hparams, client.own, context.memory.aggregator)
 
 
 def add_clients(
     context: RoundContext,
     tally: Tally,
-    clients: Contribution,
+    clients: Upload,
     finite: Array,
     weights: Array,
     places: Array,
@@ -201,37 +186,22 @@ def add_clients(
     return after, counted
 
 
-class RoundResult(NamedTuple):
-    """The result of a round, from which the server updates its state.
-
-    Attributes:
-      upload: the mean upload.
-      fraction: the counted clients' share of the population's weight.
-      step: whether the server updates its state.
-      memory: what the server keeps for the next round.
-      metrics: means over the counted clients.
-      counts: numbers of clients, by name.
-    """
-
-    upload: PyTree
-    fraction: Array
-    step: Array
-    memory: Memory
-    metrics: dict[str, Array]
-    counts: dict[str, Array]
-
-
-def finish_round(
+def server_half(
     context: RoundContext,
+    server: PyTree,
     tally: Tally,
     totals: RoundWeights,
-    one: Contribution,
-    public_if_empty: list | None = None,
-) -> RoundResult:
-    """Return the result of a round from the sums over its clients.
+    one: Upload,
+    public_if_empty: list | None,
+) -> tuple[PyTree, Memory, Array, dict[str, Array], dict[str, Array]]:
+    """Return the results of a round from the sums over its clients.
 
     ``totals`` are the weights before any client is counted, and of ``one`` only shapes are read. If
     no client counts, the public parts are ``public_if_empty``, or zeros.
+
+    Returns:
+      The server's new state and memory; whether it took its step, which is refused if its result is
+      not finite; the clients' metrics, and counts by name.
     """
     plan, memory, (collected, public, metrics) = context.plan, context.memory, tally.collected
     at = At(context.hparams, context.index)
@@ -249,7 +219,7 @@ def finish_round(
         found, kept = plan.aggregator.finish(at.hparams, collected, weights, kept, key)
     # Uploads in bfloat16 are summed and averaged in float32, also by aggregators, and cast back for
     # the algorithm.
-    sums = SUM.start(one.payload, 0)
+    sums = SUM.start(one.own, 0)
     require_same_form("finish of the aggregator", sums, found, "mean")
     require_same_form("finish of the aggregator", memory.aggregator, kept, "memory")
     public = mean_of(public, weights)
@@ -265,15 +235,38 @@ def finish_round(
         for parts in (split(one.form.shapes())[:2], (last.mean, last.public))
     )
     require_same_form("the plan's chain", before, after, "payload")
-    nobody = jnp.zeros((), jnp.int32)
-    return RoundResult(
-        tree.cast_like(one.form.join(last.mean, last.public), one.form.shapes()),
-        last.fraction,
-        last.step,
-        memory._replace(transforms=transforms, aggregator=kept),
-        tree.cast_like(mean_of(metrics, weights), one.metrics),
-        {"participants": tally.participants, "dropped": tally.dropped, "lost": nobody} | tally.left,
-    )
+    upload = tree.cast_like(one.form.join(last.mean, last.public), one.form.shapes())
+    key = purpose_key(context.key, SERVER, context.index)
+    # Guarded, and not only masked below: in reverse mode a masked step that overflows has a
+    # derivative of 0 * inf, which is NaN.
+    step = guarded(context.algorithm.server_update, lambda server: server)
+    stepped, finite = step(context.hparams, server, upload, last.fraction, key)
+    # Without a counted client the mean is zero, and a server with momentum would still move.
+    taken = last.step & finite
+    counts = {"participants": tally.participants, "dropped": tally.dropped}
+    counts |= {"lost": jnp.zeros((), jnp.int32)} | tally.left
+    counts["refused"] = jnp.where(last.step & ~finite, 1, 0).astype(jnp.int32)
+    memory = memory._replace(transforms=transforms, aggregator=kept)
+    metrics = tree.cast_like(mean_of(metrics, weights), one.metrics)
+    return _where_taken(taken, stepped, server), memory, taken, metrics, counts
+
+
+def _where_taken(taken: Array, stepped: PyTree, server: PyTree) -> PyTree:
+    """Return the new state if the step is taken, else the old one; with new rows in both."""
+
+    def is_row(part):
+        return isinstance(part, NewRow)
+
+    def chosen(new, old):
+        if not is_row(new):
+            return jnp.where(taken, new, old)
+        return jax.lax.dynamic_update_index_in_dim(old, new.value, new.index, 0)
+
+    if not any(map(is_row, jax.tree.leaves(stepped, is_leaf=is_row))):
+        require_same_form("server_update", server, stepped)
+    after = jax.tree.map(chosen, stepped, server, is_leaf=is_row)
+    require_same_form("server_update", server, after)
+    return after
 
 
 def one_update(
@@ -319,7 +312,7 @@ def first_uploads(
     key, index, by_rule = jax.random.key(0), jnp.zeros((), jnp.int32), plan.aggregator != MEAN
     at = At(hparams, index, index, key, key, by_rule=by_rule, inclusion=lambda: jnp.ones(()))
 
-    def contribution(result) -> Contribution:
+    def contribution(result) -> Upload:
         return through_chain(plan, at, result, residuals, memory)[0]
 
     # A k beyond the number of entries is refused here.
@@ -353,7 +346,7 @@ def first_uploads(
             "mean over all clients; pass a transform that leaves the mean of this round's uploads, "
             "such as uploads.ef14(...)."
         )
-    return residuals, memory._replace(aggregator=plan.aggregator.init(zeros(one.payload)))
+    return residuals, memory._replace(aggregator=plan.aggregator.init(zeros(one.own)))
 
 
 def _require_equal_public_parts(algorithm, plan, hparams, states, data) -> None:
