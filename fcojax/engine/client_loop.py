@@ -46,18 +46,11 @@ OneClient = Callable[..., tuple[Upload, Rows, Array]]
 def run_clients(
     context: RoundContext, one_client: OneClient, one: Upload, slots: Slots, rows: Rows
 ) -> tuple[Tally, Rows]:
-    """Run the clients in these slots.
+    """Run the clients in these slots; return the sums, and the rows of all clients.
 
-    Args:
-      context: the constants of this round.
-      one_client: computes one client, from ``client_function``.
-      one: shapes of one client's upload.
-      slots: the members; their weights are shares that add up to at most one, so that no sum of
-        finite uploads overflows.
-      rows: all clients' states.
-
-    Returns:
-      The sums, and all rows, in which counted clients have their new states.
+    ``one_client`` is from ``client_function``, and ``one`` has the shapes of its upload. Weights of
+    slots are shares that add up to at most one, so that no sum of finite uploads overflows. In the
+    rows that are returned counted clients have their new states.
     """
     plan, data, num_slots = context.plan, context.data, slots.row_indices.shape[0]
     num_chunks = -(-num_slots // (plan.client_chunk_size or num_slots))

@@ -167,14 +167,9 @@ def local_handle(
 ) -> Local:
     """Return the handle through which a client reads its own examples.
 
-    Args:
-      data: the clients of this device.
-      work: how much a client does.
-      key: PRNG key of the run.
-      index: index of the round.
-      client: index of the client in the population.
-      row: index of the client in this device's arrays.
-      max_size: rows to pad to; the largest client's by default.
+    ``data`` are the clients of this device, ``key`` and ``index`` those of the run and the round.
+    ``client`` is the client's index in the population, ``row`` in this device's arrays, and
+    ``max_size`` the rows to pad to, by default the largest client's.
     """
     first, end = small_slice(data.offsets, row, 2)
     return Local(

@@ -81,9 +81,7 @@ def one_round(
 def reduced_over_rounds(metrics: dict[str, Array], names: tuple[str, ...]) -> dict[str, Array]:
     """Sum counts over rounds, and average metrics over the rounds in which any client counts.
 
-    Args:
-      metrics: of each round.
-      names: those under which transforms leave clients out.
+    ``names`` are those under which transforms leave clients out.
     """
     summed = dict.fromkeys((*COUNTS, *TRAFFIC, *names))
     counts = {name: metrics.pop(name) for name in summed if name in metrics}

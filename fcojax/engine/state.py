@@ -206,10 +206,8 @@ Observe = Callable[[PyTree, Params, PyTree], dict[str, Array]] | StateObserver
 class Memory(NamedTuple):
     """What the server keeps between rounds, beside the algorithm's state.
 
-    Attributes:
-      transforms: the server state of each transform.
-      aggregator: the aggregator's memory.
-      broadcast: the clients' estimate of the message, if the plan compresses it.
+    For each transform its server state, the aggregator's memory, and the clients' estimate of the
+    message, if the plan compresses it.
     """
 
     transforms: tuple = ()

@@ -28,15 +28,8 @@ from fcojax.xla.jaxprs import depend_on_first
 class RoundContext(NamedTuple):
     """The values that are constant while the clients of one round work.
 
-    Attributes:
-      algorithm: the algorithm of the run.
-      plan: how rounds are run, with every size chosen.
-      hparams: the hyperparameters of this round.
-      data: the clients of this device; ``None`` over a network.
-      key: PRNG key of the run.
-      index: index of the round, from 0.
-      noise_key: the key of noise, which differs between the points of a sweep.
-      memory: what the server keeps, beside the algorithm's state.
+    ``hparams`` are those of this round, ``data`` the clients of this device, ``None`` over a
+    network; ``noise_key`` differs between the points of a sweep, where ``key`` is the run's.
     """
 
     algorithm: Algorithm

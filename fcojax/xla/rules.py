@@ -144,9 +144,8 @@ def rules() -> Rules:
 def in_full_precision(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Trace a function with float32 products computed in float32, not in TF32 or bfloat16.
 
-    Args:
-      function: any function. If ``jax_default_matmul_precision`` is set, as an option of JAX or by
-        a context, it is left unchanged.
+    If ``jax_default_matmul_precision`` is set, as an option of JAX or by a context, the function is
+    left unchanged.
     """
 
     @functools.wraps(function)

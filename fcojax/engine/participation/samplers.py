@@ -319,9 +319,8 @@ def weighted_cohort(*, cohort_size: Count, power: Real = 1.0) -> Sampler:
       [2]
 
     References:
-      Efraimidis and Spirakis, "Weighted random sampling with a reservoir", Inf. Process. Lett.
-      2006; Li, Huang, Yang, Wang and Zhang, "On the convergence of FedAvg on non-IID data", ICLR
-      2020, scheme I, which draws by size with replacement and averages equally.
+      Li, Huang, Yang, Wang and Zhang, "On the convergence of FedAvg on non-IID data", ICLR 2020,
+      scheme I, which draws by size with replacement and averages equally.
     """
     return WeightedCohort(cohort_size, float(power))
 

@@ -183,13 +183,8 @@ def chunk_size(
 ) -> int:
     """Return the number of clients to run together by the rules for the backend.
 
-    Args:
-      work: how much a client does.
-      data: the clients.
-      each: bytes of one client's step, as ``client_bytes`` counts them.
-      num_places: places in a cohort.
-      num_points: points of a sweep that run together.
-      budget: bytes for all of these clients; by default the limit of the backend's rules.
+    One client's step takes ``each`` bytes, as ``client_bytes`` counts them. ``budget`` are the
+    bytes for all of these clients, by default the limit of the backend's rules.
     """
     rule = rules()
     if budget is None:
