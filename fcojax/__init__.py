@@ -15,7 +15,6 @@ from fcojax.algorithms.work import local_epochs, local_steps
 from fcojax.arguments import show_readably
 from fcojax.engine.hparams import extended, schedule
 from fcojax.engine.optimality import Status, kkt, kkt_violation
-from fcojax.engine.participation.base import Draw, Sampler
 from fcojax.engine.participation.samplers import (
     coin_flips,
     cyclic,
@@ -25,7 +24,7 @@ from fcojax.engine.participation.samplers import (
     uniform_cohort,
     weighted_cohort,
 )
-from fcojax.engine.plan import Plan
+from fcojax.engine.plan import Draw, Plan, Sampler
 from fcojax.engine.solve import solve
 from fcojax.engine.state import State, StateObserver
 from fcojax.engine.stepper import advance, look, read_model, run, start, sweep

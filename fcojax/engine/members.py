@@ -21,8 +21,7 @@ import jax.numpy as jnp
 
 from fcojax.algorithms.local import Local
 from fcojax.algorithms.work import Work
-from fcojax.engine.participation.base import Draw
-from fcojax.engine.plan import Plan
+from fcojax.engine.plan import Draw, Plan
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, PyTree
 from fcojax.xla.loops import batch_max, small_slice

@@ -45,8 +45,8 @@ from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
 from fcojax.uploads.forms import merged
+from fcojax.xla.jaxprs import fast_inside_loops
 from fcojax.xla.loops import scan_some
-from fcojax.xla.rewriting import fast_inside_loops
 from fcojax.xla.rules import in_full_precision
 
 

@@ -15,8 +15,8 @@ from typing import Any, Literal, NamedTuple
 
 from fcojax import Plan, Sampler
 from fcojax.arguments import validated
-from fcojax.engine.participation.base import Everyone
 from fcojax.engine.participation.samplers import CoinFlips, Cyclic, Trace, UniformCohort
+from fcojax.engine.plan import Everyone
 from fcojax.types import Count, Fraction, Positive
 from fcojax.uploads.transform import number
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.arguments import shown
 from fcojax.types import Array, Key, Params, PyTree
-from fcojax.xla.rewriting import fast_inside_loops
+from fcojax.xla.jaxprs import fast_inside_loops
 
 Loss = Callable[[Params, PyTree], Array]  # (params, examples) -> one loss per example
 

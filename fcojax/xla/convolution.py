@@ -5,7 +5,7 @@ outside loops and conditionals; gradients of a convolution have another layout. 
 matrix product are fast everywhere and need no derivative rule. Mapped over clients with different
 kernels they become a batched product rather than a grouped convolution.
 
-Arguments are the parameters of JAX's primitives, in whose place ``fcojax.xla.rewriting`` puts these
+Arguments are the parameters of JAX's primitives, in whose place ``fcojax.xla.jaxprs`` puts these
 functions.
 """
 
@@ -21,7 +21,7 @@ from jax.extend.core import primitives
 
 from fcojax import tree
 from fcojax.types import Array
-from fcojax.xla.rewriting import FORMS
+from fcojax.xla.jaxprs import FORMS
 from fcojax.xla.rules import rules
 
 Pads = Sequence[tuple[int, int]]

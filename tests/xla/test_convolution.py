@@ -11,7 +11,7 @@ from flax import linen
 from jax import lax
 from jax.test_util import check_grads
 
-from fcojax.xla.rewriting import fast_inside_loops
+from fcojax.xla.jaxprs import fast_inside_loops
 
 
 def convolution(lhs, rhs, *args, **options):

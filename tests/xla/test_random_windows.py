@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from fcojax.xla.rewriting import fast_inside_loops
+from fcojax.xla.jaxprs import fast_inside_loops
 from tests.support.windows import normal, slow_primitives
 
 

@@ -8,8 +8,8 @@ from flax import linen, nnx
 from jax import lax
 
 import fcojax
-from fcojax.xla import rewriting, rules
-from fcojax.xla.rewriting import fast_inside_loops
+from fcojax.xla import jaxprs, rules
+from fcojax.xla.jaxprs import fast_inside_loops
 from tests.support.windows import normal, slow_primitives
 
 pytestmark = pytest.mark.gate
@@ -157,7 +157,7 @@ def test_what_is_left_as_it_is():
     ours = fast_inside_loops(layer)
     with rules.pretend("cuda"):
         assert slow_primitives(ours, x, kernel) == {"conv_general_dilated"}
-    with rewriting.as_written():
+    with jaxprs.as_written():
         assert slow_primitives(ours, x, kernel)
     long_kernel = normal(200, 1, 1)
     assert slow_primitives(fast_inside_loops(layer), normal(1, 300, 1), long_kernel) == {
@@ -282,7 +282,7 @@ def test_losses_and_observers_of_a_run_are_rewritten(make):
         )
 
     assert not slow_primitives(run, params, data)
-    with rewriting.as_written():
+    with jaxprs.as_written():
         assert {"conv_general_dilated", "reduce_window_max"} <= slow_primitives(run, params, data)
         theirs = run(params, data)
     jax.tree.map(
@@ -322,7 +322,7 @@ def test_a_convolution_and_a_scan_in_a_loss_on_a_mesh():
     spread = fcojax.devices.shard_clients(data, fcojax.devices.device_mesh(clients=2))
     ours = run(params, spread)
     assert not slow_primitives(run, params, spread)
-    with rewriting.as_written():
+    with jaxprs.as_written():
         assert slow_primitives(run, params, data)
         theirs = run(params, data)
     for name, start in params.items():

@@ -15,7 +15,7 @@ import numpy as np
 
 from fcojax import shuffle
 from fcojax.arguments import at_most, checked_value, shown, validated
-from fcojax.engine.participation.base import Draw, EqualSampler, Everyone, Sampler
+from fcojax.engine.plan import Draw, EqualSampler, Everyone, Sampler
 from fcojax.types import Array, Count, Key, Real, Share
 
 
