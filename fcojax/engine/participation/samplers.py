@@ -439,8 +439,8 @@ def from_trace(
         )
     # Lists of clients in one vector: the matrix of a sparse trace would be mostly zeros.
     starts = np.cumsum([0, *(members.size for members in rounds)])
-    parts = (part.astype(np.int32).tobytes() for part in (starts, np.concatenate(rounds)))
-    return Trace(num_clients, *parts, cohort_size)
+    starts, members = (x.astype(np.int32).tobytes() for x in (starts, np.concatenate(rounds)))
+    return Trace(num_clients, starts, members, cohort_size)
 
 
 def _members(index: int, clients: Sequence[int]) -> np.ndarray:
