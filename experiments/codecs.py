@@ -21,20 +21,20 @@ def _ef21_sgdm(compressor: Compressor, beta: float = 0.9) -> UploadTransform:
     return uploads.chain(uploads.momentum(beta), uploads.ef21(compressor))
 
 
-# How each is written, the type of its argument if it takes one, and its factory.
-Forms = dict[str, tuple[str, Callable[[str], Any] | None, Callable[..., Any]]]
+# How each is written, the type of its argument, and its factory, some of which take none.
+Forms = dict[str, tuple[str, Callable[[str], Any], Callable[..., Any]]]
 COMPRESSORS: Forms = {
     "rand_k": ("rand_k:NUMBER or rand_k:SHARE", _count_or_share, uploads.rand_k),
     "top_k": ("top_k:NUMBER or top_k:SHARE", _count_or_share, uploads.top_k),
     "qsgd": ("qsgd:LEVELS", int, uploads.qsgd),
-    "natural": ("natural", None, uploads.natural),
-    "sign": ("sign", None, uploads.sign),
+    "natural": ("natural", str, uploads.natural),
+    "sign": ("sign", str, uploads.sign),
     "drive": ("drive:unbiased or drive:least_error", _words, uploads.drive),
-    "half": ("half", None, uploads.half),
+    "half": ("half", str, uploads.half),
 }
 FEEDBACK: Forms = {
-    "ef14": ("ef14", None, uploads.ef14),
-    "ef21": ("ef21", None, uploads.ef21),
+    "ef14": ("ef14", str, uploads.ef14),
+    "ef21": ("ef21", str, uploads.ef21),
     "ef21_sgdm": ("ef21_sgdm:MOMENTUM", float, _ef21_sgdm),
     "econtrol": ("econtrol:RATE", float, uploads.econtrol),
     "diana": ("diana:RATE", float, uploads.diana),
@@ -79,7 +79,7 @@ def _made(text: str, forms: Forms, what: str, given: str, *inner: Compressor) ->
         raise ValueError(f"{given}: there is no {what} {name!r}; {suggest(name, list(forms))}")
     form, kind, factory = forms[name]
     try:
-        values = (kind(argument),) if colon else ()  # a kind of None takes no argument
+        values = (kind(argument),) if colon else ()
         inspect.signature(factory).bind(*inner, *values)
     except (TypeError, ValueError):
         raise ValueError(f"{given}; write {form}.") from None
