@@ -15,8 +15,7 @@ from fcojax.algorithms.work import Work
 from fcojax.arguments import checked_value, field_annotations, shown
 from fcojax.engine.state import Observe
 from fcojax.types import Array, Count, Key
-from fcojax.uploads.aggregator import MEAN, Aggregator
-from fcojax.uploads.broadcast import Broadcast
+from fcojax.uploads.aggregator import MEAN, Aggregator, Broadcast
 from fcojax.uploads.transform import NOTHING, UploadTransform
 
 

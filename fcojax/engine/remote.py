@@ -36,7 +36,7 @@ from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
 from fcojax.uploads import transform
 from fcojax.uploads.aggregator import MEAN
-from fcojax.uploads.forms import Form, require_same_form, split, zeros
+from fcojax.uploads.forms import Form, require_same_form, split
 from fcojax.uploads.transform import At, Facts, RoundWeights, UploadTransform, chain
 from fcojax.xla.jaxprs import depend_on_first
 from fcojax.xla.rules import in_full_precision
@@ -87,7 +87,7 @@ def forms(
 
 def first_rows(plan: Plan, payload: list, state: PyTree) -> Rows:
     """Return what a client keeps before its first round, given the shapes of its payload."""
-    return Rows(state, transform.first_states(plan.uploads, zeros(payload))[0])
+    return Rows(state, transform.first_states(plan.uploads, tree.zeros_like(payload))[0])
 
 
 def begin(
@@ -106,7 +106,7 @@ def begin(
     residuals, memory = first_uploads(algorithm, plan, hparams, states, data)
     if plan.uploads.transforms:
         update = functools.partial(one_update, algorithm, plan)
-        payload = zeros(split(jax.eval_shape(update, hparams, *states, data).upload)[0])
+        payload = tree.zeros_like(split(jax.eval_shape(update, hparams, *states, data).upload)[0])
         _require_blind(plan, hparams, payload, residuals, memory)
     return states[0], memory
 
@@ -144,7 +144,7 @@ def answer(
 
 def decode(plan, hparams, sent: Upload, form: Forms, key: Key, index, client) -> tuple:
     """Return the payload and the public parts that a client has sent, with the key of the run."""
-    like = zeros((form.decoded[0], form.rows.residuals))
+    like = tree.zeros_like((form.decoded[0], form.rows.residuals))
     return _decode(plan, hparams, sent, *like, key, index, client)
 
 
@@ -269,7 +269,7 @@ def _require_blind(plan: Plan, hparams, payload: list, residuals: tuple, memory:
     there = at._replace(key=None, inclusion=_no_inclusion)
 
     def read(residuals, payload):
-        wire = transform.send(plan.uploads, at, payload, zeros(residuals))[0].wire
+        wire = transform.send(plan.uploads, at, payload, tree.zeros_like(residuals))[0].wire
         decoded = transform.decode(plan.uploads, there, wire, payload, residuals)
         given = decoded, residuals, memory.transforms, {}, {}
         return transform.opened(plan.uploads, there, *given)

@@ -19,8 +19,8 @@ from fcojax.engine.tally import RoundContext, Rows, one_update, server_half
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Params, PyTree, Scalar
 from fcojax.uploads import transform
-from fcojax.uploads.broadcast import first_estimate, next_estimate
-from fcojax.uploads.forms import Form, merged, split, zeros
+from fcojax.uploads.aggregator import first_estimate, next_estimate
+from fcojax.uploads.forms import Form, merged, split
 from fcojax.uploads.transform import At, RoundWeights
 
 # Names of the engine's own counts, which metrics and measures may not use.
@@ -156,7 +156,7 @@ def _sizes(context: RoundContext, message: PyTree, form: Form) -> tuple[Scalar, 
     # size may depend.
     shared = purpose_key(context.key, SHARED, context.index)
     at = At(context.hparams, context.index, jnp.zeros_like(context.index), context.key, shared)
-    payload = zeros(payload)
+    payload = tree.zeros_like(payload)
     states, _ = transform.first_states(chain, payload)
     sent, _ = transform.send(chain, at, payload, states)
     up = tree.num_bytes(sent.wire) if sent.num_bytes is None else sent.num_bytes

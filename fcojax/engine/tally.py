@@ -18,9 +18,8 @@ from fcojax.engine.state import Memory
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, PyTree
 from fcojax.uploads import transform
-from fcojax.uploads.aggregator import MEAN, SUM
-from fcojax.uploads.broadcast import first_estimate
-from fcojax.uploads.forms import Form, merged, require_same_form, split, zeros
+from fcojax.uploads.aggregator import MEAN, SUM, first_estimate
+from fcojax.uploads.forms import Form, merged, require_same_form, split
 from fcojax.uploads.transform import At, Received, RoundWeights, mean_of
 from fcojax.xla.jaxprs import depend_on_first
 
@@ -187,14 +186,11 @@ def server_half(
     one: Upload,
     public_if_empty: list | None,
 ) -> tuple[PyTree, Memory, Array, dict[str, Array], dict[str, Array]]:
-    """Return the results of a round from the sums over its clients.
+    """Return the server's new state and memory, whether it took its step, metrics and counts.
 
     ``totals`` are the weights before any client is counted, and of ``one`` only shapes are read. If
-    no client counts, the public parts are ``public_if_empty``, or zeros.
-
-    Returns:
-      The server's new state and memory; whether it took its step, which is refused if its result is
-      not finite; the clients' metrics, and counts by name.
+    no client counts, the public parts are ``public_if_empty``, or zeros. A step whose result is not
+    finite is refused.
     """
     plan, memory, (collected, public, metrics) = context.plan, context.memory, tally.collected
     at = At(context.hparams, context.index)
@@ -299,7 +295,7 @@ def first_uploads(
     update = functools.partial(one_update, algorithm, plan)
     result = jax.eval_shape(update, hparams, server, client, data)
     # They start from zeros, because nothing has been sent yet.
-    payload = zeros(split(result.upload)[0])
+    payload = tree.zeros_like(split(result.upload)[0])
     residuals, servers = transform.first_states(plan.uploads, payload)
     memory = Memory(servers, broadcast=estimate)
     key, index, by_rule = jax.random.key(0), jnp.zeros((), jnp.int32), plan.aggregator != MEAN
@@ -339,7 +335,7 @@ def first_uploads(
             "mean over all clients; pass a transform that leaves the mean of this round's uploads, "
             "such as uploads.ef14(...)."
         )
-    return residuals, memory._replace(aggregator=plan.aggregator.init(zeros(one.own)))
+    return residuals, memory._replace(aggregator=plan.aggregator.init(tree.zeros_like(one.own)))
 
 
 def _require_equal_public_parts(algorithm, plan, hparams, states, data) -> None:

@@ -40,10 +40,9 @@ class Law(NamedTuple):
 def law(sampler: Sampler, num_clients: Count) -> Law:
     """Return how the accounting treats a sampler; raise ``ValueError`` if it cannot.
 
-    ``coin_flips`` is Poisson sampling. A ``uniform_cohort`` is sampling without replacement, with
-    populations that differ by the replacement of one client. For ``everyone``, ``cyclic``
-    and ``from_trace`` rounds are added up without any gain from sampling, as if a client took part
-    in each. Lost uploads are accounted as if they had arrived.
+    ``coin_flips`` is Poisson sampling, a ``uniform_cohort`` sampling without replacement. For
+    others rounds are added up without any gain from sampling, as if a client took part in each.
+    Lost uploads are accounted as if they had arrived.
 
     Args:
       sampler: who takes part.

@@ -2,7 +2,7 @@ r"""An audit: a lower bound of epsilon, from many runs with and without one clie
 
 A test that finds the client in a share TPR of the runs with it, and in a share FPR of those without
 it, shows that :math:`\epsilon \ge \log((\mathrm{TPR} - \delta) / \mathrm{FPR})`. Half of the runs
-choose the test, and the other half bounds both shares by Clopper and Pearson's intervals.
+choose the test, and the other half bounds both shares.
 
 Jagielski, Ullman and Oprea, "Auditing differentially private machine learning: how private is
 private SGD?", NeurIPS 2020.

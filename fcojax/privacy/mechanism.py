@@ -250,8 +250,7 @@ def _clipped(payload: list, norm: Any, per_leaf: bool) -> tuple[list, Array]:
         clipped, longer = clipped_to(payload, norm)
         return clipped, longer.astype(float)
     pairs = [clipped_to(leaf, norm / math.sqrt(len(payload))) for leaf in payload]
-    longer = jnp.any(jnp.stack([pair[1] for pair in pairs]))
-    return [pair[0] for pair in pairs], longer.astype(float)
+    return [own for own, _ in pairs], jnp.any(jnp.stack([one for _, one in pairs])).astype(float)
 
 
 def _noise_of(clip: Any, noise: Any, bands: tuple = (1.0,)) -> Noise | bool:

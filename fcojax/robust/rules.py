@@ -27,8 +27,6 @@ Minority = Annotated[Any, Numbers(_BELOW_HALF, lambda x: (x >= 0) & (x < 0.5))] 
 def averaged(mean: Callable[[Any, OneArray, OneArray], Array]) -> Aggregator:
     """Return the aggregator of a robust mean of points, such as one of your own.
 
-    Each device keeps all uploads of a round until its end.
-
     Args:
       mean: ``(hparams, points, weights) -> point``, for points of shape [n, d], each an upload as
         one vector, and weights that sum to 1; a point of weight 0 has no effect.
@@ -67,8 +65,7 @@ def median() -> Aggregator:
     have half of the weight.
 
     Example:
-      >>> import fcojax
-      >>> plan = fcojax.Plan(fcojax.local_steps(1), aggregator=median())
+      >>> of_each_entry = median()
 
     References:
       Yin, Chen, Ramchandran and Bartlett, "Byzantine-robust distributed learning: towards optimal

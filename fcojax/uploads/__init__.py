@@ -4,8 +4,6 @@ A compressor encodes one array; ``compressed`` makes a transform from it, and ``
 their relatives make one with error feedback, for ``fcojax.Plan(uploads=chain(...))``.
 """
 
-from typing import Any
-
 from fcojax.uploads.coding import compressed, facts
 from fcojax.uploads.compressor import Compressor, compose, contractive
 from fcojax.uploads.feedback import (
@@ -64,12 +62,3 @@ __all__ = [
     "modular_sum",
     "momentum",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "compressed_broadcast":
-        raise AttributeError(
-            "uploads.compressed_broadcast(algorithm, compressor) is "
-            "Plan(work, broadcast=uploads.ef21p(compressor)) since 0.4."
-        )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -67,16 +67,19 @@ def facts(compressor: Compressor, payload: Params, hparams: NumberTree | None = 
       Constants(unbiased=True, variance=3.0, contraction=None, num_bytes=100, whole_bytes=400)
     """
     payload = jax.eval_shape(lambda payload: payload, payload)
-    contraction = compressor.contraction
+    vectors = _vectors(payload)
+
+    def worst(bound, exact):
+        found = bound and [bound(hparams, one) for one in vectors]
+        return None if found is None else max(found, default=exact)
+
     shapes = jax.eval_shape(
         lambda payload: encode(compressor, hparams, payload, jax.random.key(0)), payload
     )
     return Constants(
         compressor.variance is not None,
-        None if compressor.variance is None else variance(compressor, hparams, payload),
-        None
-        if contraction is None
-        else min((contraction(hparams, one) for one in _vectors(payload)), default=1.0),
+        worst(compressor.variance, 0.0),
+        worst(compressor.contraction, 1.0),
         num_bytes(shapes),
         tree.num_bytes(payload),
     )

@@ -148,14 +148,8 @@ def unpacked(code: Array, num_bits: int, size: int) -> Array:
 
 def require_contractive(compressor: Compressor) -> None:
     """Raise ``ValueError`` for a compressor that is not contractive."""
-    if compressor.contraction is not None:
-        return
-    if compressor.variance is not None:
+    if compressor.contraction is None:
         raise ValueError(
-            f"compressor is {compressor.name}, which is unbiased and not contractive; pass "
-            f"contractive({compressor.name})."
+            f"compressor is {compressor.name}, which states no contraction; if it is unbiased, "
+            f"pass contractive({compressor.name}), otherwise one such as top_k(0.01)."
         )
-    raise ValueError(
-        f"compressor is {compressor.name}, which states no contraction; pass one that does, such "
-        "as top_k(0.01) or drive('least error')."
-    )

@@ -1,11 +1,9 @@
 r"""Error feedback: the error of compression is sent in later uploads.
 
-Plain compression by a contractive C converges to a wrong point. ``ef14`` adds the error to the next
-upload, so that sums over rounds are right: for methods whose uploads vanish at the solution, such
-as ``composite_fl``, ``scaffold`` and ``fed_dr``. ``ef21`` and its relatives keep an estimate of
-each client's upload, which the server mirrors, and send compressed corrections of it: for methods
-whose uploads do not vanish, such as ``fed_avg`` and ``fed_mid``, because clients with different
-data pull in different directions forever.
+Plain compression converges to a wrong point. ``ef14`` is for methods whose uploads vanish at the
+solution, such as ``composite_fl``, ``scaffold`` and ``fed_dr``. ``ef21`` and its relatives are for
+methods whose uploads do not vanish, such as ``fed_avg`` and ``fed_mid``, because clients with
+different data pull in different directions forever.
 """
 
 from collections.abc import Callable
@@ -17,7 +15,7 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.types import NonNegative, Probability, PyTree, Share
 from fcojax.uploads import coding
-from fcojax.uploads.broadcast import Broadcast
+from fcojax.uploads.aggregator import Broadcast
 from fcojax.uploads.compressor import Compressor, factory, require_contractive
 from fcojax.uploads.transform import At, Facts, Sent, UploadTransform, number
 

@@ -45,11 +45,6 @@ def split(upload: PyTree) -> tuple[list, list, Form]:
     )
 
 
-def zeros(shapes: PyTree) -> PyTree:
-    """Return zeros of these shapes."""
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-
-
 def _is_public(part: Any) -> bool:
     return isinstance(part, Public)
 

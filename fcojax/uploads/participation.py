@@ -96,13 +96,11 @@ def inverse_probability(kind: Literal["known", "estimated"]) -> UploadTransform:
             # With this round the share is above zero, and in the first round it is one.
             number = jnp.result_type(float)
             share = (rounds + 1).astype(number) / (at.round + 1).astype(number)
-        # Clients that are never counted have q_m = 0: they are in absent places, or always too late
-        # for a deadline; an infinite weight would make all others zero.
+        # Clients that are never counted have q_m = 0; an infinite weight would make others zero.
         return Opened(payload, 1 / jnp.where(share > 0, share, 1))
 
     def receive(at, found, weights, server_state):
-        # A sum over the weight of all clients; also of public parts, so that the elapsed time of
-        # dual averaging keeps to its dual points.
+        # Also public parts, so that the elapsed time of dual averaging keeps to its dual points.
         mean = tree.scale(weights.cohort_weight / weights.population_weight, found.mean)
         public = tree.scale(found.fraction, found.public)
         return found._replace(mean=mean, public=public), server_state

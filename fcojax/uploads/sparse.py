@@ -17,12 +17,7 @@ Number = Count | Share
 
 
 class Sparse(NamedTuple):
-    """Some entries of a vector.
-
-    Attributes:
-      values: their values.
-      places: their indices, packed; ``()`` if both sides draw them.
-    """
+    """Some entries of a vector, and their indices, packed; ``()`` if both sides draw them."""
 
     values: PyTree
     places: PyTree = ()

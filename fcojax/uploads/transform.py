@@ -28,11 +28,9 @@ class At(NamedTuple):
       key: in ``send`` a key of this client, round and transform; otherwise ``None``.
       round_key: a key of the round that clients and the server share, as for a coin.
       private_key: in ``receive`` a key of the server alone. It differs between runs, rounds,
-        transforms and all hyperparameters with their schedules, so that the points of a sweep never
-        share noise.
+        transforms and all hyperparameters, so that the points of a sweep never share noise.
       by_rule: whether the aggregator compares uploads, and so gets each of them opened; static.
-      inclusion: in ``open`` a function that returns the probability with which the upload of this
-        client arrives.
+      inclusion: in ``open`` a function that returns the probability that this upload arrives.
 
     Example:
       >>> At(hparams=None, round=0, key=jax.random.key(0)).private_key is None  # on a client

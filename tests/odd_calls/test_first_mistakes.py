@@ -87,11 +87,6 @@ OLD_CALLS = {
         ValueError,
         "aggregator is Plan(",
     ),
-    "compressed_broadcast": (
-        lambda: uploads.compressed_broadcast(FED_AVG, uploads.top_k(1)),
-        AttributeError,
-        "broadcast=uploads.ef21p(",
-    ),
     "Codec": (lambda: fcojax.Codec, AttributeError, "Plan(uploads=...)"),
 }
 
