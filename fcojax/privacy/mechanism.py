@@ -109,7 +109,7 @@ def gaussian(
         return Opened(clipped, metrics={"clipped": longer})
 
     def receive(at, found, weights, past):
-        deviation = number(at.hparams, noise) * number(at.hparams, clip) * weights.largest
+        deviation = number(at.hparams, noise) * number(at.hparams, clip)
         drawn, past = _correlated(bands, _normal_like(found.mean, at.private_key), past)
         mean = _over_expected(found.mean, weights, deviation, drawn)
         return _hidden(found._replace(mean=mean), weights), past
@@ -132,21 +132,21 @@ def _adaptive(
     def open_(at, payload, client_state, norm):
         clipped, longer = _clipped(tree.floats(payload), norm, per_leaf)
         # Plus and minus one half: one client moves the sum by a half.
-        sent = [*tree.scale(1 / norm, clipped), 0.5 - longer]
-        return Opened(sent, metrics={"clipped": longer})
+        return Opened([*tree.scale(1 / norm, clipped), 0.5 - longer], metrics={"clipped": longer})
 
     def receive(at, found, weights, norm):
         *update, within = found.mean
         if facts.noisy:
             key, own = jax.random.split(at.private_key)
-            scale = noise_on_uploads(number(at.hparams, noise), adaptive.noise) * weights.largest
+            scale = noise_on_uploads(number(at.hparams, noise), adaptive.noise)
             update = _over_expected(update, weights, scale, _normal_like(update, key))
-            scale = adaptive.noise * weights.largest
-            [within] = _over_expected([within], weights, scale, _normal_like([within], own))
+            [within] = _over_expected(
+                [within], weights, adaptive.noise, _normal_like([within], own)
+            )
             found = _hidden(found, weights)
-        change = jnp.exp(-adaptive.rate * (within + 0.5 - adaptive.quantile))
-        found = found._replace(mean=tree.scale(norm, update))
-        return found, jnp.where(found.step, norm * change.astype(norm.dtype), norm)
+        change = jnp.exp(-adaptive.rate * (within + 0.5 - adaptive.quantile)).astype(norm.dtype)
+        after = jnp.where(found.step, norm * change, norm)
+        return found._replace(mean=tree.scale(norm, update)), after
 
     return UploadTransform(
         name,
@@ -231,11 +231,11 @@ def _normal_like(leaves: list, key: Key) -> list:
     return [jax.random.normal(own, leaf.shape, leaf.dtype) for leaf, own in pairs]
 
 
-def _over_expected(total: list, weights: RoundWeights, deviation: Array, drawn: list) -> list:
+def _over_expected(total: list, weights: RoundWeights, deviation: Any, drawn: list) -> list:
     """Return noisy sums divided by the expected weight of a cohort, which is public."""
 
     def one(leaf, normal):
-        noise = deviation.astype(leaf.dtype) * normal
+        noise = (deviation * weights.largest).astype(leaf.dtype) * normal
         whole = leaf * weights.cohort_weight.astype(leaf.dtype)
         return (whole + noise) / weights.expected_weight.astype(leaf.dtype)
 

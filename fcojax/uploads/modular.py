@@ -54,25 +54,22 @@ def modular_sum(step: Positive | Callable[[Any], Any], bits: Bits) -> UploadTran
         return Sent(codes, num_bytes=sum(-(-leaf.size * bits // 8) for leaf in codes))
 
     def receive(at, found, weights, state):
-        means, sound = [], []
+        count, size = jnp.maximum(weights.count, 1), number(at.hparams, step)
+        share = jnp.where(weights.share > 0, weights.share, 1)
+        means, sound = [], jnp.asarray(True)
         for leaf in found.mean:
-            count = jnp.maximum(weights.count, 1).astype(leaf.dtype)
-            share = jnp.where(weights.share > 0, weights.share, 1).astype(leaf.dtype)
-            summed = leaf * count / share
+            own = count.astype(leaf.dtype)
+            summed = leaf * own / share.astype(leaf.dtype)
             whole = jnp.round(summed)
-            is_sum = jnp.abs(summed - whole) <= _WHOLE
-            sound.append(jnp.all(is_sum & (whole >= -half) & (whole < half)))
-            means.append(whole * jnp.asarray(number(at.hparams, step), leaf.dtype) / count)
-        all_sound = jnp.all(jnp.array(sound, bool))
-        means = [jnp.where(all_sound, leaf, jnp.nan) for leaf in means]
+            inside = (jnp.abs(summed - whole) <= _WHOLE) & (whole >= -half) & (whole < half)
+            sound = sound & jnp.all(inside)
+            means.append(whole * jnp.asarray(size, leaf.dtype) / own)
+        means = [jnp.where(sound, leaf, jnp.nan) for leaf in means]
         return found._replace(mean=means), state
 
+    name, facts = f"modular_sum({step}, {bits})", Facts(needs_sum=True)
     return UploadTransform(
-        f"modular_sum({step}, {bits})",
-        send=send,
-        decode=lambda at, wire, state: wire,
-        receive=receive,
-        facts=Facts(needs_sum=True),
+        name, send=send, decode=lambda at, wire, state: wire, receive=receive, facts=facts
     )
 
 
