@@ -99,7 +99,8 @@ def ef21(compressor: Compressor) -> UploadTransform:
       Richtarik, "EF21 with bells and whistles", 2021, for cohorts.
     """
     require_contractive(compressor)
-    return _mirrored(f"ef21({compressor.name})", compressor, _corrections(compressor))
+    send = _corrections(compressor, lambda hparams, payload: 1)
+    return _mirrored(f"ef21({compressor.name})", compressor, send)
 
 
 @factory
@@ -270,7 +271,7 @@ def marina(
     return _mirrored(name, compressor, send, beside=_zeros, decode=decode)
 
 
-def _corrections(compressor: Compressor, share: Callable = lambda hparams, payload: 1) -> Callable:
+def _corrections(compressor: Compressor, share: Callable[[Any, list], Any]) -> Callable:
     """Return the ``send`` of compressed corrections, of which a share goes into the estimate."""
 
     def send(at, payload, kept):
