@@ -113,7 +113,7 @@ def _dispatch(name: str, *rest: str) -> None:
         print(_listed())
     elif name == "copy":
         _copy(*rest)
-    elif name == "results" and rest and not rest[0].startswith("--"):
+    elif name == "results" and rest and (rest[0] == "--help" or not rest[0].startswith("--")):
         _become("experiments.publishing.comparison", rest)
     else:
         arguments = _with_config(rest) if name in ("run", "figures") else rest
@@ -171,7 +171,11 @@ def configs() -> dict[str, pathlib.Path]:
     """
     folders = [LAUNCHER / "configs"]
     for entry in importlib.metadata.entry_points(group="fcojax.configs"):
-        spec = importlib.util.find_spec(entry.value)
+        try:
+            spec = importlib.util.find_spec(entry.value)
+        except ImportError as error:  # made for another version of the library
+            print(f"fcojax: the configs of {entry.value} are left out: {error}.", file=sys.stderr)
+            continue
         folders += map(pathlib.Path, (spec and spec.submodule_search_locations) or ())
     # The library's own come last, so that no package replaces them.
     found = {path.stem: path for folder in reversed(folders) for path in folder.glob("[!_]*.py")}

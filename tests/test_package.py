@@ -69,6 +69,13 @@ def test_configs_of_a_package_are_found_by_its_entry_point(monkeypatch, capsys, 
     assert {*command.configs()} == {path.stem for path in (ROOT / "configs").glob("*.py")}
     said, code = typed(monkeypatch, capsys, "run", "select", "--workdir=here")
     assert code == 2 and "pip install ./packages/sites" in said
+    # A package that was made for another version is named, and does not end the command.
+    broken = tmp_path / "broken_package"
+    broken.mkdir()
+    (broken / "__init__.py").write_text("from fcojax import nothing_of_this_name\n")
+    installed("broken_package.configs")
+    said, code = typed(monkeypatch, capsys, "configs")
+    assert code == 0 and "broken_package.configs are left out: cannot import name" in said
 
 
 @pytest.mark.parametrize(

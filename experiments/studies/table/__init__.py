@@ -1,5 +1,6 @@
 """Algorithms over grids of rates, on the user's table."""
 
+import collections
 import functools
 import json
 import os
@@ -21,6 +22,7 @@ from fcojax.types import Count, CountOrZero, Positive, Probability
 
 _CONSTANT = 1e-12  # a deviation below this share of the largest entry is rounding
 _WHOLE = 2.0**53  # beyond it a number does not hold every whole number
+_NAMED = 40  # columns that the page names
 penalty = on_kernel(l1())
 
 
@@ -83,7 +85,14 @@ def _read_once(text: str, written: int) -> tuple[Problem, str]:
         else None
         for part in (~held, held)
     )
-    said = [*table.remarks, f"{held.sum():,} of {held.size:,} rows are held out."]
+    sizes = collections.Counter(table.names)
+    named = [f"{name} ({size} levels)" if size > 1 else name for name, size in sizes.items()]
+    of = ", ".join(named[:_NAMED]) + ", ..." * (len(named) > _NAMED)
+    said = [
+        *table.remarks,
+        f"{held.sum():,} of {held.size:,} rows are held out.",
+        f"The coefficients of models/*.npz are those of {of}.",
+    ]
     return _scored(build(train, validation), kind), " ".join(said)
 
 
@@ -226,9 +235,9 @@ EXPERIMENT = Sweep(
         Panel("density", "share of nonzero coefficients"),
     ),
     printed=("validation_loss", "accuracy", "r2"),
-    notes="Features are scaled to mean 0 and variance 1 over the rows that train, and missing "
-    "values are the mean. The validation loss and the accuracy, or R2, are those of the rows held "
-    "out of each client.",
+    notes="Features are scaled to mean 0 and variance 1 over the rows that train; a missing number "
+    "is the mean, and a missing word a level. The validation loss and the accuracy, or R2, are "
+    "those of the rows held out of each client.",
     keys={
         Literal[*LOSSES]: "loss",
         Count: "num_clients sizes dim",

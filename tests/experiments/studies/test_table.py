@@ -206,6 +206,17 @@ def test_missing_values_are_means_and_rows_without_a_target_are_left_out(config)
     x = table.problem(config).train.examples["x"]
     assert x[0, 1] == 0 and x[2, 0] == 0
     assert table.remarks(config).startswith("1 rows without died are left out. 2 missing values")
+    assert table.remarks(config).endswith(
+        "The coefficients of models/*.npz are those of age, dose."
+    )
+
+
+def test_the_model_has_the_entries_that_are_named(config):
+    rows = [f"{'xyz'[i % 3]},{i / 4},{'AB'[i % 2]},{i // 3 % 2}" for i in range(12)]
+    write(config, "ward,dose,hospital,died\n" + "\n".join(rows), categories="auto")
+    x = table.problem(config).train.examples["x"]
+    assert x.shape[1] == 3  # two indicators beside the reference, and the dose
+    assert table.remarks(config).endswith("those of ward (2 levels), dose.")
 
 
 def test_invisible_letters_and_forms_of_a_name_are_one_client(config):
