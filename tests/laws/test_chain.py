@@ -423,7 +423,7 @@ LOSSLESS = {
     "broadcast": (Row(chain(), broadcast=uploads.ef21p(uploads.top_k(1.0))), 1e-12),
     "grid": (Row(uploads.modular_sum(1e-5, 24), equal=True), 1e-4),
 }
-SLOW = "deadline", "econtrol", "diana", "estimated", "attack"
+SLOW = "deadline", "econtrol", "diana", "marina", "known", "estimated", "attack", "seeing all"
 
 
 @functools.cache
