@@ -69,17 +69,16 @@ def facts(compressor: Compressor, payload: Params, hparams: NumberTree | None = 
     payload = jax.eval_shape(lambda payload: payload, payload)
     vectors = _vectors(payload)
 
-    def worst(bound, exact):
-        found = bound and [bound(hparams, one) for one in vectors]
-        return None if found is None else max(found, default=exact)
+    def constant(bound, without_floats):
+        if bound is None:
+            return None
+        return bound(hparams, vectors[0]) if vectors else without_floats
 
-    shapes = jax.eval_shape(
-        lambda payload: encode(compressor, hparams, payload, jax.random.key(0)), payload
-    )
+    shapes = jax.eval_shape(lambda x: encode(compressor, hparams, x, jax.random.key(0)), payload)
     return Constants(
         compressor.variance is not None,
-        worst(compressor.variance, 0.0),
-        worst(compressor.contraction, 1.0),
+        constant(compressor.variance, 0.0),
+        constant(compressor.contraction, 1.0),
         num_bytes(shapes),
         tree.num_bytes(payload),
     )

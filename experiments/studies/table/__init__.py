@@ -91,7 +91,7 @@ def _read_once(text: str, written: int) -> tuple[Problem, str]:
     said = [
         *table.remarks,
         f"{held.sum():,} of {held.size:,} rows are held out.",
-        f"The coefficients of models/*.npz are those of {of}.",
+        f"The coefficients in models/*.npz are, in order: {of}.",
     ]
     return _scored(build(train, validation), kind), " ".join(said)
 

@@ -207,7 +207,7 @@ def test_missing_values_are_means_and_rows_without_a_target_are_left_out(config)
     assert x[0, 1] == 0 and x[2, 0] == 0
     assert table.remarks(config).startswith("1 rows without died are left out. 2 missing values")
     assert table.remarks(config).endswith(
-        "The coefficients of models/*.npz are those of age, dose."
+        "The coefficients in models/*.npz are, in order: age, dose."
     )
 
 
@@ -216,7 +216,7 @@ def test_the_model_has_the_entries_that_are_named(config):
     write(config, "ward,dose,hospital,died\n" + "\n".join(rows), categories="auto")
     x = table.problem(config).train.examples["x"]
     assert x.shape[1] == 3  # two indicators beside the reference, and the dose
-    assert table.remarks(config).endswith("those of ward (2 levels), dose.")
+    assert table.remarks(config).endswith("in order: ward (2 levels), dose.")
 
 
 def test_invisible_letters_and_forms_of_a_name_are_one_client(config):
