@@ -25,9 +25,10 @@ from fcojax.engine.participation.samplers import (
     weighted_cohort,
 )
 from fcojax.engine.plan import Draw, Plan, Sampler
+from fcojax.engine.run import run, sweep
 from fcojax.engine.solve import solve
 from fcojax.engine.state import State, StateObserver
-from fcojax.engine.stepper import advance, look, read_model, run, start, sweep
+from fcojax.engine.stepper import advance, look, read_model, start
 from fcojax.engine.stream import Stream
 from fcojax.problems.building import from_clients, from_rows
 from fcojax.problems.clients import ClientData

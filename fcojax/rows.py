@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fcojax.arguments import shown, validated
-from fcojax.engine.hparams import is_schedule, num_points, require_hparams
+from fcojax.engine.hparams import as_arrays, is_schedule, num_points
 from fcojax.engine.state import is_sweep
 from fcojax.tree import by_field
 from fcojax.types import Key, NumberTree, PyTree
@@ -48,7 +48,7 @@ def to_frame(grid: PyTree, keys: Key, history: NumberTree) -> Any:
       2        1.0     0      1  2.0
       3        1.0     0      2  2.0
     """
-    require_hparams(grid, is_sweep(keys))
+    as_arrays(grid, is_sweep(keys))
     runs = (num_points(grid), keys.size) if is_sweep(keys) else ()
     entries = {name: np.asarray(leaf) for name, leaf in by_field([history])}
     shapes = {name: entry.shape for name, entry in entries.items()}

@@ -11,7 +11,7 @@ import pytest
 import fcojax
 from fcojax import robust, uploads
 from fcojax.arguments import validated
-from fcojax.engine.hparams import require_hparams
+from fcojax.engine.hparams import as_arrays
 from fcojax.transforms import Penalty, l1
 from fcojax.types import (
     Count,
@@ -118,9 +118,9 @@ def test_names_that_only_a_type_checker_knows_are_passed_over():
         client_lr: Positive = 0.1
         other: "Unknown" = 0.0  # noqa: F821
 
-    require_hparams(Hparams())
+    as_arrays(Hparams())
     with pytest.raises(ValueError, match="client_lr is -1"):
-        require_hparams(Hparams(-1.0))
+        as_arrays(Hparams(-1.0))
 
 
 def test_a_file_that_was_executed_and_not_imported_is_validated():
@@ -140,7 +140,7 @@ def call(rate: Positive):
     return rate
 """
     exec(text, names)
-    require_hparams(names["Hparams"]())
+    as_arrays(names["Hparams"]())
     with pytest.raises(ValueError, match="rate is 0"):
         names["call"](0)
 

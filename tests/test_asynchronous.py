@@ -13,7 +13,7 @@ import fcojax
 from fcojax import clock, tree, uploads
 from fcojax.engine.members import local_handle
 from fcojax.engine.plan import Program
-from fcojax.engine.stepper import advance_compiled
+from fcojax.engine.run import advance_compiled
 from fcojax.transforms import euclidean, l1
 
 KEY = jax.random.key(0)

@@ -17,7 +17,7 @@ from fcojax import Sampler
 from fcojax.algorithms import Algorithm
 from fcojax.algorithms.base import Factory
 from fcojax.arguments import field_annotations, numbers_of, shown, validated
-from fcojax.engine.hparams import require_hparams
+from fcojax.engine.hparams import as_arrays
 from fcojax.problems.losses import Loss
 from fcojax.transforms import Manifold, Mirror, Penalty, euclidean, flat, l1, sphere
 from fcojax.types import Positive
@@ -233,7 +233,7 @@ def check_buildable(subject: Subject) -> None:
         raise ValueError(
             f"{subject.name} needs {missing[0]}, which has no default; pass --{missing[0]}=NUMBER."
         )
-    require_hparams(subject.hparams(client_lr=0.05))
+    as_arrays(subject.hparams(client_lr=0.05))
 
 
 def located(error: BaseException) -> str:

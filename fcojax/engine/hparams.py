@@ -1,8 +1,6 @@
-"""Hyperparameters: named tuples of numbers, and of schedules over rounds; grids of them."""
+"""Hyperparameters: named tuples of numbers, and of schedules over rounds."""
 
-import itertools
 import typing
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -40,39 +38,15 @@ def take(grid: PyTree, points: Any) -> PyTree:
     return jax.tree.map(lambda column: column[points], grid)
 
 
-def as_arrays(hparams: PyTree) -> PyTree:
+def as_arrays(
+    hparams: PyTree, sweeping: bool = False, last: int | None = None, expected: Any = None
+) -> PyTree:
     """Return hyperparameters as arrays, so that a new number does not cause a new trace.
 
-    Numbers become floats of the default type, except in fields whose default is an integer.
-    """
-    # A field whose default is an integer, such as a number of steps, keeps integers.
-    defaults, number = type(hparams)._field_defaults, jnp.result_type(float)
-
-    def one(name, value):
-        if is_schedule(value):
-            return Schedule(one(name, value.values))
-        default = defaults.get(name, 0)
-        # client_lr=1 becomes the float 1.0; as an integer it would be another program than 0.5.
-        real = jnp.issubdtype(getattr(default, "dtype", type(default)), jnp.floating)
-        if real or isinstance(value, float):
-            # Numbers of the host stay there: a program takes them along when it is called, where a
-            # transfer of each takes 50 us, and `jnp.asarray` compiles a program, which takes 20 ms.
-            on_host = isinstance(value, bool | int | float | np.ndarray | np.generic)
-            return np.asarray(value, number) if on_host else jnp.asarray(value, number)
-        value = jnp.asarray(value)
-        return value.astype(number) if jnp.issubdtype(value.dtype, jnp.floating) else value
-
-    # Not Python numbers: these are weakly typed, and as arguments cause another trace than arrays.
-    return type(hparams)(*map(one, hparams._fields, hparams))
-
-
-def require_hparams(
-    hparams: PyTree, sweeping: bool = False, last: int | None = None, expected: Any = None
-) -> None:
-    """Raise ``ValueError`` unless values fit their annotations and have the right shapes.
-
-    They are a grid if ``sweeping``. Schedules need values for ``last`` rounds, and the algorithm
-    takes the type ``expected``, if these are known.
+    Numbers become floats of the default type, except in fields whose default is an integer. Raise
+    ``ValueError`` unless they fit their annotations and have the right shapes: those of a grid if
+    ``sweeping``. Schedules need values for ``last`` rounds, and the algorithm takes the type
+    ``expected``, if these are known.
     """
     given = type(hparams)
     if not hasattr(given, "_fields"):
@@ -125,6 +99,25 @@ def require_hparams(
         raise ValueError(
             f"the fields of the grid have {lengths} points; give all the same number, at least one."
         )
+    # Not Python numbers: these are weakly typed, and as arguments cause another trace than arrays.
+    return given(*(_as_array(*field, given) for field in zip(given._fields, hparams, strict=True)))
+
+
+def _as_array(name: str, value: Any, hparams_type: Any) -> Any:
+    """Return the value of a field as an array, or as a schedule of arrays."""
+    if is_schedule(value):
+        return Schedule(_as_array(name, value.values, hparams_type))
+    # A field whose default is an integer, such as a number of steps, keeps integers.
+    default, number = hparams_type._field_defaults.get(name, 0), jnp.result_type(float)
+    # client_lr=1 becomes the float 1.0; as an integer it would be another program than 0.5.
+    real = jnp.issubdtype(getattr(default, "dtype", type(default)), jnp.floating)
+    if real or isinstance(value, float):
+        # Numbers of the host stay there: a program takes them along when it is called, where a
+        # transfer of each takes 50 us, and `jnp.asarray` compiles a program, which takes 20 ms.
+        on_host = isinstance(value, bool | int | float | np.ndarray | np.generic)
+        return np.asarray(value, number) if on_host else jnp.asarray(value, number)
+    value = jnp.asarray(value)
+    return value.astype(number) if jnp.issubdtype(value.dtype, jnp.floating) else value
 
 
 @validated
@@ -179,77 +172,3 @@ def extended(base: type, name: str, **defaults: Any) -> type:
     # `require_hparams` reads this: an algorithm for the base accepts the extended type too.
     both.extends = (base, *getattr(base, "extends", ()))  # pyright: ignore
     return both
-
-
-def product(hparams_type: type, **values: Sequence[float]) -> PyTree:
-    """Return the grid of all combinations of the given values.
-
-    ``values`` has a list for each field that varies; the last one varies fastest. Other fields keep
-    their defaults. The grid is made on the host, and has a leading axis of points.
-
-    Example:
-      >>> import fcojax
-      >>> hparams_type = fcojax.algorithms.fed_avg.Hparams
-      >>> grid = fcojax.grid.product(hparams_type, client_lr=[0.5, 1.0], server_lr=[2.0])
-      >>> grid.client_lr.tolist(), grid.server_lr.tolist()
-      ([0.5, 1.0], [2.0, 2.0])
-    """
-    return _grid(hparams_type, list(itertools.product(*_columns(hparams_type, values))))
-
-
-def zipped(hparams_type: type, **values: Sequence[float]) -> PyTree:
-    """Return the grid whose point i has the i-th value of every field, from lists of one length.
-
-    Example:
-      >>> import fcojax
-      >>> hparams_type = fcojax.algorithms.fed_avg.Hparams
-      >>> grid = fcojax.grid.zipped(hparams_type, client_lr=[0.5, 1.0], server_lr=[2, 3])
-      >>> grid.client_lr.tolist(), grid.server_lr.tolist()
-      ([0.5, 1.0], [2.0, 3.0])
-    """
-    columns = dict(zip(hparams_type._fields, _columns(hparams_type, values), strict=True))  # pyright: ignore
-    lengths = {name: len(columns[name]) for name in values}
-    if len(set(lengths.values())) != 1:
-        raise ValueError(
-            f"the fields have {lengths} values; give every field the same number, and at least "
-            "one field."
-        )
-    num = max(lengths.values())
-    whole = [column if name in values else column * num for name, column in columns.items()]
-    return _grid(hparams_type, list(zip(*whole, strict=True)))
-
-
-def _columns(hparams_type: type, values: dict[str, Any]) -> list[list]:
-    """Return one list per field, in order: its values, or its default alone."""
-    lists = {}
-    for name, column in values.items():
-        # Both are sequences to Python: a string of letters, a schedule of its one field.
-        lists[name] = [] if isinstance(column, str) or is_schedule(column) else list(column)
-        if not lists[name]:
-            raise ValueError(
-                f"{name} is {shown(column)}; pass a list of values, as in {name}=[0.1, 1.0]."
-            )
-    # The constructor refuses unknown fields and missing ones.
-    first = hparams_type(**{name: column[0] for name, column in lists.items()})
-    return [lists.get(name, [value]) for name, value in zip(first._fields, first, strict=True)]
-
-
-def _grid(hparams_type: type, points: list[tuple]) -> PyTree:
-    # Point by point, so that the message names a value and not a column.
-    for point in points:
-        require_hparams(hparams_type(*point))
-    columns = zip(hparams_type._fields, zip(*points, strict=True), strict=True)  # pyright: ignore
-    return jax.device_put(as_arrays(hparams_type(*(_stacked(*column) for column in columns))))
-
-
-def _stacked(name: str, column: tuple) -> Any:
-    """Stack the values of all points in one array, or in one schedule."""
-    scheduled = {is_schedule(value) for value in column}
-    if scheduled == {True}:
-        return Schedule(_stacked(name, tuple(value.values for value in column)))
-    if True in scheduled:
-        raise ValueError(f"{name} mixes schedules and numbers; pass schedules for all points.")
-    shapes = {np.shape(value) for value in column}
-    if len(shapes) > 1:
-        raise ValueError(f"{name} has values of shapes {sorted(shapes)}; pass values of one shape.")
-    return np.asarray(column)

@@ -18,8 +18,9 @@ from fcojax.engine.hparams import num_points, take
 from fcojax.engine.placement.chunk_size import device_memory, sized
 from fcojax.engine.placement.mesh import decomposes_on_a_cpu, device_mesh, shard_clients, spread
 from fcojax.engine.plan import Plan, Program
+from fcojax.engine.run import advance_donating, look_compiled, runs_at_once
 from fcojax.engine.state import Observe, State, on_mesh
-from fcojax.engine.stepper import advance_donating, look_compiled, runs_at_once, start
+from fcojax.engine.stepper import start
 from fcojax.engine.stream import Stream, on_disk
 from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData

@@ -14,8 +14,8 @@ from fcojax.engine.blocks import halved, map_runs, padded, take_points
 from fcojax.engine.hparams import num_points, take
 from fcojax.engine.optimality import VIOLATION, Status
 from fcojax.engine.plan import Plan, Program
+from fcojax.engine.run import advance_traced, look_traced, start_traced
 from fcojax.engine.state import Observe, State, is_sweep
-from fcojax.engine.stepper import advance_traced, look_traced, start_traced
 from fcojax.engine.validation import as_params, as_program
 from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData

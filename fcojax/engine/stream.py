@@ -17,7 +17,7 @@ from fcojax import tree
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.arguments import validated
-from fcojax.engine import stepper
+from fcojax.engine import run, stepper
 from fcojax.engine.blocks import blocks, join_histories
 from fcojax.engine.members import draw_cohort
 from fcojax.engine.placement.chunk_size import usable_memory
@@ -148,7 +148,7 @@ class Stream:
             places = np.pad(members, unused, constant_values=self.data.num_clients - 1)
             part = jax.tree.map(lambda leaf: leaf[(*at, places)], rows)
             part = state._replace(clients=part[0], residuals=part[1])
-            part, history = stepper.advance_donating(one, hparams, data, part, context)
+            part, history = run.advance_donating(one, hparams, data, part, context)
 
             def write(leaf, new):
                 # In place: a copy of a million clients' rows after every block would cost more than

@@ -10,7 +10,7 @@ from jax.core import Tracer
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.arguments import checked_value, shown
-from fcojax.engine.hparams import as_arrays, is_schedule, require_hparams
+from fcojax.engine.hparams import as_arrays, is_schedule
 from fcojax.engine.nonfinite import warn_of_nonfinite
 from fcojax.engine.plan import Plan, Program, as_plan
 from fcojax.engine.state import Observe, is_sweep
@@ -57,8 +57,8 @@ def as_program(
         scheduled = isinstance(hparams, tuple) and any(map(is_schedule, hparams))
         last = int(after) + rounds if scheduled and not isinstance(after, Tracer) else None
     sweeping = key is not None and is_sweep(key)
-    require_hparams(hparams, sweeping, last, algorithm.hparams_type)
-    return Program(algorithm, plan, observe, num_evaluations, eval_every), as_arrays(hparams)
+    hparams = as_arrays(hparams, sweeping, last, algorithm.hparams_type)
+    return Program(algorithm, plan, observe, num_evaluations, eval_every), hparams
 
 
 def require_run(

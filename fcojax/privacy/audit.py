@@ -21,7 +21,7 @@ import fcojax
 from fcojax import ClientData, Plan, tree
 from fcojax.algorithms import Algorithm
 from fcojax.arguments import validated
-from fcojax.engine.hparams import is_schedule, num_points, require_hparams, take
+from fcojax.engine.hparams import as_arrays, is_schedule, num_points, take
 from fcojax.engine.members import folded_by
 from fcojax.engine.participation.samplers import DerivedSampler
 from fcojax.privacy.accounting import law, releases, together, total_epsilon
@@ -110,7 +110,7 @@ def audit(
             "below the number of clients, and at least 4 runs."
         )
     grid = _as_grid(hparams)
-    require_hparams(grid, sweeping=True)
+    as_arrays(grid, sweeping=True)
     entries = [releases(plan, num_rounds, hparams=take(grid, i)) for i in range(num_points(grid))]
     entry = entries[0]._replace(noise=together([entry.noise for entry in entries]))
     promised = total_epsilon([entry], data.num_clients, delta)

@@ -6,7 +6,7 @@ import pytest
 
 import fcojax
 from fcojax.engine import placed as engine_placed
-from fcojax.engine import stepper
+from fcojax.engine import run
 from fcojax.extend import place, sweep_blocks, take_points
 from tests.engine.test_stepper import GRID, HPARAMS, KEYS, PLAN, assert_equal, data, fed_dyn
 from tests.support import federations
@@ -98,13 +98,13 @@ def test_a_block_is_dispatched_before_the_one_before_it_is_read(monkeypatch):
 
 
 def test_a_run_computes_the_next_block_while_the_last_one_is_reported(monkeypatch):
-    said, advance = [], stepper.advance_donating
+    said, advance = [], run.advance_donating
 
     def advanced(*arguments):
         said.append("dispatch")
         return advance(*arguments)
 
-    monkeypatch.setattr(stepper, "advance_donating", advanced)
+    monkeypatch.setattr(run, "advance_donating", advanced)
     start, plan = federations.start(), PLAN
     options = {"num_rounds": 6, "eval_every": 2, "progress": lambda rounds, _: said.append(rounds)}
     fcojax.run(fed_dyn, HPARAMS, start, data(), KEYS[0], plan, **options)

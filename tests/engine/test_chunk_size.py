@@ -11,7 +11,7 @@ from fcojax.engine.hparams import as_arrays
 from fcojax.engine.placement import chunk_size
 from fcojax.engine.placement.chunk_size import device_memory, usable_memory
 from fcojax.engine.plan import Program
-from fcojax.engine.stepper import advance_compiled
+from fcojax.engine.run import advance_compiled
 from fcojax.xla.rules import backend, pretend, rules
 
 NUM_CLIENTS = 64
@@ -52,19 +52,14 @@ class OfProblem:
         self.hparams = as_arrays(algorithm.hparams_type(client_lr=0.1))
         self.params = jax.eval_shape(problem.init, jax.random.key(0))
 
-    def each(self):
-        server, _ = jax.eval_shape(self.algorithm.init, self.hparams, self.params)
-        return chunk_size.client_bytes(
-            self.plan.work, self.algorithm, self.hparams, server, self.data, self.num_points
-        )
-
-    def memory_of(self, num_clients):
-        server, _ = jax.eval_shape(self.algorithm.init, self.hparams, self.params)
-        fixed = self.algorithm, self.hparams, server, self.data, self.num_points
-        with pretend("cuda"):
-            traced = num_clients * chunk_size.bytes_of_update(self.plan, *fixed)
-        looser = traced + int(chunk_size.kept_bytes(*fixed))
-        return 2 * min(256 * num_clients * self.each(), looser)
+    def memory_for(self, num_clients):
+        """The least memory, to a fifth, with which so many clients run together."""
+        memory = 1 << 18
+        while True:
+            with pretend("cuda", memory):
+                if self.sized().client_chunk_size >= num_clients:
+                    return memory
+            memory += memory // 5
 
     def sized(self):
         return fcojax.devices.sized(
@@ -127,7 +122,7 @@ QUICK = ("dense network",)
 def test_the_chosen_sizes_fit_into_memory(name):
     """The compiler reports the memory, if the rule allows at least eight clients together."""
     of_problem = PROGRAMS[name]()
-    with pretend("cuda", of_problem.memory_of(8)):
+    with pretend("cuda", of_problem.memory_for(8)):
         plan = of_problem.sized()
         assert plan.client_chunk_size >= 8
         assert of_problem.peak(plan) <= usable_memory()

@@ -11,7 +11,7 @@ import fcojax
 from fcojax import algorithms
 from fcojax.engine.hparams import as_arrays
 from fcojax.engine.plan import Program
-from fcojax.engine.stepper import advance_compiled, look_traced, run_compiled
+from fcojax.engine.run import advance_compiled, look_traced, run_compiled
 
 DATA = fcojax.from_rows({"x": np.ones((6, 3), np.float32)}, [2, 1, 3])
 PLAN = fcojax.Plan(fcojax.local_steps(2))

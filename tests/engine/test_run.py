@@ -17,7 +17,7 @@ from fcojax.engine.members import COHORT
 from fcojax.engine.placement.mesh import device_mesh, shard_clients
 from fcojax.engine.plan import Plan, Program
 from fcojax.engine.round import one_round
-from fcojax.engine.stepper import advance_compiled
+from fcojax.engine.run import advance_compiled
 from fcojax.engine.stepper import start as start_state
 from fcojax.engine.tally import RoundContext, Rows
 from tests.support import federations

@@ -11,7 +11,7 @@ from orbax.checkpoint import v1 as ocp
 
 import fcojax
 from fcojax.engine.plan import Program
-from fcojax.engine.stepper import advance_compiled
+from fcojax.engine.run import advance_compiled
 from tests.support import federations
 
 pytestmark = pytest.mark.gate

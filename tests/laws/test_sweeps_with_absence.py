@@ -14,7 +14,7 @@ from orbax.checkpoint import v1 as ocp
 import fcojax
 from fcojax.engine.hparams import as_arrays
 from fcojax.engine.plan import Program
-from fcojax.engine.stepper import advance_compiled
+from fcojax.engine.run import advance_compiled
 from fcojax.personal import read_models
 from tests.laws.test_algorithm_laws import CLIENTS, point, rates
 from tests.laws.test_rows_without_weight import NAMES, SOME, build

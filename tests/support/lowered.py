@@ -21,7 +21,7 @@ from experiments.execution.evaluation import observer
 from experiments.execution.jobs import build
 from fcojax.engine.hparams import as_arrays
 from fcojax.engine.plan import Program
-from fcojax.engine.stepper import advance_compiled, advance_donating, run_compiled
+from fcojax.engine.run import advance_compiled, advance_donating, run_compiled
 from fcojax.xla import rules
 from tests.laws import (
     mirror_laws,

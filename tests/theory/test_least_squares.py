@@ -11,7 +11,7 @@ import pytest
 
 import fcojax
 from fcojax.algorithms import fed_gd
-from fcojax.engine.hparams import product
+from fcojax.grid import product
 from fcojax.theory import least_squares
 
 pytestmark = pytest.mark.gate

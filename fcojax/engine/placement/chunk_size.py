@@ -15,10 +15,9 @@ from fcojax.algorithms.base import Algorithm, uncounted
 from fcojax.algorithms.work import Work
 from fcojax.arguments import validated
 from fcojax.engine.hparams import as_arrays, at_round
-from fcojax.engine.hparams import num_points as points_of
 from fcojax.engine.members import sizes_matter
 from fcojax.engine.plan import Plan, as_plan
-from fcojax.engine.state import State, is_sweep, with_repeats
+from fcojax.engine.state import with_repeats
 from fcojax.engine.tally import first_uploads, one_update
 from fcojax.engine.validation import require_run
 from fcojax.problems.clients import ClientData
@@ -89,83 +88,46 @@ def sized(
         each = _STATES_FACTOR * tree.num_bytes((server, memory)) + _ROWS_FACTOR * rows
         fit = min(all_points // parts, int(usable_memory() / max(seeds * each, 1)))
         points = min(num_points, max(1, fit) * parts)
-    chunk = plan.client_chunk_size
-    if chunk is None:
-        chunk = choose_chunk_size(plan, algorithm, now, server, data, points)
+    chunk = choose_chunk_size(plan, algorithm, now, server, data, points)
     return plan._replace(client_chunk_size=chunk, point_chunk_size=points)
-
-
-def with_chunk_size(
-    plan: Plan, algorithm: Algorithm, hparams: PyTree, data: ClientData, state: State
-) -> Plan:
-    """Return the plan with a client chunk size, unless it sets one."""
-    if plan.client_chunk_size is not None:
-        return plan
-
-    def of_one_run(hparams, server):
-        now = at_round(hparams, 0)
-        if not is_sweep(state.key):
-            return now, server
-        # One point and one seed suffice, as only shapes are read.
-        return jax.tree.map(lambda x: x[0], now), jax.tree.map(lambda x: x[0, 0], server)
-
-    num_points = points_of(hparams) if is_sweep(state.key) else 1
-    now, server = jax.eval_shape(of_one_run, hparams, state.server)
-    size = choose_chunk_size(plan, algorithm, now, server, data, num_points)
-    return plan._replace(client_chunk_size=size)
 
 
 def choose_chunk_size(
     plan: Plan, algorithm: Algorithm, hparams, server, data: ClientData, num_points: int = 1
 ) -> int:
-    """Return the number of clients to run together."""
-    work, places = plan.work, plan.cohort.size(data.num_clients)
-    each = client_bytes(work, algorithm, hparams, server, data, num_points)
-    chosen = chunk_size(work, data, each, places, num_points)
+    """Return the plan's number of clients that run together, or choose it by the rules."""
+    if plan.client_chunk_size is not None:
+        return plan.client_chunk_size
+    places, given = plan.cohort.size(data.num_clients), (plan.work, data)
+    message = jax.eval_shape(algorithm.broadcast, hparams, server)
+    each = client_bytes(*given, message, num_points)
+    chosen = chunk_size(*given, each, places, num_points)
     # Nothing to refine: the whole cohort fits by the estimate, or the limit is cache, not memory.
-    if chosen == chunk_size(work, data, 1, places, num_points) or rules().chunk_bytes is not None:
+    if chosen == chunk_size(*given, 1, places, num_points) or rules().chunk_bytes is not None:
         return chosen
-    # The factor is too large for models with few activations, so the update is traced here. By the
-    # estimate alone the cohort of W4 was split at 10,000 points, which took five times the launches
-    # of 400 points on an accelerator.
-    traced = bytes_of_update(plan, algorithm, hparams, server, data, num_points)
-    left = usable_memory() - kept_bytes(algorithm, hparams, server, data, num_points)
-    return max(chosen, chunk_size(work, data, traced, places, num_points, int(left)))
-
-
-def kept_bytes(algorithm, hparams, server, data: ClientData, num_points: int = 1) -> float:
-    """Return the bytes of the population, of the states and of copies of the states."""
-
-    def init(hparams, server):
-        return algorithm.init(hparams, algorithm.model(hparams, server))
-
-    _, client = jax.eval_shape(init, hparams, server)
-    states = tree.num_bytes(server) + data.clients_per_shard * tree.num_bytes(client)
-    return tree.num_bytes(data.examples) / data.num_shards + _ROWS_FACTOR * num_points * states
-
-
-def bytes_of_update(
-    plan: Plan, algorithm, hparams, server, data: ClientData, num_points: int = 1
-) -> int:
-    """Return the bytes of all results inside one client's update; a loop body counts once."""
 
     def update(hparams, server, data):
         _, client = algorithm.init(hparams, algorithm.model(hparams, server))
-        return one_update(algorithm, plan, hparams, server, client, data)
+        return client, one_update(algorithm, plan, hparams, server, client, data)
 
-    # An upper bound, as if no intermediate result were ever freed.
-    return max(1, num_points * sum(bytes_of_results(update, hparams, server, data)))
+    # The factor is too large for models with few activations, so the update is traced here. By the
+    # estimate alone the cohort of W4 was split at 10,000 points, which took five times the launches
+    # of 400 points on an accelerator. The bytes of all results are an upper bound, as if none were
+    # ever freed; a loop body counts once.
+    traced = max(1, num_points * sum(bytes_of_results(update, hparams, server, data)))
+    client, _ = jax.eval_shape(update, hparams, server, data)
+    states = tree.num_bytes(server) + data.clients_per_shard * tree.num_bytes(client)
+    kept = tree.num_bytes(data.examples) / data.num_shards + _ROWS_FACTOR * num_points * states
+    left = int(usable_memory() - kept)
+    return max(chosen, chunk_size(*given, traced, places, num_points, left))
 
 
-def client_bytes(
-    work: Work, algorithm, hparams, server, data: ClientData, num_points: int = 1
-) -> int:
+def client_bytes(work: Work, data: ClientData, message: PyTree, num_points: int = 1) -> int:
     """Return the bytes of one client's step, without intermediate results.
 
     These are its examples, which the points of a sweep share, and for each point its iterate, the
-    model read from it, and the gradient.
+    model read from it, and the gradient, each as large as the message.
     """
-    message = jax.eval_shape(algorithm.broadcast, hparams, server)
     leaves = jax.tree.leaves(data.examples)
     row_bytes = sum(leaf.dtype.itemsize * leaf.size // leaf.shape[0] for leaf in leaves)
     # A batch with replacement may be larger than the largest client.

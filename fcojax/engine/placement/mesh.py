@@ -202,7 +202,8 @@ def spread(
     # computes 6.2 on average where 5 would be even; with fewer it is worse.
     if places < 2 * num_devices:
         return data
-    each = client_bytes(plan.work, algorithm, now, server, data, num_points)
+    message = jax.eval_shape(algorithm.broadcast, now, server)
+    each = client_bytes(plan.work, data, message, num_points)
     # 64 MiB a device on an accelerator, which take as long to read as an all-reduce.
     least = rules.rules().bytes_to_share
     if least is not None:
