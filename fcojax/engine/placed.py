@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
@@ -18,7 +19,7 @@ from fcojax.engine.hparams import num_points, take
 from fcojax.engine.placement.chunk_size import device_memory, sized
 from fcojax.engine.placement.mesh import decomposes_on_a_cpu, device_mesh, shard_clients, spread
 from fcojax.engine.plan import Plan, Program
-from fcojax.engine.run import advance_donating, look_compiled, runs_at_once
+from fcojax.engine.run import advance_traced, look_compiled, runs_at_once, start_traced
 from fcojax.engine.state import Observe, State, on_mesh
 from fcojax.engine.stepper import start
 from fcojax.engine.stream import Stream, on_disk
@@ -133,7 +134,7 @@ def place(
         group = _groups(placed, np.arange(min(placed.size, points)))[0]
         states = placed._shapes(group, there, placed.keys)
         given = take(grid, group), there, states, placed.context, np.int32(0)
-        if decomposes_on_a_cpu(advance_donating.trace(placed.program, *given)):
+        if decomposes_on_a_cpu(_block.trace(placed.program, init, *given)):
             placed = placed_on(data)
     return placed if stream is None else placed._replace(data=data)
 
@@ -191,14 +192,16 @@ def _begun(placed: Placed, points: np.ndarray) -> tuple[list[State], list[PyTree
     """Return the states of these points before the first round, and their measures."""
     algorithm, plan, observe = placed.program[:3]
     states, histories = [], []
-    for grid in (take(placed.grid, group) for group in _groups(placed, points)):
+    for group in _groups(placed, points):
+        grid = take(placed.grid, group)
         if placed.stream is not None:
             state = placed.stream.start(algorithm, grid, placed.init, placed.keys)
             seen = look_compiled(algorithm, observe, grid, state, placed.context)
             seen = jax.tree.map(lambda leaf: leaf[:, :, None], seen)
         else:
-            state = start(algorithm, grid, placed.init, placed.data, placed.keys, plan)
-            # A block of zero rounds evaluates it, which needs no other program.
+            shapes = placed._shapes(group, placed.data, placed.keys)._replace(key=())
+            zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
+            (state,) = _put(placed, zeros._replace(key=placed.keys), group, group)
             names = look_compiled.eval_shape(algorithm, observe, grid, state, placed.context)
             state, seen = _advance(placed, grid, state, 0)
             seen = {name: seen[name] for name in names}
@@ -212,9 +215,23 @@ def _advance(placed: Placed, grid: PyTree, state: State, num_rounds: int) -> tup
     algorithm, _, observe, *_ = placed.program
     context, rounds = placed.context, np.int32(num_rounds)
     if placed.stream is None:
-        return advance_donating(placed.program, grid, placed.data, state, context, rounds)
+        return _block(placed.program, placed.init, grid, placed.data, state, context, rounds)
     options = {"num_rounds": num_rounds, "observe": observe, "context": context, "donate": True}
     return placed.stream.advance(algorithm, grid, state, **options)
+
+
+@jit_per(num_static=2, donate_argnums=2)
+def _block(program: Program, init, hparams, data, state, context, num_rounds) -> tuple:
+    """Advance a state; with no rounds replace it by the state before the first, in one program."""
+
+    def begun(_, state):
+        given = program.algorithm, program.plan, init, hparams, None, data, state.key
+        return start_traced(*given)
+
+    # A loop, because XLA keeps its carry in place; states may be large.
+    begins = jnp.where(num_rounds == 0, 1, 0)
+    state = jax.lax.fori_loop(0, begins, begun, state)
+    return advance_traced(program, hparams, data, state, context, num_rounds)
 
 
 def _joined(histories: Sequence[PyTree], points: np.ndarray) -> dict[str, np.ndarray]:
