@@ -24,7 +24,7 @@ from experiments.report.summary import RIGHT, SUPPORT
 from fcojax import Plan
 from fcojax.algorithms import Algorithm, Work, fed_mid
 from fcojax.algorithms.base import Factory, takes
-from fcojax.algorithms.mirror_and_dual import FedDualAvgHparams
+from fcojax.algorithms.dual_averages import FedDualAvgHparams
 from fcojax.extend import Seed, checked_value, words
 from fcojax.problems import ClientData, Problem, from_clients
 from fcojax.problems.losses import Loss

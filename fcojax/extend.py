@@ -20,7 +20,7 @@ from fcojax.engine.stream import on_disk
 from fcojax.engine.validation import require_run
 from fcojax.memo import jit_per, memoised
 from fcojax.shuffle import Seed, words
-from fcojax.uploads.aggregator import STACK
+from fcojax.uploads.stack import STACK
 from fcojax.uploads.transform import Noise
 from fcojax.xla.linalg import singular_values, symmetric_eigh
 from fcojax.xla.rules import in_full_precision, pretend

@@ -11,7 +11,7 @@ from experiments.report.summary import SUPPORT, Criterion
 from experiments.study import Sweep
 from fcojax import StateObserver, kkt_violation, personal
 from fcojax.algorithms import Algorithm
-from fcojax.algorithms.mirror_and_dual import FedDualAvgHparams
+from fcojax.algorithms.dual_averages import FedDualAvgHparams
 from fcojax.extend import VIOLATION, on_disk
 from fcojax.problems import ClientData, Problem, population_loss
 from fcojax.reference import optimum

@@ -5,6 +5,9 @@ from fcojax.algorithms.averages import (
     fed_avg,
     fed_avg_subgradient,
     fed_gd,
+    fed_mid,
+    fed_mid_osp,
+    fed_mip,
     fed_prox,
     local_sgd,
 )
@@ -25,18 +28,15 @@ from fcojax.algorithms.controls import (
     fed_normal_map,
     scaffold,
 )
+from fcojax.algorithms.dual_averages import (
+    fe_dual_ex,
+    fed_dual_avg,
+    fed_dual_avg_osp,
+)
 from fcojax.algorithms.fed_da import fed_da
 from fcojax.algorithms.linear_steps import linear_steps
 from fcojax.algorithms.local import Batch, Local, mean_gradient, mean_loss
 from fcojax.algorithms.manifolds import fed_manifold, r_fed_avg, r_fed_prox
-from fcojax.algorithms.mirror_and_dual import (
-    fe_dual_ex,
-    fed_dual_avg,
-    fed_dual_avg_osp,
-    fed_mid,
-    fed_mid_osp,
-    fed_mip,
-)
 from fcojax.algorithms.optimisers import fed_dual_avg_opt, fed_mid_opt, fed_opt
 from fcojax.algorithms.personalised import ditto, partial_sharing
 from fcojax.algorithms.skipping import fed_pd, prox_skip

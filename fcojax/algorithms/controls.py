@@ -7,18 +7,18 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
+from fcojax.algorithms.averages import primal
 from fcojax.algorithms.base import Algorithm, Facts, Public, takes
+from fcojax.algorithms.dual_averages import DualPoint, dual
 from fcojax.algorithms.frame import (
     Correction,
     LocalProblem,
     ServerStep,
     count_of,
     method,
-    primal,
     stepping,
 )
 from fcojax.algorithms.local import Batch, mean_gradient
-from fcojax.algorithms.mirror_and_dual import DualPoint, dual
 from fcojax.problems.losses import Loss
 from fcojax.transforms.mirrors.mirror import Mirror
 from fcojax.transforms.penalties.l1 import zero

@@ -17,10 +17,8 @@ from fcojax.algorithms.base import (
     Public,
     once_each,
 )
-from fcojax.algorithms.linear_steps import linear_steps
 from fcojax.algorithms.local import Batch, Local, mean_gradient
 from fcojax.problems.losses import Loss
-from fcojax.transforms.penalty import Penalty
 from fcojax.types import Array, Params, PyTree, Scalar
 
 _NO_FACTS = Facts()
@@ -83,7 +81,7 @@ def stepping(
     leave: Callable[[PyTree, PyTree], Params] = lambda start, end: tree.sub(end, start),
     start: Callable[[Any, Params], PyTree] = lambda hparams, params: params,
     gradient: Callable[[Loss], Callable[[Params, Batch], Params]] = mean_gradient,
-    linear: Callable[[PyTree], bool] = lambda start: False,
+    moved: Callable[..., Params | None] | None = None,
     extragradient: bool = False,
 ) -> Geometry:
     """Return the geometry of a loop over local steps.
@@ -96,7 +94,8 @@ def stepping(
       leave: ``(start, carry) -> moved``.
       start: as in ``Geometry``.
       gradient: ``(loss) -> (x, batch) -> gradient``.
-      linear: ``(start) -> bool``, whether a step only adds and scales its carry and the slope.
+      moved: ``(loss, local, step, problem, first) -> moved``, how far all steps lead from the first
+        carry, if they can be taken in another way than one after the other; else ``None``.
       extragradient: whether the slope is taken at the point that a first step reaches.
     """
 
@@ -111,35 +110,18 @@ def stepping(
 
             return moved_by(moved_by(carry)) if extragradient else moved_by(carry)
 
-        first, constants, limit = enter(hparams, problem), problem.constants, problem.num_steps
-        if linear(problem.start):
-            moved = linear_steps(loss, local, one_step, first, *constants, num_steps=limit)
-            return Steps(problem.start, tree.add(first, moved), moved, problem.memory)
+        first, constants = enter(hparams, problem), problem.constants
+        far = None if moved is None else moved(loss, local, one_step, problem, first)
+        if far is not None:
+            return Steps(problem.start, tree.add(first, far), far, problem.memory)
         end = local.scan(
-            lambda carry, batch: one_step(carry, batch, *constants), first, num_steps=limit
+            lambda carry, batch: one_step(carry, batch, *constants),
+            first,
+            num_steps=problem.num_steps,
         )
         return Steps(problem.start, end, leave(problem.start, end), problem.memory)
 
     return Geometry(name, steps, start)
-
-
-def primal(penalty: Penalty | None = None, *, warm_start: bool | None = None) -> Geometry:
-    r"""Gradient steps :math:`w \leftarrow \mathrm{prox}_{\eta_c \psi}(w - \eta_c \, slope)`.
-
-    A solver of local problems says with ``warm_start`` whether it starts at the client's own last
-    point instead of the problem's start.
-    """
-
-    def step(hparams, w, slope, _):
-        w = tree.add_scaled(w, -hparams.client_lr, slope)
-        return w if penalty is None else penalty.prox(w, hparams.client_lr, hparams.penalty_scale)
-
-    return stepping(
-        "primal" if penalty is None else "primal, prox",
-        step,
-        enter=lambda hparams, problem: problem.last if warm_start else problem.start,
-        linear=lambda start: penalty is None and warm_start is None,
-    )
 
 
 class Correction(NamedTuple):

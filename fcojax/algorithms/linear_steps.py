@@ -114,6 +114,11 @@ def linear_steps(
     return _with_kernel(moved, kernel)
 
 
+def problem_moves(loss: Loss, local: Local, step: Callable, problem: Any, first: Params) -> Params:
+    """Return how far the steps of a client's problem lead from ``first``; see ``stepping``."""
+    return linear_steps(loss, local, step, first, *problem.constants, num_steps=problem.num_steps)
+
+
 def _has_coordinates(loss: Loss, local: Local, start: Params) -> bool:
     """Return whether steps may be taken in coordinates of the rows, and gain by it."""
     # Another handle may look at the points between the steps.

@@ -18,7 +18,8 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from fcojax import tree
-from fcojax.algorithms.frame import Geometry, Steps, primal
+from fcojax.algorithms.averages import primal
+from fcojax.algorithms.frame import Geometry, Steps
 from fcojax.algorithms.local import mean_gradient
 from fcojax.arguments import validated
 from fcojax.memo import memoised

@@ -10,18 +10,16 @@ import jax.numpy as jnp
 import optax
 
 from fcojax import tree
-from fcojax.algorithms.averages import pull
+from fcojax.algorithms.averages import fed_mid, mirror_average, pull
 from fcojax.algorithms.base import Algorithm, Displacement, Public, takes
-from fcojax.algorithms.frame import Geometry, ServerStep, Steps, method, none
-from fcojax.algorithms.local import mean_gradient
-from fcojax.algorithms.mirror_and_dual import (
+from fcojax.algorithms.dual_averages import (
     DualPoint,
     dual,
     dual_sums,
     fed_dual_avg,
-    fed_mid,
-    mirror_average,
 )
+from fcojax.algorithms.frame import Geometry, ServerStep, Steps, method, none
+from fcojax.algorithms.local import mean_gradient
 from fcojax.arguments import factory, shown
 from fcojax.problems.losses import Loss
 from fcojax.transforms.mirrors.mirror import Mirror

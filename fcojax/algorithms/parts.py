@@ -12,8 +12,9 @@ differ in three parts:
 The rows of the table of methods are in the other files, by family.
 """
 
-from fcojax.algorithms.averages import average, pull
+from fcojax.algorithms.averages import average, mirror_average, mirrored, primal, pull
 from fcojax.algorithms.controls import control_variate, with_control
+from fcojax.algorithms.dual_averages import dual, dual_sums
 from fcojax.algorithms.frame import (
     Correction,
     Geometry,
@@ -23,10 +24,8 @@ from fcojax.algorithms.frame import (
     elapsed,
     method,
     none,
-    primal,
     stepping,
 )
-from fcojax.algorithms.mirror_and_dual import dual, dual_sums, mirror_average, mirrored
 from fcojax.algorithms.splittings import lagrangian, mean_of_all, with_drift
 
 __all__ = [

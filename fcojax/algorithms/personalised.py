@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import jax
 
 from fcojax import tree
+from fcojax.algorithms.averages import primal
 from fcojax.algorithms.base import Algorithm, Facts, Known, takes
 from fcojax.algorithms.controls import control_variate, with_control
-from fcojax.algorithms.frame import Correction, method, primal
+from fcojax.algorithms.frame import Correction, method
 from fcojax.algorithms.local import Batch, Local, mean_gradient
 from fcojax.arguments import factory
 from fcojax.problems.losses import Loss, RandomLoss, WholeBatchLoss

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
+from fcojax.algorithms.averages import primal
 from fcojax.algorithms.base import Algorithm, Displacement, Facts, Public, takes
 from fcojax.algorithms.frame import (
     Correction,
@@ -14,7 +15,6 @@ from fcojax.algorithms.frame import (
     ServerStep,
     count_of,
     method,
-    primal,
 )
 from fcojax.algorithms.local_solvers import gd
 from fcojax.algorithms.splittings import augmented_slope

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, Public, takes
+from fcojax.algorithms.dual_averages import DualPoint
 from fcojax.algorithms.local import mean_gradient
-from fcojax.algorithms.mirror_and_dual import DualPoint
 from fcojax.problems.losses import Loss
 from fcojax.transforms.calculus.compose import translated
 from fcojax.transforms.mirrors.mirror import Mirror

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from fcojax import tree
+from fcojax.algorithms.averages import primal
 from fcojax.algorithms.base import Algorithm, ClientResult, Facts, takes
-from fcojax.algorithms.frame import Geometry, LocalProblem, primal
+from fcojax.algorithms.frame import Geometry, LocalProblem
 from fcojax.algorithms.local import Batch, mean_gradient
 from fcojax.algorithms.manifolds import MapNames, RFedAvgHparams, curved, gradient_on, maps_of
 from fcojax.problems.losses import Loss

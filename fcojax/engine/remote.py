@@ -36,8 +36,9 @@ from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
 from fcojax.uploads import transform
 from fcojax.uploads.aggregator import MEAN
+from fcojax.uploads.chain import chain
 from fcojax.uploads.forms import Form, require_same_form, split
-from fcojax.uploads.transform import At, Facts, RoundWeights, UploadTransform, chain
+from fcojax.uploads.transform import At, Facts, RoundWeights, UploadTransform
 from fcojax.xla.jaxprs import depend_on_first
 from fcojax.xla.rules import in_full_precision
 

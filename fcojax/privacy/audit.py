@@ -26,7 +26,8 @@ from fcojax.engine.members import folded_by
 from fcojax.engine.participation.samplers import DerivedSampler
 from fcojax.privacy.accounting import law, releases, together, total_epsilon
 from fcojax.types import Array, Count, CountOrZero, Fraction, Key, Params, PyTree
-from fcojax.uploads.transform import Sent, UploadTransform, chain
+from fcojax.uploads.chain import chain
+from fcojax.uploads.transform import Sent, UploadTransform
 
 # Far beyond any clipping norm, so that the client sends as much as it may.
 _LARGE = 1e3

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.algorithms import Algorithm, ClientResult, mean_gradient, takes
-from fcojax.algorithms.mirror_and_dual import DualPoint, FedDualAvgHparams
+from fcojax.algorithms.dual_averages import DualPoint, FedDualAvgHparams
 from fcojax.problems.losses import Loss
 from fcojax.transforms import Mirror
 from fcojax.types import Array, Params, PyTree

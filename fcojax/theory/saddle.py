@@ -19,8 +19,8 @@ from fcojax.algorithms import (
     mean_gradient,
     takes,
 )
+from fcojax.algorithms.dual_averages import DualPoint, FedDualAvgHparams
 from fcojax.algorithms.frame import elapsed
-from fcojax.algorithms.mirror_and_dual import DualPoint, FedDualAvgHparams
 from fcojax.arguments import validated
 from fcojax.problems.losses import Loss
 from fcojax.theory.averages import Averaged

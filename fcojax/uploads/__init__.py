@@ -4,6 +4,7 @@ A compressor encodes one array; ``compressed`` makes a transform from it, and ``
 their relatives make one with error feedback, for ``fcojax.Plan(uploads=chain(...))``.
 """
 
+from fcojax.uploads.chain import chain
 from fcojax.uploads.coding import compressed, facts
 from fcojax.uploads.compressor import Compressor, compose, contractive
 from fcojax.uploads.feedback import (
@@ -26,7 +27,6 @@ from fcojax.uploads.transform import (
     Received,
     Sent,
     UploadTransform,
-    chain,
 )
 
 __all__ = [

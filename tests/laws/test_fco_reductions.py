@@ -12,7 +12,7 @@ import pytest
 
 import fcojax
 from fcojax import tree
-from fcojax.algorithms.mirror_and_dual import DualPoint, DualSums
+from fcojax.algorithms.dual_averages import DualPoint, DualSums
 from fcojax.engine.nonfinite import warn_of_nonfinite
 from fcojax.transforms import Mirror, Penalty, euclidean, l1, zero
 from tests.support import federations

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.uploads.aggregator import combined
+from fcojax.uploads.stack import combined
 from fcojax.uploads.transform import RoundWeights
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import fcojax
 from fcojax import algorithms, uploads
-from fcojax.algorithms.mirror_and_dual import FedDualAvgHparams
+from fcojax.algorithms.dual_averages import FedDualAvgHparams
 from fcojax.theory import averages, fco
 from fcojax.transforms import euclidean, l1, l2_ball, zero
 

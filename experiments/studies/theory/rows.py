@@ -15,7 +15,7 @@ from experiments.studies.theory.problem import ONE_HESSIAN, SMALL_STEPS, Task, l
 from experiments.study import Config, observe_model
 from fcojax import State, algorithms
 from fcojax.algorithms import Algorithm
-from fcojax.algorithms.mirror_and_dual import FedDualAvgHparams
+from fcojax.algorithms.dual_averages import FedDualAvgHparams
 from fcojax.problems import lasso
 from fcojax.theory import averages, fco
 from fcojax.transforms import euclidean, l1, named, on_subtree
