@@ -13,8 +13,8 @@ if not TYPE_CHECKING:  # before the others, which take a second
 from fcojax import algorithms, devices, grid, problems, transforms
 from fcojax.algorithms.work import local_epochs, local_steps
 from fcojax.arguments import show_readably
-from fcojax.engine.hparams import extended, schedule
 from fcojax.engine.optimality import Status, kkt, kkt_violation
+from fcojax.engine.own_hparams import extended, schedule
 from fcojax.engine.participation.samplers import (
     coin_flips,
     cyclic,

@@ -8,13 +8,13 @@ the deprecation policy, and are documented where they are defined.
 # ruff: noqa: F401
 from fcojax.arguments import checked_value, shown, validated
 from fcojax.engine import remote
-from fcojax.engine.blocks import Block, take_points
+from fcojax.engine.blocks import Block
+from fcojax.engine.compaction import take_points
 from fcojax.engine.hparams import as_arrays, at_round, is_schedule, num_points, take
 from fcojax.engine.members import draw_cohort, local_handle
 from fcojax.engine.optimality import VIOLATION, pooled_gradient, violation_at
-from fcojax.engine.placed import Placed, place, sweep_blocks
+from fcojax.engine.placed import Placed, payload_bytes, place, sweep_blocks
 from fcojax.engine.plan import Program, as_plan
-from fcojax.engine.round import payload_bytes
 from fcojax.engine.solve import Outcome, solve_traced
 from fcojax.engine.stream import on_disk
 from fcojax.engine.validation import require_run

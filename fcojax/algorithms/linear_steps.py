@@ -20,7 +20,8 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.algorithms.local import Local, padded
-from fcojax.problems.losses import LinearLoss, Loss
+from fcojax.problems.loss_kinds import LinearLoss
+from fcojax.problems.losses import Loss
 from fcojax.types import Array, Params
 
 

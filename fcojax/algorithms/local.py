@@ -16,14 +16,7 @@ import jax.numpy as jnp
 from fcojax import shuffle, tree
 from fcojax.algorithms.work import Work
 from fcojax.arguments import validated
-from fcojax.problems.losses import (
-    LinearLoss,
-    Loss,
-    RandomLoss,
-    WholeBatchLoss,
-    losses_of,
-    require_floats,
-)
+from fcojax.problems.losses import Loss, losses_of, require_floats
 from fcojax.types import Array, Key, Params, PyTree
 from fcojax.xla import rules
 from fcojax.xla.jaxprs import num_equations
@@ -62,6 +55,8 @@ class Batch(NamedTuple):
     source: Key | None = None
     step: Array | None = None
 
+    is_part = False
+
     @property
     def key(self) -> Key:
         """PRNG key of this client, step and round, independent of which examples were drawn."""
@@ -74,6 +69,8 @@ class Batch(NamedTuple):
 
 class Minibatch(Batch):
     """Some of a client's examples; a ``WholeBatchLoss`` refuses them."""
+
+    is_part = True
 
 
 @functools.partial(
@@ -448,14 +445,8 @@ def mean_loss(loss: Loss) -> Callable[[Params, Batch], Array]:
     """
 
     def value(params, batch):
-        key = batch.key if isinstance(loss, RandomLoss) else None
-        whole = isinstance(loss, WholeBatchLoss)
-        if whole and isinstance(batch, Minibatch):
-            raise ValueError(
-                f"the loss is a WholeBatchLoss but the batch has {batch.weights.shape[0]} of the "
-                "client's examples; pass batch_size=None."
-            )
-        losses = losses_of(loss, params, batch.examples, key, batch.weights if whole else None)
+        further = loss.further(batch) if hasattr(loss, "further") else ()
+        losses = losses_of(loss, params, batch.examples, *further)
         # Selected by weight, since 0 * nan is nan. Gradients still multiply by zero: see `full`.
         weights = batch.weights.astype(losses.dtype)
         return jnp.sum(jnp.where(weights > 0, weights * losses, 0)) / jnp.sum(weights)
@@ -474,7 +465,7 @@ def mean_gradient(loss: Loss) -> Callable[[Params, Batch], Params]:
       >>> float(mean_gradient(lambda w, rows: (w - rows) ** 2 / 2)(jnp.array(5.0), batch))
       3.0
     """
-    ridge = loss.ridge if isinstance(loss, LinearLoss) else 0.0
+    ridge = getattr(loss, "ridge", 0.0)  # of a LinearLoss
     derivative = jax.grad(mean_loss(loss.function if ridge else loss))
 
     def gradient(params, batch):

@@ -13,7 +13,8 @@ from fcojax.algorithms.controls import control_variate, with_control
 from fcojax.algorithms.frame import Correction, method
 from fcojax.algorithms.local import Batch, Local, mean_gradient
 from fcojax.arguments import factory
-from fcojax.problems.losses import Loss, RandomLoss, WholeBatchLoss
+from fcojax.problems.loss_kinds import RandomLoss, WholeBatchLoss
+from fcojax.problems.losses import Loss
 from fcojax.transforms.calculus.predicates import PathPredicate
 from fcojax.transforms.penalties.l1 import zero
 from fcojax.transforms.penalty import Penalty

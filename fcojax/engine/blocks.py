@@ -21,7 +21,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.engine.state import State
 from fcojax.types import PyTree
 
 # A program for fewer points is compiled only if it runs at least this many blocks.
@@ -109,26 +108,3 @@ def join_histories(histories: Sequence[PyTree], axis: int) -> PyTree:
 def padded(points: np.ndarray, size: int) -> np.ndarray:
     """Repeat the last point until there are ``size``; the copies' results are not used."""
     return np.append(points, np.repeat(points[-1:], size - points.size))
-
-
-def halved(size: int, needed: int) -> int:
-    """Halve ``size``, rounding up, as long as ``needed`` points fit; so few sizes are compiled."""
-    while size > needed and -(-size // 2) >= needed:
-        size = -(-size // 2)
-    return size
-
-
-def map_runs(function: Callable, state: State, *others: State) -> State:
-    """Apply a function to all arrays of a sweep's state with axes [points, seeds]."""
-    names = ("server", "clients", "residuals", "memory")
-    parts = {
-        name: jax.tree.map(function, *(getattr(one, name) for one in (state, *others)))
-        for name in names
-    }
-    # All points share the round and the keys.
-    return state._replace(**parts)
-
-
-def take_points(state: State, points: np.ndarray) -> State:
-    """Return a sweep's state at some points."""
-    return map_runs(lambda leaf: leaf[points], state)

@@ -14,18 +14,23 @@ import numpy as np
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm
-from fcojax.engine.blocks import Block, blocks, halved, map_runs, padded, take_points
+from fcojax.engine.blocks import Block, blocks, padded
+from fcojax.engine.compaction import halved, map_runs, take_points
 from fcojax.engine.hparams import num_points, take
 from fcojax.engine.placement.chunk_size import device_memory, sized
 from fcojax.engine.placement.mesh import decomposes_on_a_cpu, device_mesh, shard_clients, spread
 from fcojax.engine.plan import Plan, Program
+from fcojax.engine.round import sizes_of
 from fcojax.engine.run import advance_traced, look_compiled, runs_at_once, start_traced
-from fcojax.engine.state import Observe, State, on_mesh
+from fcojax.engine.state import Memory, Observe, State, on_mesh
 from fcojax.engine.stepper import start
 from fcojax.engine.stream import Stream, on_disk
+from fcojax.engine.tally import RoundContext, one_update
 from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
-from fcojax.types import Key, Params, PyTree
+from fcojax.types import Array, Key, Params, PyTree
+from fcojax.uploads.aggregator import first_estimate
+from fcojax.uploads.forms import split
 from fcojax.xla.rules import rules
 
 # From this many points on, a CPU runs a grid in two halves of one program. When half of the points
@@ -296,3 +301,17 @@ def _gathered(arrays: PyTree) -> PyTree:
 @jit_per(num_static=1)
 def _replicated(placement: jax.sharding.Sharding, arrays: PyTree) -> PyTree:
     return jax.lax.with_sharding_constraint(arrays, placement)
+
+
+def payload_bytes(
+    algorithm: Algorithm, plan: Plan, hparams: PyTree, params: Params, data: ClientData
+) -> tuple[Array, Array]:
+    """Return the bytes of a message and of an encoded upload in the first round."""
+    key, zero = jax.random.key(0), jnp.zeros((), jnp.int32)
+    server, client = algorithm.init(hparams, params)
+    message = algorithm.broadcast(hparams, server)
+    result = one_update(algorithm, plan, hparams, server, client, data)
+    context = RoundContext(algorithm, plan, hparams, data, key, zero, key)
+    context = context._replace(memory=Memory(broadcast=first_estimate(plan.broadcast, message)))
+    down, up = sizes_of(context, message, split(result.upload)[2])
+    return jnp.asarray(down), jnp.asarray(up)

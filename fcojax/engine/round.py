@@ -10,16 +10,14 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.algorithms.base import Algorithm, uncounted
+from fcojax.algorithms.base import uncounted
 from fcojax.engine.client_loop import client_function, run_clients
 from fcojax.engine.members import DOWN, SHARED, Slots, draw_cohort, purpose_key, slots_of
-from fcojax.engine.plan import Plan
-from fcojax.engine.state import Memory
-from fcojax.engine.tally import RoundContext, Rows, one_update, server_half
+from fcojax.engine.tally import RoundContext, Rows, server_half
 from fcojax.problems.clients import ClientData
-from fcojax.types import Array, Params, PyTree, Scalar
+from fcojax.types import Array, PyTree, Scalar
 from fcojax.uploads import transform
-from fcojax.uploads.aggregator import first_estimate, next_estimate
+from fcojax.uploads.aggregator import next_estimate
 from fcojax.uploads.forms import Form, merged, split
 from fcojax.uploads.transform import At, RoundWeights
 
@@ -72,7 +70,7 @@ def one_round(
         down = purpose_key(context.key, DOWN, context.index)
         given = plan.broadcast, hparams, estimate, algorithm.broadcast(hparams, after), down, taken
         memory = memory._replace(broadcast=next_estimate(*given))
-    sizes = _sizes(context, message, one.form)
+    sizes = sizes_of(context, message, one.form)
     counts |= _traffic(context, (server, after), sizes, tally.participants)
     measures = merged(metrics, counts, "client_update of the algorithm")
     return after, rows, memory, measures
@@ -131,21 +129,7 @@ def _traffic(
     return dict(zip(TRAFFIC, (down, up), strict=True))
 
 
-def payload_bytes(
-    algorithm: Algorithm, plan: Plan, hparams: PyTree, params: Params, data: ClientData
-) -> tuple[Array, Array]:
-    """Return the bytes of a message and of an encoded upload in the first round."""
-    key, zero = jax.random.key(0), jnp.zeros((), jnp.int32)
-    server, client = algorithm.init(hparams, params)
-    message = algorithm.broadcast(hparams, server)
-    result = one_update(algorithm, plan, hparams, server, client, data)
-    context = RoundContext(algorithm, plan, hparams, data, key, zero, key)
-    context = context._replace(memory=Memory(broadcast=first_estimate(plan.broadcast, message)))
-    down, up = _sizes(context, message, split(result.upload)[2])
-    return jnp.asarray(down), jnp.asarray(up)
-
-
-def _sizes(context: RoundContext, message: PyTree, form: Form) -> tuple[Scalar, Scalar]:
+def sizes_of(context: RoundContext, message: PyTree, form: Form) -> tuple[Scalar, Scalar]:
     """Return the bytes of a message to one client, and of an upload."""
     estimate, chain = context.memory.broadcast, context.plan.uploads
     down = tree.num_bytes(estimate.sent if context.plan.broadcast else uncounted(message))

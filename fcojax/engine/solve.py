@@ -10,7 +10,8 @@ from fcojax import tree
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.arguments import shown, validated
-from fcojax.engine.blocks import halved, map_runs, padded, take_points
+from fcojax.engine.blocks import padded
+from fcojax.engine.compaction import halved, map_runs, take_points
 from fcojax.engine.hparams import num_points, take
 from fcojax.engine.optimality import VIOLATION, Status
 from fcojax.engine.plan import Plan, Program

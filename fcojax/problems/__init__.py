@@ -16,7 +16,7 @@ from fcojax.problems.linear_models import (
     squared_hinge,
 )
 from fcojax.problems.logistic import logistic
-from fcojax.problems.losses import LinearLoss, RandomLoss, WholeBatchLoss
+from fcojax.problems.loss_kinds import LinearLoss, RandomLoss, WholeBatchLoss
 from fcojax.problems.matrix_completion import matrix_completion
 from fcojax.problems.measures import client_means, identified, support_recovery
 from fcojax.problems.pca import pca

@@ -15,7 +15,8 @@ from fcojax.problems.building import from_rows
 from fcojax.problems.clients import ClientData
 from fcojax.problems.least_squares import half_squared_error
 from fcojax.problems.linear_models import half_square, squared_error
-from fcojax.problems.losses import LinearLoss, Loss
+from fcojax.problems.loss_kinds import LinearLoss
+from fcojax.problems.losses import Loss
 from fcojax.problems.sparse import SparseRows
 
 _SQUARES = (squared_error, half_square, half_squared_error)

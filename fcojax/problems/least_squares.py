@@ -8,7 +8,7 @@ import numpy as np
 from fcojax.arguments import validated
 from fcojax.problems.clients import ClientData
 from fcojax.problems.labels import check_features
-from fcojax.problems.losses import LinearLoss
+from fcojax.problems.loss_kinds import LinearLoss
 from fcojax.problems.problem import Problem, second_moment
 from fcojax.problems.products import with_products
 from fcojax.problems.sparse import SparseRows

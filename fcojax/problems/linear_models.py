@@ -13,7 +13,8 @@ import numpy as np
 from fcojax.arguments import factory, validated
 from fcojax.problems.clients import ClientData
 from fcojax.problems.labels import check_features, check_splits
-from fcojax.problems.losses import LinearLoss, Loss
+from fcojax.problems.loss_kinds import LinearLoss
+from fcojax.problems.losses import Loss
 from fcojax.problems.measures import Predict, accuracy, at_cuts, density
 from fcojax.problems.problem import Problem
 from fcojax.problems.products import with_products

@@ -11,7 +11,8 @@ from jax.extend.core import primitives
 
 from fcojax.arguments import validated
 from fcojax.problems.clients import ClientData
-from fcojax.problems.losses import Loss, WholeBatchLoss, losses_of
+from fcojax.problems.loss_kinds import WholeBatchLoss
+from fcojax.problems.losses import Loss, losses_of
 from fcojax.types import Array, Count, Key, Params, PyTree
 from fcojax.xla.jaxprs import bytes_of_results
 
@@ -169,7 +170,7 @@ def _client_by_client(loss: WholeBatchLoss, params: Params, data: ClientData) ->
         rows = jnp.minimum(jnp.where(first + place < end, first + place, first), num_rows - 1)
         examples = jax.tree.map(lambda leaf: leaf[rows], data.examples)
         real = jnp.where(first + place < end, 1.0, 0.0)
-        losses = losses_of(loss, params, examples, weights=real)
+        losses = losses_of(loss, params, examples, real)
         size = jnp.maximum(end - first, 1).astype(losses.dtype)
         mean = jnp.sum(jnp.where(real > 0, losses, 0)) / size
         weight = weight.astype(losses.dtype)
