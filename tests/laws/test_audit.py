@@ -102,29 +102,6 @@ def shared_by_points():
     return LOUD._replace(receive=receive)
 
 
-def shared_by_rounds():
-    """The noise of the first round, in all rounds."""
-
-    def receive(at, found, weights, data):
-        data = jnp.where(at.round == 0, jax.random.key_data(at.private_key), data)
-        own = at._replace(private_key=jax.random.wrap_key_data(data))
-        return ADDED(own, found, weights, [])[0], data
-
-    return LOUD._replace(init=lambda payload: ((), jnp.zeros(2, jnp.uint32)), receive=receive)
-
-
-def shared_by_leaves():
-    """Every leaf gets the noise of the first, of two of one shape."""
-
-    def receive(at, found, weights, past):
-        noisy, past = ADDED(at, found, weights, past)
-        factor = weights.cohort_weight / weights.expected_weight
-        first = noisy.mean[0] - found.mean[0] * factor
-        return noisy._replace(mean=[leaf * factor + first for leaf in found.mean]), past
-
-    return LOUD._replace(receive=receive)
-
-
 def half():
     """The transform claims twice the noise that it adds."""
     return NOISE._replace(facts=NOISE.facts._replace(noisy=Noise(2.0)))
@@ -153,8 +130,6 @@ TWO = fcojax.grid.product(fed_avg.Hparams, client_lr=[0.5, 0.1])
 # The transform, what it runs with, the number of leaves, and the runs that find it.
 FAULTS = {
     "noise shared by points": (shared_by_points, {"hparams": TWO}, 1, 500),
-    "noise shared by rounds": (shared_by_rounds, {}, 1, 500),
-    "noise shared by leaves": (shared_by_leaves, {}, 2, 500),
     "half of the noise": (half, {}, 1, 6000),
     "four leaves, each clipped to C": (clipped_by_leaf, {}, 4, 6000),
     "the cohort's denominator": (over_the_cohort, {"clients": 2}, 1, 6000),

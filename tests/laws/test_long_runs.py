@@ -73,7 +73,7 @@ def in_float32():
     return dataclasses.replace(data, examples=rows)
 
 
-def after_20000_rounds(row, cohort=None):
+def after_20000_rounds(row, cohort=()):
     given = lasso.build(row), lasso.hparams(row), 20_000, lasso.K, cohort
     return lasso.last(*given, in_float32(), jnp.float32)
 
@@ -82,30 +82,15 @@ def after_20000_rounds(row, cohort=None):
 def test_exact_methods_in_float32_do_not_drift_in_20000_rounds(method):
     """With half of the clients the server never recomputes its sums."""
     row = lasso.EXACT[method]
-    half = (fcojax.uniform_cohort(cohort_size=4),)
-    model = lasso.last(
-        lasso.build(row), lasso.hparams(row), 20_000, lasso.K, half, in_float32(), jnp.float32
-    )
+    model = after_20000_rounds(row, (fcojax.uniform_cohort(cohort_size=4),))
     assert model.dtype == jnp.float32
     assert row.floor is not None and lasso.distance(model) < row.floor
 
 
 def test_composite_fl_as_published_drifts_in_single_precision():
     """By 2e-4 with full participation; the form with the server's mean has an error of 7e-7."""
-    published, held = (
-        lasso.distance(
-            lasso.last(
-                lasso.build(row),
-                lasso.hparams(row),
-                20_000,
-                lasso.K,
-                (),
-                in_float32(),
-                jnp.float32,
-            )
-        )
-        for row in (lasso.EXACT["composite_fl, printed"], lasso.EXACT["composite_fl"])
-    )
+    names = ("composite_fl, printed", "composite_fl")
+    published, held = (lasso.distance(after_20000_rounds(lasso.EXACT[name])) for name in names)
     assert published > 1e-4 > 50 * held
 
 

@@ -9,13 +9,16 @@ from hypothesis import given, settings
 from fcojax import transforms
 from tests.laws import test_calculus_laws, test_spectral_laws
 from tests.laws.penalty_laws import (
+    DERIVATIVE_LAWS,
     FIXED_LAWS,
     LAWS,
+    PRECISION_LAWS,
+    SIZES,
     Row,
     examples,
     pairs,
-    prox_and_projection_are_conjugate,
 )
+from tests.support.tables import with_gate
 
 TREE = {"bias": jnp.zeros(()), "empty": jnp.zeros((0,)), "kernel": jnp.zeros((2, 3))}
 VECTOR = jnp.zeros(8)
@@ -92,8 +95,8 @@ PENALTIES = {
         transforms.with_box(transforms.l1(), 0.0, np.inf), TREE, member=positive
     ),
     "simplex": Row(transforms.simplex(), TREE, indicator=True, member=on_simplex),
-    "l1_ball": Row(transforms.l1_ball(), TREE, indicator=True, member=in_ball(1), ball=True),
-    "l2_ball": Row(transforms.l2_ball(), TREE, indicator=True, member=in_ball(2), ball=True),
+    "l1_ball": Row(transforms.l1_ball(), TREE, indicator=True, member=in_ball(1)),
+    "l2_ball": Row(transforms.l2_ball(), TREE, indicator=True, member=in_ball(2)),
     "box": Row(
         transforms.box(LOWER, 2.0),
         TREE,
@@ -133,9 +136,6 @@ def quick_and_slow(laws):
     ]
 
 
-CONJUGATES = {"l2": "l2_ball", "l_inf": "l1_ball"}
-
-
 @pytest.mark.parametrize("law, name", quick_and_slow(LAWS))
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(data=st.data())
@@ -148,10 +148,14 @@ def test_fixed_law(law, name):
     law(ALL[name])
 
 
-@pytest.mark.parametrize("name", CONJUGATES)
-@settings(max_examples=25, deadline=None, derandomize=True)
-@given(data=st.data())
-def test_norm_is_conjugate_to_ball_of_dual_norm(name, data):
-    primal, dual = PENALTIES[name], PENALTIES[CONJUGATES[name]]
-    v, _, step, scale = data.draw(examples(primal))
-    prox_and_projection_are_conjugate(primal, dual, v, step, scale)
+@pytest.mark.slow
+@pytest.mark.parametrize("law, name", with_gate(pairs(DERIVATIVE_LAWS, ALL), REPRESENTATIVES))
+def test_derivative_law(law, name):
+    law(ALL[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", SIZES)
+@pytest.mark.parametrize("law, name", pairs(PRECISION_LAWS, ALL))
+def test_precision_law(law, name, dtype):
+    law(ALL[name], dtype)

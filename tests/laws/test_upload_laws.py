@@ -177,9 +177,9 @@ def test_bytes_are_those_of_the_arrays_that_are_sent(name):
 
 
 @each_row
-@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.float32])
-def test_payloads_keep_their_form(name, dtype):
+def test_payloads_keep_their_form(name):
     """A payload with scalars, matrices, empty arrays, integers and two dtypes."""
+    dtype = jnp.bfloat16
     compressor = ROWS[name].compressor
     payload = {
         "count": jnp.arange(3),
@@ -226,18 +226,6 @@ def test_all_entries_arrive_bit_for_bit(name, dtype):
     assert all(np.array_equal(found[part], payload[part]) for part in payload)
 
 
-def same(one, other, payload=None, hparams=None):
-    payload = [jnp.asarray(normal(9, 30))] if payload is None else payload
-    found, expected = through(one, payload, hparams), through(other, payload)
-    for leaf, wanted in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(leaf, wanted, rtol=1e-12)
-
-
-def test_special_cases_are_each_other():
-    same(uploads.compose(uploads.top_k(3), IDENTITY), uploads.top_k(3))
-    same(uploads.contractive(uploads.top_k(3)), uploads.top_k(3))
-
-
 # Rotations.
 
 
@@ -268,60 +256,6 @@ def test_the_decoded_vector_has_the_scalar_product_of_the_vector_itself(size):
         for key in jax.random.split(KEY, 4):
             (found,) = through(uploads.drive("unbiased"), [x], key=key)
             np.testing.assert_allclose(found @ x, x @ x, rtol=1e-12)
-
-
-NEAR_POWERS_OF_TWO = (1023, 1024, 1025, 1536, 2047)
-
-
-@functools.cache
-def shapes_of(size):
-    """Dense vectors, constant ones, some with large entries, half a constant, and ten entries."""
-    dense, ten = normal(14, size), np.zeros(size)
-    ten[np.random.default_rng(21).choice(size, 10, replace=False)] = dense[:10]
-    return dense, dense**3, np.where(np.arange(size) < size // 2, dense, 0), ten
-
-
-@functools.cache
-def rotated_error(chosen):
-    """``x -> E |C(x) - x|^2 / |x|^2``, compiled once for each size."""
-
-    @jax.jit
-    def error(x):
-        keys = jax.random.split(KEY, 40)
-        found = jax.vmap(lambda key: through(chosen, [x], key=key)[0])(keys)
-        return jnp.mean(jnp.sum((found - x[None]) ** 2, axis=1)) / jnp.sum(x**2)
-
-    return lambda x: float(error(jnp.asarray(x)))
-
-
-@pytest.mark.parametrize("scale", ["unbiased", "least error"])
-def test_errors_of_rotated_vectors_in_high_dimension(scale):
-    """For any size an entry takes a bit; sparse vectors have smaller errors."""
-    chosen, least = uploads.drive(scale), 1 - 2 / np.pi
-    expected = least / (1 - least) if scale == "unbiased" else least
-    for size in NEAR_POWERS_OF_TWO:
-        assert uploads.facts(chosen, jnp.zeros(size)).num_bytes == -(-size // 8) + 8
-        *full, ten = shapes_of(size)
-        for x in full:
-            assert rotated_error(chosen)(x) == pytest.approx(expected, rel=0.04)
-        if scale == "least error":
-            for x in (ten, *(np.eye(size)[place] for place in (0, 1, size // 2, size - 1))):
-                assert rotated_error(chosen)(x) < 1.04 * least
-
-
-def test_the_mean_of_many_draws_is_nearly_the_vector_in_high_dimension():
-    """For sizes that are not powers of two; the bias is a hundredth of one draw's error of 0.57."""
-    for size in (1023, 1025):
-        x = normal(15, size)
-
-        @jax.jit
-        def draw(key, x=x):
-            return through(uploads.drive(), [jnp.asarray(x)], key=key)[0]
-
-        found = np.asarray(jax.vmap(draw)(jax.random.split(KEY, 4000)))
-        noise = np.mean(np.sum((found - x) ** 2, axis=1)) / np.sum(x**2)
-        off = np.sum((found.mean(axis=0) - x) ** 2) / np.sum(x**2)
-        assert off < noise / 4000 + 1e-4 and noise > 0.1
 
 
 def test_a_sparse_vector_stays_biased_as_the_docstring_says():
