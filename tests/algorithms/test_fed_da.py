@@ -3,13 +3,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 import fcojax
-from fcojax import algorithms
 from fcojax.algorithms import fed_da
-from fcojax.transforms import euclidean, l1, nuclear
+from fcojax.transforms import l1, nuclear
 from tests.support import federations
 from tests.support.composite_oracles import soft
 
@@ -27,53 +25,6 @@ def models(algorithm, hparams, num_rounds, work, params=START):
         algorithm, hparams, params, data(), KEY, work, num_rounds=num_rounds, observe=observe
     )[1]
     return np.asarray(history["model"])
-
-
-def as_printed(metric, b1, tau=1e-2, rate=0.05):
-    """Adam or Adagrad without bias correction; optax's moments start at tau^2."""
-    second = (
-        optax.scale_by_rms(0.95, initial_scale=tau**2)
-        if metric == "adam"
-        else optax.scale_by_rss(tau**2)
-    )
-
-    def update(gradient, state, params=None):
-        first = b1 * state[0] + (1 - b1) * gradient
-        _, moments = second.update(gradient, state[1])
-        squares = moments.nu if metric == "adam" else moments.sum_of_squares
-        return -rate * first / (jnp.sqrt(squares) + tau), (first, moments)
-
-    return optax.GradientTransformation(lambda w: (jnp.zeros_like(w), second.init(w)), update)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("metric", ["adam", "adagrad"])
-@pytest.mark.parametrize(("estimate", "b1"), [("momentum", 0.7), ("plain", 0.0)])
-def test_with_one_local_step_it_is_adam_or_adagrad_on_the_mean_gradient(estimate, b1, metric):
-    work = fcojax.local_steps(1)
-    ours = models(
-        fed_da(federations.quadratic, metric=metric, estimate=estimate),
-        fed_da.Hparams(client_lr=0.05, b1=0.7, b2=0.95, adaptivity=1e-2),
-        15,
-        work,
-    )
-    other = algorithms.fed_opt(federations.quadratic, server=as_printed(metric, b1))
-    theirs = models(other, other.hparams_type(client_lr=1.0), 15, work)
-    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
-
-
-@pytest.mark.slow
-def test_without_a_metric_a_round_is_one_of_fed_dual_avg_from_the_last_model():
-    rates = {"client_lr": 0.03, "server_lr": 0.8, "penalty_scale": 0.15}
-    work, w = fcojax.local_steps(4), START
-    ours = models(
-        fed_da(federations.quadratic, l1(), metric="identity"), fed_da.Hparams(**rates), 8, work
-    )
-    other = algorithms.fed_dual_avg
-    for model in ours:
-        restarted = other(federations.quadratic, euclidean(l1()))
-        w = models(restarted, other.Hparams(**rates), 1, work, w)[0]
-        np.testing.assert_allclose(model, w, rtol=0, atol=1e-12)
 
 
 def oracle(estimate, metric, hparams, num_steps, num_rounds):

@@ -288,15 +288,6 @@ def in_float32(sends, num_rounds, client_lr=0.02):
     )
 
 
-@pytest.mark.slow
-def test_float32_stays_feasible_and_keeps_the_corrections_at_zero():
-    seen, _ = in_float32("both", 400)
-    assert {leaf.dtype for leaf in (seen.server.point, seen.clients)} == {np.dtype(np.float32)}
-    assert subspaces.feasibility(seen.server.point) <= 1e-6
-    assert np.abs(corrections(seen).mean(axis=1, dtype=np.float64)).max() <= 2e-7
-    assert subspaces.slope_norms(seen.server.point)[-1] <= 1e-6
-
-
 def test_a_client_sends_one_matrix_and_a_number():
     size = subspaces.DIM * subspaces.RANK * 8
     start = jnp.asarray(subspaces.start())

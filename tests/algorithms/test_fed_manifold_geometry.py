@@ -9,13 +9,11 @@ import fcojax
 from fcojax.transforms import (
     flat,
     generalised_stiefel,
-    grassmann,
-    orthogonal,
     product_manifold,
     sphere,
 )
 from tests.support import subspaces
-from tests.support.subspaces import pca, polar, slope
+from tests.support.subspaces import pca
 
 Rates = fcojax.algorithms.fed_manifold.Hparams
 
@@ -33,21 +31,6 @@ def stationary(manifold, loss, clients, start, client_lr, num_rounds=300, tau=5)
         work=fcojax.local_steps(tau),
     )
     return jax.tree.map(lambda leaf: leaf[-1], seen.server.point)
-
-
-def procrustes(x, targets):
-    return jnp.sum((x[None] - targets) ** 2, axis=(1, 2))
-
-
-@pytest.mark.slow
-def test_orthogonal_procrustes_has_the_polar_factor_of_the_mean_as_its_solution():
-    """The clients' own solutions differ, and x = P(mean of B) minimises the mean of |x - B|^2."""
-    rng = np.random.default_rng(5)
-    common = polar(rng.standard_normal((3, 3)))
-    clients = [common + 0.4 * rng.standard_normal((1, 3, 3)) for _ in range(4)]
-    found = stationary(orthogonal(), procrustes, clients, polar(common + 0.3), 0.05)
-    expected = polar(np.mean(clients, axis=(0, 1)))
-    np.testing.assert_allclose(found, expected, atol=1e-10)
 
 
 def direction_and_offset(params, rows):
@@ -73,16 +56,6 @@ def test_a_product_with_a_flat_part_fits_a_unit_direction_and_an_offset():
     assert abs(residual.mean()) <= 1e-10
     across = gradient - found["w"] * (gradient @ found["w"])
     np.testing.assert_allclose(across, 0, atol=1e-10)
-
-
-@pytest.mark.slow
-def test_grassmann_and_stiefel_are_the_same_on_a_function_of_the_subspace():
-    one, other = (
-        stationary(manifold, pca, subspaces.clients(), subspaces.start(), 0.02, 20)
-        for manifold in (grassmann(), subspaces.svd_stiefel)
-    )
-    assert np.linalg.norm(slope(one)) > 1e-3
-    np.testing.assert_allclose(one, other, atol=1e-12)
 
 
 @pytest.mark.slow

@@ -177,55 +177,6 @@ def noise(seed):
     return optax.GradientTransformation(lambda params: jax.random.key(seed), update)
 
 
-LABELS = {"kernel": "many", "bias": "one"}
-CHAINS = {
-    "a schedule in a chain": lambda h: optax.chain(
-        optax.scale_by_adam(),
-        optax.scale_by_schedule(optax.warmup_cosine_decay_schedule(0.1, 1.0, 2, 6)),
-        optax.scale(-h.server_lr),
-    ),
-    "an optimiser for each leaf": lambda h: optax.multi_transform(
-        {"many": optax.adam(h.server_lr), "one": optax.set_to_zero()}, LABELS
-    ),
-    "decay of one leaf": lambda h: optax.chain(
-        optax.masked(optax.add_decayed_weights(0.1), {"kernel": True, "bias": False}),
-        optax.clip_by_global_norm(0.3),
-        optax.sgd(h.server_lr),
-    ),
-    "only finite steps": lambda h: optax.apply_if_finite(optax.adam(h.server_lr), 3),
-    "every other round": lambda h: optax.MultiSteps(
-        optax.adam(h.server_lr), 2
-    ).gradient_transformation(),
-    "numbers in the state": lambda h: optax.inject_hyperparams(optax.adam)(h.server_lr, b1=h.b1),
-    "its own rate": lambda h: optax.contrib.dowg(1.0),
-    "an average beside it": lambda h: optax.contrib.schedule_free_sgd(h.server_lr),
-    "noise": lambda h: optax.chain(noise(3), optax.sgd(h.server_lr)),
-    "curvature": lambda h: optax.scale_by_lbfgs(),
-}
-
-
-@slow
-@pytest.mark.parametrize("name", CHAINS)
-def test_the_server_steps_as_optax_does_by_hand(name):
-    """On the model's tree, whose leaves some chains treat apart; inside of a compiled round."""
-    algorithm = algorithms.fed_opt(federations.loss, hparams_type=Numbers, server=CHAINS[name])
-    numbers, w = Numbers(*map(jnp.float64, Numbers())), federations.start()
-    optimiser = CHAINS[name](numbers)
-    state, update = optimiser.init(w), promoting(optimiser.update)
-    server, _ = algorithm.init(numbers, w)
-    stepped, rng = jax.jit(algorithm.server_update), np.random.default_rng(0)
-    for _ in range(5):
-        upload = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape)), w)
-        server = stepped(numbers, server, upload, jnp.ones(()), KEY)
-        with jax.numpy_dtype_promotion("standard"):
-            updates, state = update(jax.tree.map(jnp.negative, upload), state, w)
-            w = optax.apply_updates(w, updates)
-        jax.tree.map(
-            functools.partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-14), server.params, w
-        )
-    assert not np.allclose(w["kernel"], federations.start()["kernel"], atol=1e-7)
-
-
 @pytest.mark.parametrize(
     ("side", "optimiser", "said"),
     [
@@ -318,51 +269,6 @@ def test_without_memory_and_term_they_are_the_older_methods(case):
     np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-15)
 
 
-class Sweepable(NamedTuple):
-    """The hyperparameters of two Adams."""
-
-    client_lr: float = 0.02
-    client_b1: float = 0.9
-    server_lr: float = 0.05
-    b1: float = 0.9
-    b2: float = 0.99
-
-
-@pytest.mark.slow
-def test_a_sweep_over_rates_and_betas_of_both_sides_is_one_program():
-    traces = []
-
-    def loss(params, rows):
-        traces.append(None)
-        return federations.loss(params, rows)
-
-    algorithm = algorithms.fed_opt(
-        loss,
-        hparams_type=Sweepable,
-        keep_client_state=True,
-        client=lambda h: optax.adam(h.client_lr, b1=h.client_b1),
-        server=lambda h: optax.yogi(h.server_lr, h.b1, h.b2),
-    )
-    grid = fcojax.grid.zipped(
-        Sweepable,
-        client_lr=[0.01, 0.02, 0.03],
-        client_b1=[0.5, 0.9, 0.0],
-        server_lr=[0.1, 0.05, 0.02],
-        b1=[0.9, 0.8, 0.0],
-        b2=[0.9, 0.99, 0.5],
-    )
-    plan, given = fcojax.local_steps(2), (federations.start(), population())
-    models, _ = fcojax.sweep(algorithm, grid, *given, KEY[None], plan, num_rounds=3)
-    count = len(traces)
-    others = grid._replace(b1=0.5 * grid.b1, client_lr=2 * grid.client_lr)
-    again, _ = fcojax.sweep(algorithm, others, *given, KEY[None], plan, num_rounds=3)
-    assert len(traces) == count
-    assert not np.allclose(models["kernel"], again["kernel"])
-    point = jax.tree.map(lambda column: column[1], grid)
-    alone, _ = fcojax.run(algorithm, point, *given, KEY, plan, num_rounds=3)
-    np.testing.assert_allclose(models["kernel"][1, 0], alone["kernel"], rtol=1e-12)
-
-
 @functools.cache
 def counting():
     """Return an algorithm with Adam on clients and server; both count their steps."""
@@ -373,50 +279,6 @@ def counting():
         server=lambda h: optax.adam(h.server_lr),
         client=lambda h: optax.adam(h.client_lr),
     )
-
-
-def rounds_of(plan, num_rounds):
-    """Return the state before and after each round, and the counts of the round."""
-    given, data = (counting(), Numbers()), population()
-    state = fcojax.start(*given, federations.start(), data, KEY, plan)
-    for _ in range(num_rounds):
-        after, seen = fcojax.advance(*given, state, data, plan, num_rounds=1)
-        yield state, after, {name: int(values[0]) for name, values in seen.items()}
-        state = after
-
-
-def counts_of(state):
-    return np.asarray(state.clients[0].count)
-
-
-def test_a_client_whose_upload_is_lost_takes_its_optimiser_back():
-    """A counted client has counted its own number of steps."""
-    work = fcojax.local_steps((1, 2, 3, 1, 2))
-    plan = fcojax.Plan(work, uploads=fcojax.dropout(0.4))
-    lost = 0
-    for before, after, seen in rounds_of(plan, 4):
-        moved = counts_of(after) - counts_of(before)
-        assert set(zip(moved, work.counts, strict=True)) <= {(n, n) for n in (1, 2, 3)} | {
-            (0, n) for n in (1, 2, 3)
-        }
-        assert np.sum(moved == 0) == seen["lost"]
-        for a, b in zip(
-            jax.tree.leaves(before.clients), jax.tree.leaves(after.clients), strict=True
-        ):
-            np.testing.assert_array_equal(np.asarray(a)[moved == 0], np.asarray(b)[moved == 0])
-        lost += seen["lost"]
-    assert lost > 0
-
-
-def test_an_empty_round_changes_nothing_and_is_not_counted():
-    plan = fcojax.Plan(fcojax.local_steps(1), fcojax.from_trace([[0, 2], [], [1], []]))
-    steps = []
-    for before, after, seen in rounds_of(plan, 4):
-        if seen["participants"] == 0:
-            unchanged = before.server, before.clients
-            jax.tree.map(np.testing.assert_array_equal, unchanged, (after.server, after.clients))
-        steps.append(int(after.server.state[0].count))
-    assert steps == [1, 1, 2, 2]
 
 
 @slow

@@ -1,7 +1,6 @@
 """Steps in coordinates of the rows end where plain steps end."""
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -107,30 +106,6 @@ def test_derivatives_of_steps_are_those_of_plain_steps():
     )(at)
     np.testing.assert_allclose([reverse, forward], [expected] * 2, rtol=1e-9)
     assert np.abs(expected).min() > 1e-3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["fed_avg", "scaffold, feedback"])
-def test_derivatives_of_a_run_are_those_with_plain_steps(name):
-    """In the rate, forward and in reverse, as for plain steps and as a difference quotient."""
-    problem = fcojax.problems.logistic(population("two"))
-    algorithm = ALGORITHMS[name](problem.loss)
-    scale = {"penalty_scale": 1e-3} if "penalty_scale" in algorithm.hparams_type._fields else {}
-    start = jax.tree.map(lambda leaf: leaf.astype(float), problem.init(KEY))
-
-    def end(rate, data):
-        hparams = algorithm.hparams_type(client_lr=rate, **scale)
-        plan = fcojax.local_steps(5)
-        model, _ = fcojax.run(algorithm, hparams, start, data, KEY, plan, num_rounds=3)
-        return sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(model))
-
-    data = problem.train, problem.train.with_products(None)
-    reverse, plain = (jax.jit(jax.grad(functools.partial(end, data=one)))(0.5) for one in data)
-    value = functools.partial(end, data=data[0])
-    _, forward = jax.jit(lambda rate: jax.jvp(value, (rate,), (1.0,)))(0.5)
-    quotient = (value(0.5 + 1e-5) - value(0.5 - 1e-5)) / 2e-5
-    np.testing.assert_allclose([reverse, forward], plain, rtol=1e-9)
-    np.testing.assert_allclose(quotient, plain, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -125,33 +125,6 @@ def test_uneven_work_is_uniform_between_its_ends(kind, batch_size):
         assert stats.chisquare(pairs).pvalue > 1e-3
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [local_steps, local_epochs])
-@pytest.mark.parametrize("batch_size", [4, None])
-def test_uneven_work_is_a_beginning_of_the_even_one(kind, batch_size):
-    """A straggler sees the first of the same examples, and ends with an integer count."""
-    work, less = kind(6, batch_size, fewest=1), 0
-    for client in range(3):
-        names, weights = visits(work, client)
-        all_names, all_weights = visits(kind(6, batch_size), client)
-        seen, all_seen = names[weights > 0], all_names[all_weights > 0]
-        assert np.array_equal(seen, all_seen[: len(seen)])
-        assert len(seen) > 0 and 6 * len(seen) % len(all_seen) == 0
-        less += len(seen) < len(all_seen)
-    assert less
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("batch_size", [2, None])
-def test_every_client_takes_the_steps_it_is_told_to(batch_size):
-    counts = (3, 1, 4)
-    for client in range(3):
-        _, weights = visits(local_steps(counts, batch_size), client)
-        assert (weights.sum(axis=1) > 0).tolist() == [step < counts[client] for step in range(4)]
-        _, weights = visits(local_epochs(counts, batch_size), client)
-        assert weights.sum() == counts[client] * SIZES[client]
-
-
 @pytest.mark.parametrize("client", range(3))
 @pytest.mark.parametrize("work", [local_steps(2), local_epochs(2)])
 def test_the_full_batch_is_every_example_and_nothing_else(client, work):
@@ -179,32 +152,6 @@ WORKS = [local_steps(4), local_steps(4, 2), local_epochs(2, 3), local_steps((1, 
 def handle(work, client, data=None, index=0):
     data = population() if data is None else data
     return local_handle(data, work, jax.random.key(0), jnp.array(index), client, client)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("client", range(3))
-@pytest.mark.parametrize("work", WORKS)
-def test_outputs_are_those_of_the_steps_taken_and_zero_beyond(work, client):
-    """Return sums of the examples' values by step; the carry counts the steps."""
-    local = handle(work, client)
-
-    def step(carry, batch):
-        return carry + 1
-
-    def emit(carry, batch):
-        return {"before": carry + 1, "sum": batch.examples["name"] @ batch.weights}
-
-    plain = local.scan(step, jnp.array(0))
-    end, outputs = local.scan(step, jnp.array(0), emit=emit)
-    assert end == plain == local.num_steps
-    most = work.max_steps(max(SIZES))
-    taken = int(local.num_steps)
-    assert outputs["before"].tolist() == [*range(1, taken + 1), *[0] * (most - taken)]
-    assert outputs["sum"].shape == (most,)
-    names, weights = visits(work, client) if work.counts is None else (None, None)
-    if names is not None:
-        assert np.all(outputs["sum"][taken:] == 0)
-        assert np.all(np.asarray(outputs["sum"][:taken]) >= 100 * client)
 
 
 @pytest.mark.parametrize(

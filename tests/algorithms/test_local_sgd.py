@@ -10,7 +10,7 @@ import pytest
 import fcojax
 from fcojax.algorithms import fed_gd, local_sgd
 from tests.support import federations
-from tests.support.federations import DIM, client_means, quadratic, quadratic_clients
+from tests.support.federations import client_means, quadratic, quadratic_clients
 
 pytestmark = pytest.mark.gate
 
@@ -104,27 +104,6 @@ def test_full_gradients_and_a_constant_step_are_fed_gd():
     assert np.array_equal(ours, models(build(fed_gd), fed_gd.Hparams(0.3), population(), work=work))
 
 
-def test_one_local_step_is_minibatch_sgd_on_the_weighted_loss():
-    """x_{t+1} = x_t - s_t times the weighted sum of the local stochastic gradients."""
-    work, clients, x, expected = (
-        fcojax.local_steps(1, 2, replace=True),
-        quadratic_clients(),
-        START,
-        [],
-    )
-    weights = np.asarray(population().weights) / np.asarray(population().weights).sum()
-    rounds = drawn(work)
-    for t, cohort in enumerate(rounds):
-        mean = np.zeros(DIM)
-        for member, _, [(indices, _)] in cohort:
-            for i in indices:
-                gradient = clients[member]["A"][i] @ x - clients[member]["c"][i]
-                mean += weights[member] * gradient / len(indices)
-        x = x - 0.3 / (1 + 0.1 * t) * mean
-        expected.append(x)
-    assert_same(models(build(local_sgd), DECAYING, population(), work=work), expected)
-
-
 def test_identical_clients_do_gradient_descent():
     """R rounds of E steps equal R E centralised steps, with the step size of the global step."""
     only, x, expected = quadratic_clients()[0], START, []
@@ -135,15 +114,6 @@ def test_identical_clients_do_gradient_descent():
         expected.append(x)
     ours = models(build(local_sgd), DECAYING, data, work=fcojax.local_steps(3))
     assert_same(ours, expected[2::3])
-
-
-def test_fed_gd_sends_the_model_and_local_sgd_the_step_count_as_well():
-    work, params = fcojax.local_steps(2), jnp.asarray(START)
-    sent = [
-        federations.bytes_each(build(factory), factory.Hparams(), params, population(), work)
-        for factory in (fed_gd, local_sgd)
-    ]
-    assert sent == [(8 * DIM, 8 * DIM), (8 * DIM + 4, 8 * DIM + 4)]  # the count has four bytes
 
 
 @pytest.mark.parametrize("work", [fcojax.local_steps(2, 2), fcojax.local_epochs(1, 2)])

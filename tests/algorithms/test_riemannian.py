@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax.transforms import product_manifold, sphere
+from fcojax.transforms import sphere
 from tests.support import federations, subspaces
 from tests.support.subspaces import SMALL_WEIGHTS, slope, small_clients
 
@@ -178,30 +178,3 @@ def num_matrices(name):
 def test_variance_reduction_costs_twice_the_traffic():
     assert num_matrices("r_fed_avg") == num_matrices("r_fed_prox") == [1, 1]
     assert num_matrices("r_fed_svrg") == [2, 2]
-
-
-@pytest.mark.slow
-def test_a_product_takes_its_factors_maps():
-    """Averaging on a product of two spheres equals averaging on each."""
-    data = fcojax.from_clients(small_clients())
-    start = subspaces.SMALL_START
-    both = product_manifold({"a": unit_sphere, "b": unit_sphere})
-    chosen = subspaces.algorithm("r_fed_avg", both, two_directions, maps="geodesic")
-    options = {"population": data, "work": fcojax.local_steps(2)}
-    params = {"a": start[:, :1], "b": start[:, 1:]}
-    seen, _ = subspaces.states(chosen, rates("r_fed_avg", 0.1), 5, params=params, **options)
-    for part, column in params.items():
-        alone = models(
-            "r_fed_avg",
-            rates("r_fed_avg", 0.1),
-            5,
-            unit_sphere,
-            "geodesic",
-            params=column,
-            **options,
-        )
-        np.testing.assert_allclose(seen.server[part], alone, atol=1e-14)
-
-
-def two_directions(params, rows):
-    return subspaces.pca(params["a"], rows) + subspaces.pca(params["b"], rows)

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 import fcojax
-from benchmarks.replay import draws
 from fcojax import algorithms
-from fcojax.algorithms import Algorithm, ClientResult, NewRow, mean_loss
+from fcojax.algorithms import Algorithm, ClientResult, Facts, NewRow, mean_loss
 from fcojax.algorithms.local import Batch
 from fcojax.engine.nonfinite import warn_of_nonfinite
 from fcojax.engine.plan import Plan
-from fcojax.problems import population_loss
+from fcojax.engine.validation import require_run
+from fcojax.problems import from_clients, population_loss
 from fcojax.types import Scalar
+from tests.support import federations
 
 KEY = jax.random.key(0)
 ONE_STEP = fcojax.local_steps(1)
@@ -192,32 +193,49 @@ def test_the_mean_of_finite_uploads_is_finite(size, weights):
     assert history["dropped"].sum() == 0 and history["refused"].sum() == 0
 
 
-# Warnings after a run.
+def refuses_to_be_traced(*args):
+    raise AssertionError("something was traced")
 
 
-# Empty places.
+def needing_everyone():
+    chosen = federations.algorithm("fed_avg")
+    return chosen._replace(client_update=refuses_to_be_traced, facts=Facts(needs_everyone=True))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "cohort",
-    [
-        fcojax.coin_flips([0.2] * 7),
-        fcojax.cyclic(num_groups=3),
-        fcojax.from_trace([[0], [1, 2, 5], [6]], cohort_size=2),
-        fcojax.coin_flips(0.3),
-    ],
-    ids=str,
-)
-def test_an_empty_place_names_a_client_all_the_same(cohort):
-    """All members and their draws are in range."""
-    sizes = (1, 4, 2, 3, 1, 5, 2)
-    data = fcojax.from_clients([{"a": np.ones(size)} for size in sizes])
-    plan = Plan(fcojax.local_steps(2, 2), cohort)
-    rounds = jnp.arange(30, dtype=jnp.int32)
-    members, weights, indices, _ = jax.jit(jax.vmap(lambda r: draws(plan, data, KEY, r)))(rounds)
-    assert (weights == 0).any()
-    assert members.min() >= 0 and members.max() < len(sizes)
-    assert (indices >= 0).all()
-    own = np.asarray(sizes)[np.asarray(members)]
-    assert (np.asarray(indices) < own[:, :, None, None]).all()
+def test_a_cohort_of_all_in_another_order_is_everyone():
+    """The mean does not depend on the order, so neither does the check."""
+    data, rates = from_clients(federations.clients()), federations.hparams("fed_avg")
+    for size, chosen in ((5, needing_everyone()), (4, federations.algorithm("fed_avg"))):
+        plan = Plan(fcojax.local_steps(1), fcojax.uniform_cohort(cohort_size=size))
+        require_run(chosen, plan, rates, data, jax.random.key(0))
+
+
+@jax.tree_util.register_pytree_node_class
+class Line:
+    """A model that is a pytree and a function of its input, like Equinox's modules."""
+
+    def __init__(self, slope):
+        self.slope = slope
+
+    def __call__(self, x):
+        return self.slope * x
+
+    def tree_flatten(self):
+        return (self.slope,), None
+
+    @classmethod
+    def tree_unflatten(cls, _, leaves):
+        return cls(*leaves)
+
+
+def test_a_pytree_that_can_be_called_is_a_start_point():
+    data = from_clients([{"x": jnp.array([1.0]), "y": jnp.array([2.0])}] * 2)
+    algorithm = fcojax.algorithms.fed_avg(lambda line, rows: (line(rows["x"]) - rows["y"]) ** 2 / 2)
+    hparams, plan = algorithm.hparams_type(client_lr=0.5), fcojax.local_steps(1)
+    key = jax.random.key(0)
+    line, _ = fcojax.run(algorithm, hparams, Line(jnp.zeros(())), data, key, plan, num_rounds=2)
+    assert isinstance(line, Line) and float(line.slope) == 1.5
+    state = fcojax.start(algorithm, hparams, Line(jnp.zeros(())), data, key, plan)
+    assert float(fcojax.read_model(algorithm, hparams, state).slope) == 0.0
+    with pytest.raises(TypeError, match="not a valid JAX array type"):
+        fcojax.run(algorithm, hparams, lambda key: 0.0, data, key, plan, num_rounds=2)

@@ -12,7 +12,7 @@ import pytest
 import fcojax
 from fcojax import tree
 from fcojax.algorithms import fed_avg, takes
-from fcojax.engine.hparams import as_arrays, at_round
+from fcojax.engine.hparams import as_arrays
 from tests.support import federations
 
 KEY = jax.random.key(0)
@@ -71,16 +71,6 @@ def test_a_vector_is_a_vector_and_no_schedule():
     for num_rounds in (1, 2, 3):
         found = run(Own(paces=(0.01, 0.02)), num_rounds)
         assert np.isfinite(found).all()
-
-
-@pytest.mark.slow
-def test_a_schedule_of_vectors():
-    rates = np.array([[0.01, 0.02], [0.03, 0.0]])
-    found = run(Own(paces=fcojax.schedule(rates)))
-    first = run(Own(paces=tuple(rates[0])), 1)
-    second = at_round(as_arrays(Own(paces=fcojax.schedule(rates))), 1)
-    np.testing.assert_array_equal(second.paces, rates[1])
-    assert not np.allclose(found, first) and found[-1] == first[-1]
 
 
 def test_grids_of_vectors_sweep():

@@ -1,4 +1,4 @@
-"""One, four and eight devices give the same numbers on every mesh."""
+"""Matrices on many devices: the same numbers, and no deadlock."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from fcojax.xla import linalg
 
 
 @pytest.mark.slow
-def test_one_to_eight_devices_give_the_same_numbers():
+def test_one_and_eight_devices_give_the_same_numbers():
     """Eight devices decompose matrices on fewer cores without a deadlock."""
     root = pathlib.Path(__file__).parent.parent.parent
     done = subprocess.run(
@@ -30,14 +30,9 @@ def test_one_to_eight_devices_give_the_same_numbers():
         env=os.environ | {"JAX_COMPILATION_CACHE_DIR": os.fspath(root / ".jax_cache")},
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert [len(numbers) for numbers in found.values()] == [5, 2]
-    for name, numbers in found.items():
-        one = np.array(numbers.pop("1x1"))
-        assert np.isfinite(one).all() and np.unique(one).size > 100, name
-        for mesh, others in numbers.items():
-            message = f"{name} on {mesh}"
-            np.testing.assert_allclose(others, one, rtol=1e-11, atol=1e-13, err_msg=message)
+    one, eight = map(np.array, json.loads(done.stdout))
+    assert np.isfinite(one).all() and np.unique(one).size > 100
+    np.testing.assert_allclose(eight, one, rtol=1e-11, atol=1e-13)
 
 
 @pytest.mark.parametrize(

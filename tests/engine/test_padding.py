@@ -105,37 +105,6 @@ def test_epochs_see_every_example_once(chunk):
     np.testing.assert_allclose(found, pooled_gradient(data) * sum(SMALL) / 9, rtol=1e-10)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "work",
-    [
-        fcojax.local_epochs(2, 10),
-        fcojax.local_steps(11, 4, fewest=1, replace=True),
-    ],
-)
-def test_results_do_not_depend_on_who_works_side_by_side(work):
-    hparams = fcojax.algorithms.fed_avg.Hparams(client_lr=1e-3)
-    (model, history), (other, other_history) = (
-        fcojax.run(
-            fcojax.algorithms.fed_avg(loss),
-            hparams,
-            START,
-            population(SMALL),
-            KEY,
-            num_rounds=2,
-            plan=fcojax.Plan(
-                work,
-                fcojax.uniform_cohort(cohort_size=5),
-                uploads=fcojax.dropout(0.5),
-                client_chunk_size=chunk,
-            ),
-        )
-        for chunk in (1, 3)
-    )
-    np.testing.assert_allclose(model, other, rtol=1e-12)
-    assert history["lost"].tolist() == other_history["lost"].tolist() != [0, 0]
-
-
 def test_draws_with_replacement_differ_from_step_to_step():
     def names(w, batch):
         return batch.examples["x"][0]
@@ -189,34 +158,3 @@ def test_equal_clients_need_no_branch_and_no_sort(work):
     equal, ragged = program(population((8,) * 9)), program(population(SMALL))
     for word in ("stablehlo.case", "stablehlo.sort"):
         assert word not in equal and word in ragged
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "work",
-    [
-        fcojax.local_epochs(1, 10),
-    ],
-)
-def test_a_run_of_ragged_clients_differentiates(work):
-    algorithm, data = fcojax.algorithms.fed_avg(loss), population(SMALL)
-    hparams = fcojax.algorithms.fed_avg.Hparams(client_lr=1e-3)
-
-    @jax.jit
-    @jax.value_and_grad
-    def objective(w):
-        model, _ = fcojax.run(
-            algorithm,
-            hparams,
-            w,
-            data,
-            KEY,
-            num_rounds=1,
-            plan=fcojax.Plan(work, client_chunk_size=1),
-        )
-        return jnp.sum(model)
-
-    value, slope = objective(START)
-    # Steps are affine in the start, so a difference quotient is the derivative.
-    for i in range(3):
-        assert slope[i] == pytest.approx(float(objective(START.at[i].add(1.0))[0] - value))

@@ -127,32 +127,6 @@ def excess_of(drawn, epsilon):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("cohort", "present", "absent", "sensitivity", "rate"),
-    [
-        # A client always sends the clipping norm in one population, and zero in the other.
-        (fcojax.everyone(), (50.0, 0.0), (0.0, 0.0), 1.0, 1.0),
-        (fcojax.coin_flips(0.5), (50.0, 0.0), (0.0, 0.0), 1.0, 0.5),
-        # A client sends it in one direction; its replacement sends it in the opposite one.
-        (fcojax.uniform_cohort(cohort_size=2), (50.0, 0.0), (-50.0, 0.0), 2.0, 1.0),
-    ],
-    ids=["add or remove", "Poisson", "replace"],
-)
-def test_neighbours_cannot_be_told_apart_more_than_promised(
-    cohort, present, absent, sensitivity, rate
-):
-    """A threshold is the likelihood-ratio test; with half the noise it must exceed the bound."""
-    noise, epsilon, runs = 1.5, 0.5, 10_000
-    delta = delta_of_poisson(epsilon, noise / sensitivity, rate)
-    excess = {}
-    for scale in (1.0, 0.5):
-        drawn = told_apart(cohort, privacy.gaussian(1.0, scale * noise), (present, absent), runs)
-        found, error = excess_of(drawn, epsilon)
-        excess[scale] = np.max(found - delta - 5 * error)
-    assert excess[1.0] <= 0 < excess[0.5]
-
-
-@pytest.mark.slow
 @pytest.mark.gate
 def test_points_of_a_sweep_cost_as_runs_with_the_same_cohorts():
     """The leak is within their joint bound, and exceeds the bound for independent cohorts."""
@@ -170,20 +144,6 @@ def test_points_of_a_sweep_cost_as_runs_with_the_same_cohorts():
     loss = np.log1p(rate * np.expm1((drawn - 0.5) / noise**2)).sum(axis=1)
     independent = np.mean(np.maximum(0, 1 - np.exp(epsilon - loss)))
     assert np.max(excess - 5 * error) > independent
-
-
-@pytest.mark.slow
-def test_a_noisy_adaptive_norm_finds_the_quantile():
-    """Uploads have the norms 1 to 9."""
-    chosen, targets = fed_avg(lambda w, rows: w * rows["a"]), scalars(*np.arange(1.0, 10.0))
-    adaptive = privacy.adaptive_clip(0.5, start=0.1, noise=0.9)
-    plan = planned(privacy.gaussian(adaptive, noise=0.1))
-    state = fcojax.start(chosen, FULL_STEP, jnp.array(0.0), targets, KEY, plan)
-    norms = []
-    for _ in range(20):
-        state, _ = fcojax.advance(chosen, FULL_STEP, state, targets, plan, num_rounds=5)
-        norms.append(float(state.memory.transforms[0]))
-    assert abs(np.mean(norms[12:]) - 5) < 1.5
 
 
 def test_an_adaptive_norm_without_noise_by_hand():

@@ -5,7 +5,6 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 import fcojax
 from fcojax import attacks, robust, uploads
@@ -39,34 +38,6 @@ def ran(aggregator, num_rounds=1, transforms=None, weights=None):
         observe=lambda hparams, w, context: {"w": w},
     )
     return np.asarray(history["w"])
-
-
-def test_one_round_of_the_median_is_the_weighted_median_of_the_uploads():
-    weights = np.array([1, 2, 1, 3, 1])
-    expected = np.median(np.repeat(SENT, weights, axis=0), axis=0)
-    np.testing.assert_allclose(ran(MEDIAN, weights=1.0 * weights)[0], expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("size", "points"),
-    [
-        (None, SENT),
-        pytest.param(1, SENT, marks=pytest.mark.slow),  # groups of one
-        (5, SENT.mean(axis=0, keepdims=True)),  # one of all
-    ],
-)
-def test_a_centre_is_kept_between_rounds(size, points):
-    """Clipping around the last mean, in numpy; also of means of groups."""
-    radius = 2.0
-    clipped = robust.centred_clipping(radius)
-    found = ran(clipped if size is None else robust.bucketing(size, clipped), 4)
-    w = centre = np.zeros(2)
-    for model in found:
-        off = points - centre
-        norms = np.linalg.norm(off, axis=1, keepdims=True)
-        centre = centre + np.mean(off * radius / np.maximum(norms, radius), axis=0)
-        w = w + centre
-        np.testing.assert_allclose(model, w, rtol=1e-9)
 
 
 def test_a_geometric_median_bears_an_upload_whose_square_overflows():

@@ -8,7 +8,8 @@ from scipy import stats
 
 from fcojax.engine.participation.samplers import (
     coin_flips,
-    everyone,
+    cyclic,
+    from_trace,
     uniform_cohort,
     weighted_cohort,
 )
@@ -19,12 +20,6 @@ def drawn(sampler, num_clients, num_rounds, sizes=None):
     rounds = jnp.arange(num_rounds, dtype=jnp.int32)
     draw = lambda index: sampler.draw(jax.random.key(0), index, num_clients, sizes)  # noqa: E731
     return jax.jit(jax.vmap(draw))(rounds)
-
-
-def test_everyone_is_everyone_in_place():
-    cohort = everyone().draw(jax.random.key(0), jnp.array(0), 5)
-    assert cohort.members is None
-    assert cohort.present.tolist() == [True] * 5
 
 
 def test_uniform_cohorts_are_distinct_and_fair():
@@ -90,8 +85,43 @@ def test_the_cost_of_a_cohort_does_not_grow_with_the_population():
     assert coin_flips(1e-7).size(10**9) < 200
 
 
-def test_equal_samplers_are_one_static_argument():
-    assert uniform_cohort(cohort_size=3) == uniform_cohort(cohort_size=3)
-    assert hash(coin_flips(0.5)) == hash(coin_flips(0.5))
-    assert uniform_cohort(cohort_size=3) != uniform_cohort(cohort_size=4)
-    assert hash(weighted_cohort(cohort_size=2)) == hash(weighted_cohort(cohort_size=2, power=1))
+MATRIX = np.array([[1, 0, 1, 1, 0], [0, 0, 0, 0, 0], [0, 1, 0, 0, 0], [1, 1, 1, 1, 1]], bool)
+LISTS = [[0, 2, 3], [], [1], [0, 1, 2, 3, 4]]
+KEY = jax.random.key(2)
+
+
+def cohorts(sampler, num_rounds, num_clients=5):
+    rounds = jnp.arange(num_rounds, dtype=jnp.int32)
+    return jax.jit(jax.vmap(lambda index: sampler.draw(KEY, index, num_clients)))(rounds)
+
+
+def present(drawn):
+    members, there = np.asarray(drawn.members), np.asarray(drawn.present)
+    return [row[mask].tolist() for row, mask in zip(members, there, strict=True)]
+
+
+@pytest.mark.parametrize("trace", [MATRIX, MATRIX.astype(float), LISTS])
+def test_the_trace_is_followed_and_begins_anew(trace):
+    drawn = cohorts(from_trace(trace), 9)
+    assert present(drawn) == LISTS + LISTS + LISTS[:1]
+
+
+def test_some_of_those_there_are_a_fair_subset_of_them():
+    drawn = cohorts(from_trace(MATRIX, cohort_size=2), 20_000)
+    members = present(drawn)
+    assert members[1::4] == [[]] * 5_000 and members[2::4] == [[1]] * 5_000
+    for offset, num_pairs in ((0, 3), (3, 10)):
+        pairs, counts = np.unique(np.sort(members[offset::4], axis=1), axis=0, return_counts=True)
+        assert set(pairs.flat) == set(LISTS[offset]) and len(pairs) == num_pairs
+        assert stats.chisquare(counts).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(("num_clients", "num_groups"), [(7, 3), (6, 3), (5, 5), (4, 1)])
+def test_every_group_has_its_turn(num_clients, num_groups):
+    sampler = cyclic(num_groups=num_groups)
+    cohorts = [sampler.draw(KEY, jnp.array(index), num_clients) for index in range(2 * num_groups)]
+    groups = [np.asarray(c.members)[np.asarray(c.present)].tolist() for c in cohorts]
+    assert groups[:num_groups] == groups[num_groups:]
+    assert sum(groups[:num_groups], []) == list(range(num_clients))
+    sizes = [len(group) for group in groups]
+    assert max(sizes) - min(sizes) <= 1 and max(sizes) == sampler.size(num_clients)

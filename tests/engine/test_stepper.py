@@ -84,35 +84,6 @@ def test_five_rounds_saved_restored_and_five_more_are_ten(hparams, key, tmp_path
     assert_equal(jax.tree.map(lambda a, b: looks([a, b]), first, second), history)
 
 
-@pytest.mark.slow
-def test_the_stepper_is_what_run_and_sweep_do():
-    state, history = advanced(started(), 10)
-    model, other = fcojax.run(
-        fed_dyn,
-        HPARAMS,
-        federations.start(),
-        data(),
-        KEY,
-        PLAN,
-        num_rounds=10,
-        observe=federations.whole_model,
-    )
-    assert_equal(other, history)
-    assert_equal(model, fcojax.read_model(fed_dyn, HPARAMS, state))
-    states, _ = advanced(started(GRID, KEYS), 10, GRID)
-    models, _ = fcojax.sweep(
-        fed_dyn,
-        GRID,
-        federations.start(),
-        data(),
-        KEYS,
-        PLAN,
-        num_rounds=10,
-        observe=federations.whole_model,
-    )
-    assert_equal(models, fcojax.read_model(fed_dyn, GRID, states))
-
-
 def test_a_look_is_what_the_last_entry_of_the_history_says():
     state, history = advanced(started(), 3)
     now = fcojax.look(fed_dyn, HPARAMS, state, federations.whole_model)
@@ -208,39 +179,3 @@ def test_a_schedule_ends_with_its_last_value(sweep):
     with pytest.raises(ValueError, match="schedule of client_lr"):
         advance(state, fcojax.local_steps(1), 2)
     assert int(advance(state, fcojax.local_steps(1), 1).round) == 3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("on_a_mesh", [False, True])
-def test_one_program_runs_any_number_of_rounds(on_a_mesh):
-    """Equal bit for bit to a program of that length; zero rounds only evaluate the state."""
-    population = data()
-    if on_a_mesh:
-        mesh = fcojax.devices.device_mesh(sweep=1, clients=2)
-        population = fcojax.devices.shard_clients(population, mesh)
-    first = fcojax.start(fed_dyn, GRID, federations.start(), population, KEYS, PLAN)
-    program = Program(fed_dyn, PLAN, federations.whole_model, 1, 4)
-
-    def run(state, num_rounds):
-        num = np.int32(num_rounds)
-        return advance_compiled(program, GRID, population, state, None, num)
-
-    state = first
-    for num_rounds in (1, 4, 3):
-        expected = fcojax.advance(
-            fed_dyn,
-            GRID,
-            state,
-            population,
-            PLAN,
-            num_rounds=num_rounds,
-            eval_every=num_rounds,
-            observe=federations.whole_model,
-        )
-        state, history = run(state, num_rounds)
-        assert_equal((state, history), expected)
-    same, history = run(state, 0)
-    assert_equal(same, state)
-    seen = fcojax.look(fed_dyn, GRID, state, federations.whole_model)
-    assert_equal({name: history[name][:, :, 0] for name in seen}, seen)
-    assert not np.any(history["participants"])

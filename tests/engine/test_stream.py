@@ -76,15 +76,6 @@ def test_the_same_numbers_as_in_memory(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cohort", COHORTS)
-@pytest.mark.parametrize(
-    "work", [fcojax.local_steps(2, 2), fcojax.local_steps(2)], ids=["minibatch", "full"]
-)
-def test_the_same_numbers_for_every_sampler(folder, cohort, work):
-    equal(*both(folder, COHORTS[cohort], work))
-
-
-@pytest.mark.slow
 def test_seeds_and_points_stream_together(folder):
     grid = fcojax.grid.product(type(scaffold()[1]), client_lr=[0.01, 0.02], penalty_scale=[0.1])
     keys = jax.random.split(KEY, 2)

@@ -53,32 +53,6 @@ def test_a_diverging_point_leaves_its_neighbours_alone():
 
 
 @pytest.mark.slow
-def test_blocks_of_a_sweep_equal_the_whole():
-    chosen = federations.algorithm("fed_mid")
-    data = fcojax.from_clients(federations.clients())
-    points = fcojax.grid.product(fcojax.algorithms.fed_mid.Hparams, client_lr=[0.01, 0.03])
-    _, whole = fcojax.sweep(chosen, points, federations.start(), data, KEYS, **OPTIONS)
-    plan = OPTIONS["plan"]
-    state = fcojax.start(chosen, points, lambda key: federations.start(), data, KEYS, plan)
-    looks = []
-    for _ in range(2):
-        state, history = fcojax.advance(
-            chosen,
-            points,
-            state,
-            data,
-            plan,
-            num_rounds=2,
-            eval_every=2,
-            observe=federations.whole_model,
-        )
-        looks.append(history["model"])
-    np.testing.assert_allclose(
-        np.concatenate(looks, axis=2), whole["model"][:, :, 1::2], rtol=1e-12
-    )
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("shape", [{"sweep": 2}, {"clients": 2}])
 def test_the_mesh_changes_no_number(shape):
     """Points over devices, or clients over devices; three points do not divide evenly."""
@@ -92,20 +66,6 @@ def test_the_mesh_changes_no_number(shape):
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14), found, expected
     )
-
-
-@pytest.mark.slow
-def test_points_that_do_not_fit_run_in_chunks():
-    chosen = federations.algorithm("fed_dual_avg")
-    data = fcojax.from_clients(federations.clients())
-    points = grid(client_lr=[0.01, 0.03, 0.05], penalty_scale=[0.2])
-    sweep = functools.partial(fcojax.sweep, chosen, points, federations.start(), data, KEYS)
-    model, history = sweep(**OPTIONS)
-    chunked_model, chunked = sweep(
-        **OPTIONS | {"plan": OPTIONS["plan"]._replace(point_chunk_size=2)}
-    )
-    np.testing.assert_allclose(chunked["model"], history["model"], rtol=1e-12)
-    np.testing.assert_allclose(chunked_model["kernel"], model["kernel"], rtol=1e-12)
 
 
 def pulled(sweep=False, **options):

@@ -102,39 +102,3 @@ def test_momentum_cannot_use_server_steps_of_almost_two():
         distances(algorithms.fast_scaffold, 100, 0, 1, 300, server_lr=rate) for rate in (1.2, 1.8)
     )
     assert safe[-1] < 1e-8 and beyond[-1] > 1e8, (safe[-1], beyond[-1])
-
-
-def slope(points):
-    """The least-squares slope of log rounds on log condition, and the half width at 95 per cent."""
-    x, y = np.log(points).T
-    design = np.stack([x, np.ones_like(x)], axis=1)
-    fit, squares, _, _ = np.linalg.lstsq(design, y, rcond=None)
-    error = np.sqrt(squares[0] / (len(x) - 2) / ((x - x.mean()) ** 2).sum())
-    return fit[0], 2.36 * error  # Student's t with 7 degrees of freedom
-
-
-RATES = {
-    "plain": (functools.partial(algorithms.scaffold, prox="feedback"), 5, (), (0.9, 1.1)),
-    "accelerated": (algorithms.fast_scaffold, 5, (), (0.4, 0.6)),
-    "accelerated, half, lost": (algorithms.fast_scaffold, 5, HALF_LOST, (0.4, 0.6)),
-    # A theorem: sqrt(condition) local steps, and as many exchanges.
-    "ProxSkip": (algorithms.prox_skip, None, (), (0.4, 0.6)),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", RATES)
-def test_rounds_grow_with_the_condition_number_to_the_known_power(name):
-    factory, num_steps, who, (low, high) = RATES[name]
-    points = []
-    for condition in (30, 100, 300):
-        for seed in range(3):
-            ratio = task(condition, seed)[3]
-            steps = num_steps or round(np.sqrt(ratio))
-            budget = 10_000 if name == "plain" else 1_500
-            within = distances(factory, condition, seed, steps, budget, who) < 1e-8
-            assert within.any()
-            points.append((ratio, 1 + within.argmax()))
-    found, width = slope(points)
-    assert low < found - width, (found, width)
-    assert found + width < high, (found, width)

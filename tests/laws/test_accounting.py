@@ -142,12 +142,6 @@ def test_a_delta_of_a_tenth_of_one_over_the_clients_is_warned_of():
     privacy.epsilon(plan(coins, 2.0), 3, 5, 0.033)
 
 
-def test_the_accountant_says_nothing(caplog):
-    """Otherwise it logs 233 lines on orders that it skips."""
-    privacy.noise_for(2.0, 1e-5, fcojax.coin_flips(0.2), 1000, 10)
-    assert not caplog.records
-
-
 def test_noise_on_uploads_and_counts_together_cost_what_was_asked():
     """Two Gaussian releases with noise z1 and z2 equal one with (z1^-2 + z2^-2)^(-1/2)."""
     from fcojax.privacy.mechanism import noise_on_uploads

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import fcojax
-from experiments.studies.compare.late import late
 from fcojax import algorithms
 from fcojax.algorithms.local_solvers import gd
 from fcojax.engine.plan import Plan
@@ -316,33 +315,3 @@ def test_random_numbers_of_steps_follow_the_printed_method():
     numbers = np.array([2, *states.server.num_steps[:-1]])
     assert np.ptp(numbers) > 3
     assert_same(models, list(oracles.prox_skip(problem(), by, 0.5, numbers)))
-
-
-@pytest.mark.slow
-def test_both_kinds_of_chance_have_the_same_law():
-    """P(K = k) = p (1 - p)^{k - 1}: the mean, and the frequency of one."""
-    by = BY._replace(num_rounds=4000, num_steps=40)
-    numbers = trajectory("prox_skip, geometric", by)[0].server.num_steps
-    spread = 5 / np.sqrt(len(numbers))
-    assert abs(numbers.mean() - 2) < spread * np.sqrt(2)
-    assert abs((numbers == 1).mean() - 0.5) < spread * 0.5
-
-
-@pytest.mark.slow
-def test_late_clients_see_one_of_the_last_models():
-    """The delay is drawn again for each event."""
-    by = BY._replace(num_rounds=200)
-    states, _ = trajectory(
-        "fed_dr",
-        by,
-        (fcojax.uniform_cohort(cohort_size=1),),
-        wrap=lambda algorithm: late(algorithm, 3),
-    )
-    delays = [
-        [(seen == past).all() for past in states.server.past[r]].index(True)
-        for r, seen in enumerate(states.server.message)
-    ]
-    np.testing.assert_array_equal(states.server.past[:, 0], states.server.inner.center)
-    np.testing.assert_array_equal(states.server.past[1:, 1:], states.server.past[:-1, :-1])
-    counts = np.bincount(delays[3:], minlength=4)
-    assert counts.shape == (4,) and counts.min() > 25

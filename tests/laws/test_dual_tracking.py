@@ -222,29 +222,6 @@ def test_with_bounded_memory_the_rate_is_linear_for_a_curved_penalty():
         assert max(found[1:] / found[:-1]) < 0.1, (memory, found)
 
 
-@pytest.mark.slow
-def test_memory_costs_rounds_where_the_level_sets_of_the_penalty_are_curved():
-    """The reason why Composite FL, which has none, needs fewer exchanges on groups."""
-    looks = np.arange(10, 501, 10)
-    for penalty, scale, ratio in ((l1(), 0.3, (0.9, 1.1)), (GROUPS, 0.7, (1.1, 3.0))):
-        none, some = (
-            looks[np.argmax(violations(penalty, memory, looks, 1, scale) < 1e-6)]
-            for memory in (0.0, 0.9)
-        )
-        assert ratio[0] <= some / none <= ratio[1], (penalty, none, some)
-
-
-@pytest.mark.slow
-def test_with_full_memory_only_a_curved_penalty_makes_the_rate_sublinear():
-    """The level sets of l1 are flat."""
-    rounds = (5_000, 10_000, 20_000, 40_000)
-    assert max(violations(l1(), 1.0, rounds)) < 1e-10  # linear: all at rounding
-    found = violations(GROUPS, 1.0, rounds)
-    # A linear rate would square the violation when the rounds double.
-    assert (10 * found[:-1] ** 2 < found[1:]).all()
-    assert (found[1:] < found[:-1]).all()
-
-
 def test_without_tracking_the_limit_is_elsewhere():
     clients = unlike_clients()
     data, rate = fcojax.from_clients(clients), 1 / (10 * steepest(clients))
@@ -329,30 +306,6 @@ def test_without_memory_it_is_composite_fl(who):
     assert 0 < np.count_nonzero(found[0]) < 12
 
 
-def test_memory_removes_the_false_nonzeros_of_noisy_gradients():
-    """A mean of subgradients decides which entries are zero, instead of the last one."""
-    data = fcojax.from_clients(unlike_clients(dim=40))
-    objective = functools.partial(population_loss, least_squares)
-    exact = fista(objective, l1(), 0.4, jnp.zeros(40), data, tolerance=1e-12).params
-    algorithm = algorithms.fed_dual_avg_tracking(least_squares, plain_l1)
-    grid = fcojax.grid.product(
-        algorithm.hparams_type, client_lr=[0.002], penalty_scale=[0.4], memory=[0.0, 0.9, 1.0]
-    )
-    _, history = fcojax.sweep(
-        algorithm,
-        grid,
-        jnp.zeros(40),
-        data,
-        KEY[None],
-        fcojax.local_steps(5, 1),
-        num_rounds=3000,
-        eval_every=20,
-        observe=lambda hparams, w, context: {"false": jnp.sum((w != 0) & (exact == 0))},
-    )
-    none, some, full = history["false"][:, 0, 50:].mean(axis=-1)
-    assert none > 4 * some > 4 * full, (none, some, full)
-
-
 @WHO
 def test_without_a_penalty_it_is_scaffold(who):
     data, plan = fcojax.from_clients(unlike_clients()), fcojax.Plan(fcojax.local_steps(4), *who)
@@ -434,13 +387,3 @@ def in_single_precision(penalty, scale, memory, rounds):
 def test_single_precision_does_not_drift(penalty):
     early, late = in_single_precision(penalty, 0.3, 0.9, (1_000, 20_000))
     assert max(early, late) < 5e-6
-
-
-@pytest.mark.slow
-def test_single_precision_errs_by_the_rounding_of_the_dual_point_with_full_memory():
-    """z is about lambda T, and the model is what the penalty leaves of it."""
-    rate = 1 / (5 * steepest(unlike_clients()))
-    rounds = (5_000, 80_000)
-    for num_rounds, found in zip(rounds, in_single_precision(l1(), 0.2, 1.0, rounds), strict=True):
-        rounding = np.finfo(np.float32).eps * 0.2 * num_rounds * 5 * rate
-        assert found < 5e-6 + 4 * steepest(unlike_clients()) * rounding

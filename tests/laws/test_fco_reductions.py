@@ -14,7 +14,7 @@ import fcojax
 from fcojax import tree
 from fcojax.algorithms.dual_averages import DualPoint, DualSums
 from fcojax.engine.nonfinite import warn_of_nonfinite
-from fcojax.transforms import Mirror, Penalty, euclidean, l1, zero
+from fcojax.transforms import Mirror, Penalty, l1, zero
 from tests.support import federations
 from tests.support.federations import DIM, client_means, quadratic, quadratic_clients
 
@@ -235,56 +235,6 @@ def test_the_mean_dual_point_follows_the_mean_gradient():
         assert_same(dual_after(k + 1, everybody), mean - client_lr * weights @ gradients)
 
 
-def linear(w, rows):
-    """An example whose gradient is the same everywhere."""
-    return rows["a"] @ w
-
-
-@pytest.mark.slow
-def test_with_constant_gradients_the_server_adds_up_rates_times_gradients():
-    """z_r = w_0 - eta_s eta_c sum of p-weighted gradients, T_r = eta_s sum of p_m eta_c K_m.
-
-    Client m takes K_m = ceil(2 n_m / 3) steps. FedMiD-OSP subtracts the same, and its prox of a
-    round has the weight that this round added to T.
-    """
-    rng = np.random.default_rng(2)
-    clients = [{"a": rng.standard_normal((n, DIM))} for n in federations.RAGGED]
-    data = fcojax.from_clients(clients, "examples")
-    client_lr, server_lr, scale = 0.2, 1.7, 0.1
-    num_steps = np.array([-(-2 * n // 3) for n in federations.RAGGED])
-    z, w, elapsed, unequal = START, START, 0.0, False
-    duals, times, primals = [], [], []
-    for cohort in federations.replay(data, KEY, **SAMPLED):
-        weights = np.array([weight for _, weight, _ in cohort])
-        members = [member for member, _, _ in cohort]
-        sums = np.array(
-            [
-                sum(
-                    np.average(clients[member]["a"][rows], axis=0, weights=real)
-                    for rows, real in batches[: num_steps[member]]
-                )
-                for member, _, batches in cohort
-            ]
-        )
-        unequal |= len(set(num_steps[members])) > 1
-        step = server_lr * client_lr * np.average(sums, axis=0, weights=weights)
-        time = server_lr * client_lr * np.average(num_steps[members], weights=weights)
-        z, elapsed, w = z - step, elapsed + time, soft(w - step, time * scale)
-        duals.append(z), times.append(elapsed), primals.append(w)
-
-    assert unequal
-
-    def ours(name):
-        chosen = federations.algorithm(name, plain_l1, loss=linear)
-        rates = federations.hparams(name, client_lr, server_lr, scale)
-        return federations.servers(chosen, rates, jnp.asarray(START), data, KEY, **SAMPLED)
-
-    server = ours("fed_dual_avg")
-    assert_same(server.dual, duals)
-    assert_same(server.elapsed, times)
-    assert_same(ours("fed_mid_osp"), primals)
-
-
 def test_one_client_and_one_step_of_mirror_descent_doubles_the_penalty():
     """Soft thresholds add up: S(S(v, a), a) = S(v, 2a), so this is proximal gradient at 2 psi."""
     client_lr, scale = 0.2, 0.15
@@ -341,121 +291,6 @@ def test_local_steps_bias_fed_avg_unless_there_is_one_or_curvatures_agree():
     assert_same(limit(unequal, 1), optimum(unequal))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", federations.NAMES)
-def test_scaling_the_problem_and_the_rate_against_each_other_changes_nothing(name):
-    """(f, psi, eta_c) and (c f, c psi, eta_c / c) have the same iterates."""
-    factor = 3.0
-    scaled = fcojax.from_clients(
-        jax.tree.map(lambda leaf: factor * leaf, quadratic_clients()), "examples"
-    )
-    ours, theirs = (
-        points(name, federations.hparams(name, lr, 1.3, scale), data, SAMPLED)
-        for lr, scale, data in [(0.2, 0.1, population()), (0.2 / factor, 0.1 * factor, scaled)]
-    )
-    assert_same(ours, theirs)
-
-
-def quadratic_mirror(curvature, penalty, to_primal):
-    """h(w) = w'Qw/2."""
-    return Mirror(
-        potential=lambda x: 0.5 * x @ curvature @ x,
-        to_dual=lambda x: curvature @ x,
-        from_dual=lambda z: jnp.linalg.solve(curvature, z),
-        to_primal=to_primal,
-        penalty=penalty,
-    )
-
-
-@functools.cache
-def two_views_of(geometry):
-    """Q^{1/2}, a mirror for h = w'Qw/2, and the Euclidean one that u = Q^{1/2} w turns it into."""
-    if geometry == "diagonal, l1":
-        q = jnp.array([0.5, 2.0, 1.0, 3.0])
-        root, absolute = jnp.diag(jnp.sqrt(q)), plain_l1
-
-        def to_primal(z, step, scale):
-            return plain_l1.prox(z, step, scale) / q
-
-        moved = Penalty(
-            value=lambda u, scale: scale * jnp.sum(jnp.abs(u) / jnp.sqrt(q)),
-            prox=lambda v, step, scale: plain_l1.prox(v * jnp.sqrt(q), step, scale) / jnp.sqrt(q),
-        )
-        return root, quadratic_mirror(jnp.diag(q), absolute, to_primal), euclidean(moved)
-
-    root = jnp.array(
-        [[1.5, 0.3, 0.0, 0.1], [0.3, 1.0, 0.2, 0.0], [0.0, 0.2, 0.7, 0.1], [0.1, 0.0, 0.1, 1.2]]
-    )
-    curvature, eye = root @ root, jnp.eye(DIM)
-
-    def ridge(metric):
-        """scale * w' metric w under h = |w|^2 / 2."""
-        return Penalty(
-            value=lambda w, scale: scale * w @ metric @ w,
-            prox=lambda v, step, scale: jnp.linalg.solve(eye + 2 * step * scale * metric, v),
-        )
-
-    def to_primal(z, step, scale):
-        return jnp.linalg.solve(curvature + 2 * step * scale * eye, z)
-
-    mirror = quadratic_mirror(curvature, ridge(eye), to_primal)
-    return root, mirror, euclidean(ridge(jnp.linalg.inv(curvature)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "geometry"),
-    [
-        ("fed_dual_avg", "diagonal, l1"),
-        ("fed_dual_avg", "full, squared l2"),
-        ("fed_dual_avg_osp", "full, squared l2"),
-    ],
-)
-def test_a_quadratic_mirror_is_a_change_of_variables(name, geometry):
-    """h = w'Qw/2 on (f, psi) is the Euclidean h on (f o Q^{-1/2}, psi o Q^{-1/2}).
-
-    Models correspond by u = Q^{1/2} w and dual points by y = Q^{-1/2} z.
-    """
-    root, mirror, moved_mirror = two_views_of(geometry)
-    inverse = np.linalg.inv(root)
-    moved = fcojax.from_clients(
-        [{"A": inverse @ c["A"] @ inverse, "c": c["c"] @ inverse} for c in quadratic_clients()],
-        "examples",
-    )
-    rates = federations.hparams(name, 0.1, 1.3, 0.3)
-    z = servers(name, rates, population(), THREE_STEPS, mirror=mirror)
-    y = servers(name, rates, moved, THREE_STEPS, root @ START, mirror=moved_mirror)
-    assert_same(z.dual, y.dual @ root)
-    w = models(build(name, mirror=mirror), rates, z)
-    assert_same(w, models(build(name, mirror=moved_mirror), rates, y) @ inverse)
-
-
-STIFFNESS = 2.5
-stiff = quadratic_mirror(
-    STIFFNESS * np.eye(DIM),
-    plain_l1,
-    lambda z, step, scale: plain_l1.prox(z, step, scale) / STIFFNESS,
-)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("server_prox", "power"), [(True, 1), (False, 0)])
-def test_mirror_descent_under_a_stiffer_mirror_takes_shorter_steps(server_prox, power):
-    """Under h = q|w|^2/2 both rates are divided by q, for the server adds w's to grad h(w) = q w.
-
-    A prox of time t becomes one of t/q. On the clients a rate of eta_c/q has this effect already;
-    on the server, where the product of the rates has lost q twice, the strength makes up for one.
-    """
-    rates, short = (
-        federations.hparams("fed_mid", 0.4 / q, 1.5 / q, 0.1 * q**power) for q in (1.0, STIFFNESS)
-    )
-    options = {"client_prox": not server_prox, "server_prox": server_prox}
-    ours = points("fed_mid", rates, population(), THREE_STEPS, mirror=stiff, **options)
-    expected = points("fed_mid", short, population(), THREE_STEPS, **options)
-    assert np.any(expected == 0) == server_prox
-    assert_same(ours, expected)
-
-
 entropic = Mirror(
     potential=lambda x: jnp.sum(x * jnp.log(x)),
     to_dual=lambda x: 1 + jnp.log(x),
@@ -485,19 +320,6 @@ def test_on_the_simplex_dual_averaging_is_exponentiated_gradient():
         expected.append(w)
     assert_same(iterates(start), expected)
     assert_same(iterates(7.0 * start), expected)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["fed_avg", "fed_mid", "fed_dual_avg"])
-def test_a_client_may_be_split_into_two_of_half_the_weight(name):
-    """Two clients with the same data and exact gradients equal one with their joint weight."""
-    clients, weights = quadratic_clients(), np.array([0.5, 2.0, 1.0, 0.7, 1.3])
-    rates = federations.hparams(name, 0.2, 1.3, 0.2)
-    whole = fcojax.from_clients(clients, weights)
-    halves = np.append(weights * [1, 1, 0.5, 1, 1], 0.5 * weights[2])
-    split = fcojax.from_clients([*clients, clients[2]], halves)
-    ours, theirs = (points(name, rates, data, THREE_STEPS) for data in (split, whole))
-    assert_same(ours, theirs)
 
 
 @pytest.mark.parametrize("name", ["fed_mid", "fed_dual_avg"])
@@ -563,17 +385,3 @@ def test_clients_with_a_projection_take_no_gradient_outside_the_set(name, stays_
     assert (history["dropped"].sum() == 0) == stays_inside
     assert np.all(history["norm"] <= RADIUS * (1 + 1e-12))
     assert not stays_inside or history["norm"].max() > 0.9 * RADIUS
-
-
-def test_parameters_without_a_penalty_are_their_own_dual_point():
-    """With psi on the kernel only, the model's bias is that of z and its kernel is thresholded."""
-    name, scale = "fed_dual_avg", 0.6
-    chosen = federations.algorithm(name)
-    rates = federations.hparams(name, 0.02, 1.3, scale)
-    data = fcojax.from_clients(federations.clients())
-    server = federations.servers(chosen, rates, federations.start(), data, KEY, **THREE_STEPS)
-    model = jax.vmap(lambda now: chosen.model(rates, now))(server)
-    assert np.array_equal(model["bias"], server.dual["bias"])
-    expected = soft(server.dual["kernel"], scale * server.elapsed[:, None])
-    assert np.any(expected == 0)
-    assert_same(model["kernel"], expected)

@@ -1,14 +1,11 @@
 """A small federation and calls on it, of which the tables of odd calls change one argument."""
 
-from typing import Any, NamedTuple
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import fcojax
 from fcojax import algorithms
-from fcojax.types import Scalar
 
 
 def squares(w, rows):
@@ -24,15 +21,6 @@ KEYS = jax.random.split(KEY, 2)
 ZERO = jnp.zeros(())
 STEPS = fcojax.local_steps(1)
 GRID = fcojax.grid.product(RATES, client_lr=[0.25, 0.5])
-
-
-class Custom(NamedTuple):
-    """Hyperparameters of a user's algorithm: a vector, a count, and a number of any sign."""
-
-    client_lr: Scalar = 0.5
-    shift: Any = 0.0
-    direction: Any = np.zeros(2)
-    num_times: Any = 1
 
 
 def custom(**metrics):
@@ -115,11 +103,3 @@ def clients(*values, **more):
 
 def rows(sizes, **more):
     return fcojax.from_rows({"a": np.array([1.0, 3.0, 3.0])}, sizes, **more)
-
-
-def weighed(weights):
-    """FedAvg in float32 on the clients with these weights, from 0 to their weighted mean."""
-    data = fcojax.from_clients(
-        [{"a": np.array([1.0], np.float32)}, {"a": np.array([3.0, 3.0], np.float32)}], weights
-    )
-    return ran(data=data, hparams=RATES(1.0), params=jnp.zeros((), jnp.float32))

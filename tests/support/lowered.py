@@ -24,7 +24,6 @@ from fcojax.engine.plan import Program
 from fcojax.engine.run import advance_compiled, advance_donating, run_compiled
 from fcojax.xla import rules
 from tests.laws import (
-    mirror_laws,
     test_algorithm_laws,
     test_calculus_laws,
     test_manifold_laws,
@@ -114,8 +113,8 @@ def maps_of_a_mirror(mirror):
     def every(x, z, step):
         return mirror.to_dual(x), mirror.to_primal(z, step, step), mirror.from_dual(z)
 
-    flat = np.full(mirror_laws.SIZE, 0.1, np.float32)
-    point = mirror_laws.to_tree(jnp.asarray(flat))
+    flat = np.full(test_mirror_laws.SIZE, 0.1, np.float32)
+    point = test_mirror_laws.to_tree(jnp.asarray(flat))
     return jax.jit(every).trace(point, point, np.float32(0.5))
 
 
