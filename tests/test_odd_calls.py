@@ -348,7 +348,7 @@ def no_such(parameter, usual, kind, result):
         return False
     if kind in NOT_A_NUMBER:
         return is_finite(result)
-    # Annotations that say which numbers they allow are tested in odd_calls/test_annotations.py.
+    # Annotations that say which numbers they allow are tested in test_arguments.py.
     known = "Numbers(" in annotation or not isinstance(usual, int | float)
     return kind in NOT_NUMBERS or (kind == "-1" and not known and usual > 0)
 

@@ -11,7 +11,6 @@ import pytest
 
 import fcojax
 from fcojax import algorithms
-from fcojax.transforms import euclidean
 from tests.support import federations, oracles
 
 KEY = jax.random.key(13)
@@ -244,54 +243,3 @@ def test_fed_prox_equals_its_oracle():
     found = ours(chosen, hparams)
     assert_moved_alike(found, held(3.0, SCALE))
     assert np.abs(found - held(0.0, SCALE)).max() > 1e-2  # the term has an effect
-
-
-MID = functools.partial(algorithms.fed_mid, federations.loss, euclidean(federations.kernel_l1()))
-AVG = functools.partial(algorithms.fed_avg, federations.loss)
-REDUCTIONS = {
-    "fed_opt": ("fed_opt", {}, AVG, None),
-    "fed_prox": ("fed_prox", {"prox_scale": 0.0}, AVG, None),
-    "fed_prox, l1": ("fed_prox", {"prox_scale": 0.0}, lambda: MID(server_prox=False), SCALE),
-}
-
-
-@slow
-@pytest.mark.parametrize("case", REDUCTIONS)
-def test_without_memory_and_term_they_are_the_older_methods(case):
-    """They also send the same bytes: FedAvg without a penalty, FedMiD with its client prox."""
-    name, off, other, scale = REDUCTIONS[case]
-    factory, other = getattr(algorithms, name), other()
-    rates = {"client_lr": 0.02, "server_lr": 1.3}
-    penalty = () if scale is None else (federations.kernel_l1(),)
-    more = {} if scale is None else {"penalty_scale": scale}
-    found = ours(factory(federations.loss, *penalty), factory.Hparams(**rates, **off, **more))
-    expected = ours(other, other.hparams_type(**rates, **more))
-    np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-15)
-
-
-@functools.cache
-def counting():
-    """Return an algorithm with Adam on clients and server; both count their steps."""
-    return algorithms.fed_opt(
-        federations.loss,
-        hparams_type=Numbers,
-        keep_client_state=True,
-        server=lambda h: optax.adam(h.server_lr),
-        client=lambda h: optax.adam(h.client_lr),
-    )
-
-
-@slow
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])
-def test_a_narrow_model_has_an_optimiser_in_single_precision(dtype):
-    def narrow(tree):
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), tree)
-
-    data = fcojax.from_clients([narrow(client) for client in federations.clients()])
-    plan, given = fcojax.local_steps(2), (counting(), Numbers())
-    state = fcojax.start(*given, narrow(federations.start()), data, KEY, plan)
-    state, _ = fcojax.advance(*given, state, data, plan, num_rounds=3)
-    assert {leaf.dtype for leaf in jax.tree.leaves(state.server.params)} == {jnp.dtype(dtype)}
-    for memory in (state.server.state[0], state.clients[0]):
-        assert {leaf.dtype for leaf in jax.tree.leaves(memory.nu)} == {jnp.dtype(jnp.float32)}
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.server.params))

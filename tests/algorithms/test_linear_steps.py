@@ -12,7 +12,6 @@ from fcojax import tree
 from fcojax.algorithms import linear_steps, mean_gradient
 from fcojax.engine.members import local_handle
 from fcojax.problems import with_products
-from fcojax.theory import local_points
 from fcojax.transforms import euclidean, l1, named, on_subtree
 from fcojax.xla.jaxprs import equations
 
@@ -125,44 +124,6 @@ def test_every_linear_problem_has_steps_in_coordinates(make, labels):
     # Least squares finds its minimiser from a matrix of dim x dim: few features, and more rows.
     problem = make(population(labels, sizes=(5, 32, 20, 9), dim=512))
     found = ends(problem, ALGORITHMS["fed_prox"], fcojax.local_steps(3), prox_scale=0.2)
-    assert (found[0] != found[1]).any()
-    assert_same(found)
-
-
-@pytest.mark.parametrize(
-    "work",
-    [
-        pytest.param(fcojax.local_steps([1, 5, 2, 3]), id="given"),
-        pytest.param(fcojax.local_steps(5, fewest=1), id="drawn", marks=pytest.mark.slow),
-        pytest.param(fcojax.local_epochs(3), id="epochs", marks=pytest.mark.slow),
-    ],
-)
-def test_clients_may_take_different_numbers_of_steps(work):
-    problem = fcojax.problems.logistic(population("two"))
-    assert_same(ends(problem, ALGORITHMS["scaffold, feedback"], work))
-
-
-@pytest.mark.parametrize(
-    "name", ["scaffold, feedback", pytest.param("fed_avg", marks=pytest.mark.slow)]
-)
-def test_float32_agrees_to_its_precision(name):
-    with jax.enable_x64(False):
-        problem = fcojax.problems.logistic(population("two", np.float32))
-        assert_same(ends(problem, ALGORITHMS[name], fcojax.local_steps(5)), 1e-6)
-
-
-def test_points_and_seeds_of_a_sweep_agree():
-    problem = fcojax.problems.logistic(population("two"))
-    algorithm = ALGORITHMS["scaffold, feedback"](problem.loss)
-    grid = fcojax.grid.product(algorithm.hparams_type, client_lr=[0.1, 0.5], penalty_scale=[1e-3])
-    keys, plan = jax.random.split(KEY, 2), fcojax.local_steps(4)
-    start = problem.init(KEY)
-    start = jax.tree.map(lambda leaf: leaf.astype(float), start)
-    models = [
-        fcojax.sweep(algorithm, grid, start, data, keys, plan, num_rounds=3)[0]
-        for data in (problem.train, problem.train.with_products(None))
-    ]
-    found = [np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(m)]) for m in models]
     assert (found[0] != found[1]).any()
     assert_same(found)
 
@@ -297,16 +258,3 @@ def test_single_steps_and_minibatches_are_plain(work, plain):
         for data in (problem.train, problem.train.with_products(None))
     ]
     assert (programs[0] == programs[1]) == plain
-
-
-def test_another_handle_sees_the_points_of_all_steps():
-    """A study of the points between the steps reads them from the carry of ``scan``."""
-    problem = fcojax.problems.logistic(population("two"))
-    algorithm = ALGORITHMS["fed_avg"](problem.loss)
-    hparams, start = algorithm.hparams_type(0.5), {"kernel": jnp.zeros(DIM), "bias": jnp.zeros(())}
-    visited = [
-        local_points(algorithm, hparams, start, data, KEY, fcojax.local_steps(3), num_rounds=2)
-        for data in (problem.train, problem.train.with_products(None))
-    ]
-    for one, other in zip(*map(jax.tree.leaves, visited), strict=True):
-        np.testing.assert_array_equal(one, other)

@@ -38,25 +38,6 @@ def test_a_solution_is_within_eta_times_the_tolerance_of_the_exact_one(warm_star
     assert (distances <= ETA * TOLERANCE).all() and (distances > 1e-3 * ETA * TOLERANCE).all()
 
 
-def test_it_works_for_a_loss_that_is_not_quadratic():
-    """At the end |grad f_i(x) + (x - a) / eta| is at most the tolerance, by the loss itself."""
-    rng = np.random.default_rng(0)
-    clients = [
-        {"x": rng.standard_normal((6, 3)), "y": rng.integers(0, 2, 6) * 1.0} for _ in range(4)
-    ]
-
-    def loss(w, rows):
-        scores = rows["x"] @ w
-        return jnp.logaddexp(0.0, scores) - rows["y"] * scores
-
-    algorithm = fed_pd(loss, solver=gd(tolerance=1e-8))
-    models = one_round(algorithm, fcojax.from_clients(clients), jnp.ones(3), 0.2).model
-    for client, x in zip(clients, np.asarray(models), strict=True):
-        chances = 1 / (1 + np.exp(-client["x"] @ x))
-        slope = client["x"].T @ (chances - client["y"]) / 6 + (x - 1) / ETA
-        assert np.linalg.norm(slope) <= 1.01e-8
-
-
 def test_minibatches_cannot_tell_how_near_the_solution_is():
     algorithm = fed_pd(lambda w, rows: (w - rows["a"]) ** 2, solver=gd(tolerance=0.1))
     data = fcojax.from_clients([{"a": np.ones(3)}])

@@ -15,7 +15,6 @@ from fcojax.algorithms import (
     fed_dual_avg,
     fed_dual_avg_opt,
     fed_mid_opt,
-    fed_mid_osp,
 )
 from fcojax.problems import population_loss
 from fcojax.reference import fista
@@ -125,23 +124,6 @@ def test_rounds_are_those_of_optax_by_hand(method, optimiser, side):
     np.testing.assert_allclose(found, by_hand(method, side, chosen), atol=1e-10)
 
 
-@pytest.mark.parametrize(
-    ("method", "side"),
-    [
-        ("fed_dual_avg", "client"),
-        ("fed_mid_osp", "server"),
-        pytest.param("fed_dual_avg", "server", marks=pytest.mark.slow),
-        pytest.param("fed_mid_osp", "client", marks=pytest.mark.slow),
-    ],
-)
-def test_a_gradient_step_is_the_method_itself(method, side):
-    algorithm = METHODS[method](loss, euclidean(l1()), **{side: optax.sgd(1.0)})
-    plain = {"fed_dual_avg": fed_dual_avg, "fed_mid_osp": fed_mid_osp}[method]
-    plain = plain(loss, euclidean(l1()))
-    assert METHODS[method](loss, euclidean(l1())).client_update is plain.client_update
-    np.testing.assert_array_equal(after(algorithm, ROUNDS), after(plain, ROUNDS))
-
-
 def minimiser(penalty, data, scale):
     objective = functools.partial(population_loss, loss)
     return fista(objective, penalty, scale, jnp.zeros(4), data, tolerance=1e-13).params
@@ -163,29 +145,6 @@ def test_with_one_step_of_everyone_the_server_ends_at_the_minimiser(method, opti
         exact = minimiser(penalty, population(), scale)
         np.testing.assert_allclose(found, exact, atol=1e-8)
         assert np.array_equal(found == 0, exact == 0) and (exact == 0).any() and exact.any()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
-def test_lamb_ends_at_the_minimiser_if_its_rate_falls(method):
-    """Its steps have the norm of the model times the rate."""
-    algorithm = METHODS[method](loss, euclidean(l1()), server=OPTIMISERS["lamb"])
-    falling = fcojax.schedule(0.3 * 0.99 ** np.arange(1500))
-    exact = minimiser(l1(), population(), SCALE)
-    assert np.abs(after(algorithm, 1500, 1, 0.3) - exact).max() > 1e-3
-    np.testing.assert_allclose(after(algorithm, 1500, 1, falling), exact, atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
-def test_optimisers_of_clients_move_the_limit_of_unlike_clients_only(method):
-    """Each client scales its gradients by its own squares: their mean is no mean gradient."""
-    algorithm = METHODS[method](loss, euclidean(l1()), client=optax.adam(1.0, eps=0.1))
-    alike, unlike = population((0, 0)), population()
-    found = after(algorithm, 3000, 1, 0.1, data=alike)
-    np.testing.assert_allclose(found, minimiser(l1(), alike, SCALE), atol=1e-8)
-    distance = after(algorithm, 3000, 1, 0.1, data=unlike) - minimiser(l1(), unlike, SCALE)
-    assert np.abs(distance).max() > 1e-2
 
 
 def test_numbers_of_an_optimiser_are_swept():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax import algorithms, tree
+from fcojax import algorithms
 from fcojax.personal import by_client, read_models
 from fcojax.transforms import l1, named
 from fcojax.xla.jaxprs import inner_programs
@@ -113,31 +113,6 @@ def test_if_nothing_stays_at_the_clients_partial_sharing_is_its_base():
         np.testing.assert_array_equal(read_models(*run)[part], np.tile(expected[part], (4, 1)))
 
 
-def test_a_base_that_stops_its_steps_itself_sees_the_clients_own_part():
-    def until(loss):
-        gradient = algorithms.mean_gradient(loss)
-
-        def client_update(hparams, message, client, local, key):
-            def step(w, batch):
-                return tree.add_scaled(w, -hparams.client_lr, gradient(w, batch))
-
-            end, _ = local.until(step, message, lambda w: jnp.array(False))
-            return algorithms.ClientResult(client, tree.sub(end, message), {})
-
-        return algorithms.fed_avg(loss)._replace(client_update=client_update)
-
-    def models(base):
-        algorithm = algorithms.partial_sharing(base, parts_loss, named("head"))
-        hparams, plan = algorithm.hparams_type(client_lr=0.3), fcojax.local_steps(3, 2)
-        state = fcojax.start(algorithm, hparams, PARTS, DATA, jax.random.key(0), plan)
-        state, _ = fcojax.advance(algorithm, hparams, state, DATA, plan, num_rounds=2)
-        return read_models(algorithm, hparams, state)
-
-    found, expected = models(until), models(algorithms.fed_avg)
-    for part in PARTS:
-        np.testing.assert_allclose(found[part], expected[part], rtol=1e-12)
-
-
 @in_gate
 def test_if_everything_stays_clients_learn_alone():
     *_, run = ended(shared_by("prox_skip", "body", "head"), num_rounds=500, start=PARTS)
@@ -231,19 +206,6 @@ def test_measuring_3400_clients_passes_the_data_once_for_each_kind_of_model(name
     )
     program = jax.make_jaxpr(observe)(algorithm.hparams_type(), state, None)
     assert products(program.jaxpr) == 680 * num_rows
-
-
-def test_the_common_model_is_no_gain_over_itself():
-    """In float32 its losses, computed twice, differ by rounding."""
-    rng, sizes = np.random.default_rng(0), np.arange(100) % 7 + 5
-    x, y = (rng.standard_normal(n).astype(np.float32) for n in ((sizes.sum(), 10), sizes.sum()))
-    data = fcojax.from_rows({"x": x, "y": y}, sizes)
-    squares = fcojax.problems.least_squares(data).loss
-    algorithm = algorithms.ditto(squares)
-    hparams, start = algorithm.hparams_type(), jnp.full(10, 0.3, jnp.float32)
-    state = fcojax.start(algorithm, hparams, start, data, jax.random.key(0), PLAN)
-    observe = by_client(algorithm, data, squares)
-    assert fcojax.look(algorithm, hparams, state, observe)["loss_gain"] == 0
 
 
 def test_a_population_of_more_clients_than_the_run_is_refused():

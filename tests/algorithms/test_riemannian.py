@@ -3,7 +3,6 @@
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -163,18 +162,3 @@ def test_with_one_full_step_all_four_methods_are_the_same(manifold):
     for name in NAMES:
         found = models(name, rates(name, 0.1, 3.0), 20, manifold, **options)
         np.testing.assert_allclose(found, expected, atol=1e-14, err_msg=name)
-
-
-def num_matrices(name):
-    """Count the points or tangents that a client receives and sends in one round of the paper."""
-    exchanges = 2 if name == "r_fed_svrg" else 1
-    start = jnp.asarray(subspaces.start())
-    chosen, hparams = subspaces.algorithm(name), rates(name, 0.1)
-    each = federations.bytes_each(chosen, hparams, start, subspaces.data(), TEN_STEPS)
-    return [exchanges * (size // start.nbytes) for size in each]
-
-
-@pytest.mark.slow
-def test_variance_reduction_costs_twice_the_traffic():
-    assert num_matrices("r_fed_avg") == num_matrices("r_fed_prox") == [1, 1]
-    assert num_matrices("r_fed_svrg") == [2, 2]

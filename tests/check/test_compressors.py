@@ -83,29 +83,6 @@ def test_a_factor_of_equal_entries_is_detected_where_the_deviation_is_larger():
 
 
 @pytest.mark.slow
-def test_the_command_reports_a_compressor(tmp_path, monkeypatch, capsys):
-    (tmp_path / "compressor_to_check.py").write_text(
-        "from fcojax import uploads\n"
-        "good = uploads.top_k(0.1)\n"
-        "bad = good._replace(contraction=lambda hparams, like: 0.9)\n"
-        "broken = good._replace(encode=lambda hparams, x, key: x.reshape(7, -1))\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    assert main(["compressor_to_check:good", "--size=100"]) == 0
-    printed = capsys.readouterr().out
-    assert printed.startswith("top_k(0.1)\n") and "FAILS" not in printed
-    assert "holds  contraction        stated 0.1; errors are at most 0.9" in printed
-    assert main(["compressor_to_check:bad"]) == 1
-    assert "FAILS  contraction        stated 0.9, but an error is" in capsys.readouterr().out
-    assert main(["compressor_to_check:broken"]) == 1
-    assert "FAILS  form               TypeError in compressor_to_check.py, line 4: " in (
-        capsys.readouterr().out
-    )
-    assert main(["compressor_to_check:good", "--laws", "--rate=1"]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
-
-
-@pytest.mark.slow
 def test_the_compressor_of_the_documentation_is_checked_as_it_says(tmp_path, monkeypatch, capsys):
     """It has under 30 lines, and its report is that of the page."""
     page = (pathlib.Path(__file__).parents[2] / "docs" / "uploads.md").read_text("utf-8")

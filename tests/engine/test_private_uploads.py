@@ -180,35 +180,6 @@ def test_public_parts_are_constants_also_where_nobody_takes_part():
             after(work, COINS)
 
 
-@pytest.mark.slow
-def test_noise_on_the_dual_leaves_the_optimum_s_support():
-    """Noise on the mean of models leaves no entry zero."""
-    problem = fcojax.problems.lasso(
-        num_clients=200, num_examples=20, dim=64, num_true=8, mean_scale=0.0
-    )
-    penalty, strength = federations.kernel_l1(), 0.3
-    best = fcojax.reference.optimum(problem, penalty, strength).params["kernel"]
-    coins, work = fcojax.coin_flips(0.25), fcojax.local_steps(5, 10)
-    plan = planned(privacy.gaussian(0.3, noise=2.0), coins, work)
-    found = {}
-    for name, geometry in (("fed_dual_avg", euclidean(penalty)), ("fed_avg_subgradient", penalty)):
-        chosen = getattr(fcojax.algorithms, name)(problem.loss, geometry)
-        model, _ = fcojax.run(
-            chosen,
-            chosen.hparams_type(client_lr=0.01, penalty_scale=strength),
-            problem.init(KEY),
-            problem.train,
-            KEY,
-            plan,
-            num_rounds=300,
-            eval_every=300,
-        )
-        found[name] = np.asarray(model["kernel"])
-    assert 0 < np.mean(best != 0) < 0.2
-    np.testing.assert_array_equal(found["fed_dual_avg"] != 0, best != 0)
-    assert np.all(found["fed_avg_subgradient"] != 0)
-
-
 # Noise that is correlated across rounds.
 
 BANDS, ROUNDS, THREE = privacy.square_root_bands(3), 12, fcojax.cyclic(num_groups=3)

@@ -52,22 +52,6 @@ def test_a_diverging_point_leaves_its_neighbours_alone():
     np.testing.assert_allclose(mixed["model"][1], healthy["model"][0], rtol=1e-12)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("shape", [{"sweep": 2}, {"clients": 2}])
-def test_the_mesh_changes_no_number(shape):
-    """Points over devices, or clients over devices; three points do not divide evenly."""
-    chosen = federations.algorithm("fed_dual_avg")
-    data = fcojax.from_clients(federations.clients())
-    points = grid(client_lr=[0.01, 0.03, 0.05], penalty_scale=[0.2])
-    sweep = functools.partial(fcojax.sweep, chosen, points, federations.start())
-    _, expected = sweep(data, KEYS, **OPTIONS)
-    spread = fcojax.devices.shard_clients(data, fcojax.devices.device_mesh(**shape))
-    _, found = sweep(spread, KEYS, **OPTIONS)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14), found, expected
-    )
-
-
 def pulled(sweep=False, **options):
     """FedAvg on 0.5 (w - a)^2, with rates that at least halve the distance in a round."""
     data = fcojax.from_rows({"a": np.array([1.0, 3.0])}, [1, 1])

@@ -90,15 +90,3 @@ def test_the_limit_is_the_minimiser(who):
     assert found[-1] < 1e-10
     plain = functools.partial(algorithms.scaffold, prox="feedback")
     assert distances(plain, 30, 0, 5, 500, who)[-1] > 1e-8
-
-
-@pytest.mark.slow
-def test_momentum_cannot_use_server_steps_of_almost_two():
-    """Gradient steps contract up to 2 / L, and with momentum up to 4 / (3 L) only."""
-    plain = functools.partial(algorithms.scaffold, prox="feedback")
-    slow, fast = (distances(plain, 100, 0, 1, 300, server_lr=rate) for rate in (1.0, 1.8))
-    assert fast[-1] < slow[-1] / 3
-    safe, beyond = (
-        distances(algorithms.fast_scaffold, 100, 0, 1, 300, server_lr=rate) for rate in (1.2, 1.8)
-    )
-    assert safe[-1] < 1e-8 and beyond[-1] > 1e8, (safe[-1], beyond[-1])

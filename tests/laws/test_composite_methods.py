@@ -15,7 +15,6 @@ from fcojax.algorithms.local_solvers import gd
 from fcojax.engine.plan import Plan
 from fcojax.transforms import l1
 from tests.support import composite_oracles as oracles
-from tests.support import printed_forms
 from tests.support.composite_oracles import Numbers, Problem
 from tests.support.federations import client_means, quadratic, quadratic_clients
 
@@ -117,7 +116,6 @@ METHODS = {
         "prox_skip", {}, oracles.prox_skip, lambda s, c: (s.mean, mean(c)), shifts_at
     ),
     "fed_dr": Method("fed_dr", {}, oracles.fed_dr, offers_kept, duals_at),
-    "composite_fl, printed": Method("composite_fl, printed", {}, oracles.composite_fl),
     "scaffold, client": scaffold("client", at_solution=settled_at),
     "scaffold, feedback": scaffold("feedback", at_solution=fed_back),
     "scaffold, server": scaffold("server", at_solution=None),
@@ -146,8 +144,7 @@ def table(only=tuple(METHODS)):
 
 
 def factory_of(method):
-    name = ALL[method].name
-    return printed_forms.composite_fl if name.endswith("printed") else getattr(algorithms, name)
+    return getattr(algorithms, ALL[method].name)
 
 
 @functools.cache
@@ -167,10 +164,9 @@ def hparams(method, by=BY):
     return kind(**{field: values[field] for field in kind._fields})
 
 
-def trajectory(method, by=BY, who=(), change=None, wrap=None) -> tuple[Any, np.ndarray]:
+def trajectory(method, by=BY, who=(), change=None) -> tuple[Any, np.ndarray]:
     """Return states after every round and models, from the start or from a modified start."""
     algorithm, rates = build(method), hparams(method, by)
-    algorithm = wrap(algorithm) if wrap else algorithm
     plan = Plan(fcojax.local_steps(by.num_steps), *who)
     state = fcojax.start(algorithm, rates, jnp.asarray(problem().start), data(), KEY, plan)
     state = change(state) if change else state
@@ -245,7 +241,6 @@ AS_PROX_GD = (
     "scaffold, server",
     "fed_normal_map",
     "scaffold, feedback, I",
-    "composite_fl, printed",
 )
 
 
@@ -283,7 +278,6 @@ SAME = {
         ("scaffold, client", UNPENALISED),
     ),
     "and its feedback": (("scaffold, feedback", UNPENALISED), ("scaffold, server", UNPENALISED)),
-    "printed is server-held": (("composite_fl, printed", BY), ("composite_fl", BY)),
     "FedADMM is FedDR unrelaxed": (("fed_admm", BY), ("fed_dr", UNRELAXED)),
     "FedADMM is FedPD that never skips": (("fed_admm", BY), ("fed_pd", BY)),
     "FedADMM of everyone is FedDyn": (("fed_admm", BY), ("fed_dyn", BY)),

@@ -133,16 +133,6 @@ def test_every_round_is_the_printed_one(setting, memory):
     assert np.any(late == 0) and np.all(np.any(late, axis=1))
 
 
-@WHO
-def test_the_server_control_is_the_mean_of_all_controls(who):
-    hparams, data = LASSO.hparams_type(0.05, 1.0, 0.2), fcojax.from_clients(unlike_clients())
-    plan = fcojax.Plan(fcojax.local_steps(5), *who)
-    state = fcojax.start(LASSO, hparams, jnp.zeros(12), data, KEY, plan)
-    state, _ = fcojax.advance(LASSO, hparams, state, data, plan, num_rounds=40)
-    assert np.abs(state.clients).max() > 0.1
-    np.testing.assert_allclose(state.server.sums.control, state.clients.mean(axis=0), atol=1e-12)
-
-
 GROUPS = group_l2(labels=np.repeat(np.arange(4, dtype=np.int32), 3))
 LIMITS = {
     "lasso": (least_squares, l1(), 0.2, False),
@@ -236,103 +226,21 @@ def ends(algorithm, hparams, plan, start, loss_data, num_rounds=30):
     return fcojax.run(algorithm, hparams, start, loss_data, KEY, plan, num_rounds=num_rounds)[0]
 
 
-def dyadic_clients(num_clients=8):
-    """Small integers: with a rate of 1/8 nothing rounds in the first six rounds."""
-    rng = np.random.default_rng(0)
-    return [
-        {"x": rng.integers(-1, 2, (4, 6)) * 1.0, "y": rng.integers(-8, 9, 4) * 1.0}
-        for _ in range(num_clients)
-    ]
-
-
-def watched(algorithm, hparams, clients, num_steps, num_rounds):
-    """The model, the server's state and the clients' states after every round of everyone."""
-
-    def seen(hparams, state, context):
-        return algorithm.model(hparams, state.server), state.server, state.clients
-
-    _, history = fcojax.run(
-        algorithm,
-        hparams,
-        jnp.zeros(clients[0]["x"].shape[1]),
-        fcojax.from_clients(clients),
-        KEY,
-        fcojax.local_steps(num_steps),
-        num_rounds=num_rounds,
-        observe=fcojax.StateObserver(lambda *args: {"seen": seen(*args)}),
-    )
-    return jax.tree.map(np.asarray, history["seen"])
-
-
-def beside(factory, clients, num_steps, num_rounds, rates, **more):
-    """What ``watched`` returns for FedDualAvg or SCAFFOLD, and for the method with tracking."""
-    tracking = algorithms.fed_dual_avg_tracking(least_squares, plain_l1)
-    geometry = (plain_l1,) if factory is algorithms.fed_dual_avg else ()
-    plain = factory(least_squares, *geometry)
-    return [
-        watched(algorithm, algorithm.hparams_type(**given), clients, num_steps, num_rounds)
-        for algorithm, given in ((plain, rates), (tracking, rates | more))
-    ]
-
-
-def test_one_step_of_everyone_is_dual_averaging():
-    """Bit for bit where nothing rounds; else each step differs by the rounding of q - c_m."""
-    rates = {"client_lr": 0.125, "server_lr": 1.0, "penalty_scale": 0.5}
-    plain, found = beside(algorithms.fed_dual_avg, dyadic_clients(), 1, 6, rates, memory=1.0)
-    np.testing.assert_array_equal(plain[0], found[0])
-    for name in ("dual", "elapsed"):
-        np.testing.assert_array_equal(getattr(plain[1], name), getattr(found[1].sums.point, name))
-    assert 0 < np.count_nonzero(found[0][-1]) < 6
-    rates |= {"server_lr": 1.3, "penalty_scale": 0.2}
-    plain, found = beside(algorithms.fed_dual_avg, unlike_clients(), 1, 30, rates, memory=1.0)
-    # Steps of a convex quadratic do not amplify the errors of earlier ones.
-    ulps = np.finfo(np.float64).eps * np.abs(found[2]).max()
-    np.testing.assert_allclose(plain[0], found[0], rtol=0, atol=4 * 30 * 0.125 * 1.3 * ulps)
-
-
 @WHO
-def test_without_memory_it_is_composite_fl(who):
+@pytest.mark.parametrize(("penalty", "scale"), [(GROUPS, 0.7), (l1(), 0.0)])
+def test_without_memory_it_is_composite_fl_and_without_a_penalty_scaffold(penalty, scale, who):
     data, plan = fcojax.from_clients(unlike_clients()), fcojax.Plan(fcojax.local_steps(4), *who)
-    tracking = algorithms.fed_dual_avg_tracking(least_squares, euclidean(GROUPS))
-    composite = algorithms.composite_fl(least_squares, GROUPS)
-    found = [
-        ends(algorithm, hparams, plan, jnp.ones(12), data)
-        for algorithm, hparams in (
-            (tracking, tracking.hparams_type(0.05, 0.8, 0.7, memory=0.0)),
-            (composite, composite.hparams_type(0.05, 0.8, 0.7)),
-        )
-    ]
-    np.testing.assert_allclose(found[0], found[1], atol=1e-12)
-    assert 0 < np.count_nonzero(found[0]) < 12
-
-
-@WHO
-def test_without_a_penalty_it_is_scaffold(who):
-    data, plan = fcojax.from_clients(unlike_clients()), fcojax.Plan(fcojax.local_steps(4), *who)
-    tracking = algorithms.fed_dual_avg_tracking(least_squares, plain_l1)
-    scaffold = algorithms.scaffold(least_squares)
-    found = [
-        ends(algorithm, algorithm.hparams_type(0.05, 0.8, 0.0), plan, jnp.ones(12), data)
-        for algorithm in (tracking, scaffold)
-    ]
-    np.testing.assert_allclose(found[0], found[1], atol=1e-12)
-
-
-def test_equal_clients_follow_dual_averaging():
-    """Each control is the mean of all, so no step is corrected."""
-    rates = {"client_lr": 0.125, "server_lr": 1.0, "penalty_scale": 0.5}
-    equal = [dyadic_clients()[0]] * 4
-    _, (_, server, controls) = beside(algorithms.fed_dual_avg, equal, 2, 3, rates, memory=1.0)
-    # Nothing rounds in the first round; q - c_m may in the next.
-    np.testing.assert_array_equal(server.sums.control[0], controls[0, 0])
-    equal = [unlike_clients()[0]] * 3
-    rates |= {"client_lr": 0.05, "penalty_scale": 0.2}
-    plain, found = beside(algorithms.fed_dual_avg, equal, 5, 30, rates, memory=1.0)
-    _, server, controls = found
-    np.testing.assert_array_equal(controls, np.broadcast_to(controls[:, :1], controls.shape))
-    ulp = np.finfo(np.float64).eps * np.abs(controls).max()
-    assert np.abs(controls - server.sums.control[:, None]).max() <= 4 * ulp
-    np.testing.assert_allclose(plain[0], found[0], atol=1e-12)
+    tracking = algorithms.fed_dual_avg_tracking(least_squares, euclidean(penalty))
+    if scale:
+        other = algorithms.composite_fl(least_squares, penalty)
+        rates, theirs = (0.05, 0.8, scale, 0.0), (0.05, 0.8, scale)
+    else:
+        other = algorithms.scaffold(least_squares)
+        rates = theirs = (0.05, 0.8, 0.0)
+    found = ends(tracking, tracking.hparams_type(*rates), plan, jnp.ones(12), data)
+    expected = ends(other, other.hparams_type(*theirs), plan, jnp.ones(12), data)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    assert not scale or 0 < np.count_nonzero(found) < 12
 
 
 def quadratic_of_matrix(w, rows):

@@ -15,7 +15,7 @@ import fcojax
 from fcojax import algorithms, uploads
 from fcojax.problems import factored_loss
 from fcojax.transforms import euclidean, l1
-from tests.laws.test_heterogeneous_lasso import HALF_LOST, K, corrected, distance, task
+from tests.laws.test_heterogeneous_lasso import HALF_LOST, distance, task
 from tests.support import federations
 
 KEY = jax.random.key(3)
@@ -190,37 +190,3 @@ def test_prox_gradient_steps_with_estimates_are_exact(name, who):
     assert off < 1e-10 if row.exact else off > 0.02
     if name == "top_k":
         assert off > 0.4
-
-
-COMPOSITE = {
-    "composite_fl": corrected,
-    "scaffold": corrected,
-    "fed_normal_map": corrected,
-    "fed_dual_avg_tracking": corrected,
-    "prox_skip": lambda: {"client_lr": 1 / task().smoothness, "skip_probability": 1 - 1 / K},
-    "fed_dr": lambda: {"client_lr": 1 / (task().smoothness + 1), "prox_step": 1.0},
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("who", [EVERYONE, HALF_LOST], ids=["everyone", "half, lost"])
-@pytest.mark.parametrize("name", COMPOSITE)
-def test_composite_methods_with_ef14_are_exact_after_ten_local_steps(name, who):
-    """With the step sizes without compression; plain top-k ends at a distance of 0.5."""
-    geometry = euclidean(plain_l1) if name == "fed_dual_avg_tracking" else plain_l1
-    options = {"prox": "feedback"} if name == "scaffold" else {}
-    chosen = getattr(algorithms, name)(factored_loss, geometry, **options)
-    known, fields = COMPOSITE[name]() | {"penalty_scale": task().scale}, chosen.hparams_type._fields
-    rates = chosen.hparams_type(**{field: known[field] for field in known if field in fields})
-    assert ended(chosen, rates, uploads.ef14(TOP), who, K) < 1e-10
-    assert ended(chosen, rates, uploads.compressed(TOP), who, K) > 0.3
-
-
-@pytest.mark.slow
-def test_a_part_of_the_upload_that_does_not_vanish_stays_wrong_with_ef14():
-    """SCAFFOLD with a prox in each local step is such a method, as documented."""
-    rates = algorithms.scaffold.Hparams(
-        client_lr=corrected()["client_lr"], penalty_scale=task().scale
-    )
-    chosen = algorithms.scaffold(factored_loss, plain_l1)
-    assert ended(chosen, rates, uploads.ef14(TOP), EVERYONE, K) > 0.01

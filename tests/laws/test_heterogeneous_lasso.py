@@ -15,14 +15,11 @@ import pytest
 
 import fcojax
 from configs import compare
-from experiments.studies.compare.late import late
 from experiments.studies.compare.problem import lasso
 from fcojax import algorithms
-from fcojax.algorithms.base import takes
 from fcojax.algorithms.local_solvers import proxgd
 from fcojax.problems import factored_loss
 from fcojax.transforms import euclidean, l1
-from tests.support import printed_forms
 
 pytestmark = [pytest.mark.slow, pytest.mark.gate]
 
@@ -73,7 +70,6 @@ class Row(NamedTuple):
 
 EXACT = {
     "composite_fl": Row("composite_fl", {}, corrected, floor=2e-5),
-    "composite_fl, printed": Row("composite_fl, printed", {}, corrected, lossy=None),
     "scaffold, client": Row("scaffold", {}, corrected, floor=3e-5),
     "scaffold, client, I": Row("scaffold", {"control": "gradient"}, corrected),
     "scaffold, feedback": Row("scaffold", {"prox": "feedback"}, corrected, floor=3e-5),
@@ -83,7 +79,6 @@ EXACT = {
     "prox_skip, one client a round": Row("prox_skip", {}, skipping, lossy=ONE),
     "prox_skip, geometric": Row("prox_skip", {"steps": "geometric"}, skipping, 60),
     "fed_dr": Row("fed_dr", {}, lambda: splitting(1.9), floor=7e-6),
-    "fed_dr, late": Row("fed_dr, late", {}, splitting, lossy=ONE),
     "fed_admm": Row("fed_admm", {}, splitting, floor=1e-6),
 }
 NEAR = {
@@ -96,26 +91,14 @@ NEAR = {
 }
 
 
-@takes(algorithms.fed_dr.Hparams, "penalty")
-def late_fed_dr(loss, penalty):
-    return late(algorithms.fed_dr(loss, penalty), 8)
-
-
-OTHERS = {"composite_fl, printed": printed_forms.composite_fl, "fed_dr, late": late_fed_dr}
-
-
-def factory_of(row):
-    return OTHERS.get(row.name) or getattr(algorithms, row.name)
-
-
 def build(row):
-    factory = factory_of(row)
+    factory = getattr(algorithms, row.name)
     piece = {"penalty": plain_l1, "mirror": euclidean(plain_l1)}[factory.geometry[0]]
     return factory(factored_loss, piece, **row.options)
 
 
 def hparams(row, *args):
-    kind = factory_of(row).Hparams
+    kind = getattr(algorithms, row.name).Hparams
     values = row.numbers(*args) | {"penalty_scale": task().scale}
     return kind(**{name: values[name] for name in kind._fields if name in values})
 

@@ -10,14 +10,10 @@ import sys
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 import fcojax
-from tests.algorithms import test_fed_manifold as fed_manifold
 from tests.laws import test_heterogeneous_lasso as lasso
-from tests.support import subspaces
-from tests.support.subspaces import polar
 
 pytestmark = pytest.mark.slow
 
@@ -85,27 +81,3 @@ def test_exact_methods_in_float32_do_not_drift_in_20000_rounds(method):
     model = after_20000_rounds(row, (fcojax.uniform_cohort(cohort_size=4),))
     assert model.dtype == jnp.float32
     assert row.floor is not None and lasso.distance(model) < row.floor
-
-
-def test_composite_fl_as_published_drifts_in_single_precision():
-    """By 2e-4 with full participation; the form with the server's mean has an error of 7e-7."""
-    names = ("composite_fl, printed", "composite_fl")
-    published, held = (lasso.distance(after_20000_rounds(lasso.EXACT[name])) for name in names)
-    assert published > 1e-4 > 50 * held
-
-
-def test_the_manifold_method_in_float32_does_not_drift_in_20000_rounds():
-    seen, _ = fed_manifold.in_float32("both", 20_000)
-    assert subspaces.feasibility(seen.server.point) <= 1e-6
-    assert np.abs(fed_manifold.corrections(seen).mean(axis=1, dtype=np.float64)).max() <= 2e-7
-    norms = subspaces.slope_norms(seen.server.point)
-    assert norms[-100:].max() <= 1.2 * norms[1:50].max() <= 1e-6
-
-
-def test_in_float32_copies_of_the_point_part_slowly_and_the_printed_form_drifts():
-    seen, _ = fed_manifold.in_float32("direction", 1000)
-    assert np.ptp(seen.clients.start, axis=1).max() == 0
-    assert subspaces.slope_norms(seen.server.point)[-1] <= 5e-6
-    printed, _ = fed_manifold.in_float32("point", 400)
-    away = subspaces.slope_norms(np.stack([polar(y) for y in printed.server.ambient]))
-    assert away[-1] > 2 * away[0] and away[-1] > 100 * 5e-7

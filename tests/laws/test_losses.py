@@ -9,7 +9,6 @@ import pytest
 
 import fcojax
 from fcojax import algorithms
-from fcojax.problems import factored, factored_loss
 from fcojax.transforms import flat
 from tests.support import federations
 
@@ -24,70 +23,35 @@ def quadratics():
     return fcojax.from_clients(clients, weights=[1.0, 2.0, 0.5, 1.0, 3.0, 1.5])
 
 
-@functools.cache
 def optimum():
-    data = quadratics()
-    weights = np.asarray(data.weights) / np.asarray(data.weights).sum()
-    rows = jax.tree.map(np.asarray, data.examples)
-    curvature = np.einsum("m,mij->ij", weights, rows["A"])
-    return np.linalg.solve(curvature, weights @ rows["c"])
+    weights = np.asarray(quadratics().weights) / np.asarray(quadratics().weights).sum()
+    rows = jax.tree.map(np.asarray, quadratics().examples)
+    return np.linalg.solve(np.einsum("m,mij->ij", weights, rows["A"]), weights @ rows["c"])
 
 
-# Stateful methods that are exact without losses: algorithm, hyperparameters, population, rounds.
-@functools.cache
-def rows():
-    point = jnp.zeros(DIM)
-    plain, solved = quadratics(), factored(federations.quadratic, quadratics(), point)
-    exact = algorithms.local_solvers.exact()
-    return {
-        "fed_dyn": (
-            algorithms.fed_dyn(federations.quadratic),
-            algorithms.fed_dyn.Hparams(client_lr=0.3, prox_step=1.0),
-            plain,
-            3000,
-        ),
-        "fed_dyn, exact": (
-            algorithms.fed_dyn(factored_loss, solver=exact),
-            algorithms.fed_dyn.Hparams(prox_step=1.0),
-            solved,
-            1000,
-        ),
-        "fed_dyn, all reported": (
-            algorithms.fed_dyn(factored_loss, solver=exact, report="all"),
-            algorithms.fed_dyn.Hparams(prox_step=1.0),
-            solved,
-            1000,
-        ),
-        "fed_manifold": (
-            algorithms.fed_manifold(federations.quadratic, flat()),
-            algorithms.fed_manifold.Hparams(client_lr=0.05),
-            plain,
-            3000,
-        ),
-    }
+METHODS = {
+    "fed_dyn": (algorithms.fed_dyn(federations.quadratic), {"client_lr": 0.3, "prox_step": 1.0}),
+    "fed_manifold": (algorithms.fed_manifold(federations.quadratic, flat()), {"client_lr": 0.05}),
+}
 
 
-def distance(name, who, num_rounds=None, state=None):
-    chosen, hparams, data, enough = rows()[name]
-    plan = fcojax.Plan(fcojax.local_steps(3), *who)
-    if state is None:
-        state = fcojax.start(chosen, hparams, jnp.ones(DIM), data, jax.random.key(5), plan)
-    num_rounds = num_rounds or enough
-    state, _ = fcojax.advance(
-        chosen, hparams, state, data, plan, num_rounds=num_rounds, eval_every=num_rounds
-    )
-    return np.linalg.norm(fcojax.read_model(chosen, hparams, state) - optimum()), state
+def after(name, who, num_rounds):
+    chosen, rates = METHODS[name]
+    hparams, plan = chosen.hparams_type(**rates), fcojax.Plan(fcojax.local_steps(3), *who)
+    state = fcojax.start(chosen, hparams, jnp.ones(DIM), quadratics(), jax.random.key(5), plan)
+    state, _ = federations.block(chosen, plan, num_rounds, hparams, quadratics(), state)
+    return fcojax.read_model(chosen, hparams, state), state
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("who", [LOSSY, LOSSY_HALF], ids=["everyone", "half"])
-@pytest.mark.parametrize("name", rows())
+@pytest.mark.parametrize("name", METHODS)
 def test_methods_exact_without_losses_are_exact_with_lost_uploads(name, who):
-    assert distance(name, who)[0] < 1e-12
+    assert np.linalg.norm(after(name, who, 3000)[0] - optimum()) < 1e-12
 
 
 def test_the_drift_is_the_mean_dual_in_every_round_whatever_is_lost():
-    _, state = distance("fed_dyn", LOSSY_HALF, 5)
+    _, state = after("fed_dyn", LOSSY_HALF, 5)
     weights = np.asarray(quadratics().weights)
     mean = weights @ np.asarray(state.clients.dual) / weights.sum()
     assert np.linalg.norm(mean) > 1e-3

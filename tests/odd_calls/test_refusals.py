@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax import algorithms, datasets, problems, transforms
+from fcojax import algorithms, attacks, datasets, problems, transforms
 from fcojax import grid as grids
 from fcojax.transforms import l1
 from tests.odd_calls.federation import (
@@ -227,6 +227,33 @@ TABLE = {
     "models of five clients": (
         lambda: ran(algorithm=FED_AVG._replace(facts=algorithms.Facts(num_clients=5))),
         "made for 5 clients",
+    ),
+    "fields of one client": (
+        lambda: fcojax.from_clients([{"a": np.ones(1), "y": np.ones(1)}, {"a": np.ones(1)}]),
+        "client 1 has the fields a",
+    ),
+    "letters": (lambda: clients(np.array(list("abab"))), "field a of client 0"),
+    "a number as a label": (
+        lambda: problems.partition.dirichlet(np.linspace(0, 1, 40), 4, 0.5),
+        "not a label",
+    ),
+    # Calls of 0.3.
+    "noise as an aggregator": (
+        lambda: planned(aggregator=fcojax.privacy.gaussian(1.0, 2.0)),
+        "pass it as uploads=",
+    ),
+    "a cohort that loses": (lambda: planned(cohort=fcojax.dropout(0.1)), "pass it as uploads="),
+    "losses around a cohort": (
+        lambda: fcojax.dropout(fcojax.everyone(), 0.1),
+        "uploads=fcojax.dropout(",
+    ),
+    "an attack on an algorithm": (
+        lambda: attacks.attacked(FED_AVG, (0,), attacks.scaled(2.0)),
+        "uploads=attacks.attacked(",
+    ),
+    "an attack that sees all without its aggregator": (
+        lambda: planned(uploads=attacks.attacked((0,), attacks.inner_product())),
+        "aggregator=seeing_all(attack",
     ),
     "ids that were dropped": (
         lambda: jax.tree.map(lambda leaf: leaf, fcojax.from_clients(CLIENTS)).select([0]),
