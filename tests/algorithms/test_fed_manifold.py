@@ -232,29 +232,6 @@ def test_one_full_step_is_centralised_projected_gradient_descent():
         np.testing.assert_allclose(found, x, atol=1e-13)
 
 
-def test_identical_clients_project_once_a_round():
-    """Then c = 0, and a round is K steps of y <- y - eta grad f(P(y)), then P."""
-    rows = subspaces.small_clients()[2]
-    chosen = subspaces.algorithm("fed_manifold", unit_sphere)
-    start = subspaces.SMALL_START[:, :1]
-    seen, _ = subspaces.states(
-        chosen,
-        Rates(0.1),
-        6,
-        params=start,
-        population=fcojax.from_clients([rows] * 3),
-        work=fcojax.local_steps(4),
-    )
-    x = start
-    for found, slopes in zip(seen.server.point, corrections(seen), strict=True):
-        y = x
-        for _ in range(4):
-            y = y - 0.1 * slope(y / np.linalg.norm(y), rows.T @ rows / len(rows))
-        x = y / np.linalg.norm(y)
-        np.testing.assert_allclose(found, x, atol=1e-13)
-        np.testing.assert_allclose(slopes, 0, atol=1e-14)
-
-
 def stationary(manifold, loss, clients, start, client_lr, num_rounds=300, tau=5):
     """Return the model after many rounds of several steps on heterogeneous clients."""
     chosen = subspaces.algorithm("fed_manifold", manifold, loss)

@@ -146,20 +146,6 @@ def test_products_are_spread_with_the_clients(sizes):
     assert_same(found)
 
 
-def test_a_population_on_disk_takes_plain_steps(tmp_path):
-    problem = fcojax.problems.logistic(population("two"))
-    fcojax.save_clients(problem.train, tmp_path / "clients")
-    on_disk = fcojax.open_clients(tmp_path / "clients")
-    assert on_disk.products is None
-    found = ends(
-        problem,
-        ALGORITHMS["fed_avg"],
-        fcojax.local_steps(4),
-        place=lambda data: on_disk if data.products is None else data,
-    )
-    assert_same(found)
-
-
 def test_products_do_not_survive_other_rows():
     data = with_products(population("two"))
     halved = {**data.examples, "x": data.examples["x"] / 2}
@@ -196,47 +182,6 @@ def traced(data, algorithm, work):
         return fcojax.advance(algorithm, hparams, state, data, work, num_rounds=1)[0]
 
     return jax.make_jaxpr(one_round)(state).jaxpr
-
-
-def passes(data, algorithm, work):
-    """How often a client's round multiplies with the features, in the traced program."""
-
-    def count(program):
-        own = sum(
-            equation.primitive.name == "dot_general"
-            and any(DIM in variable.aval.shape for variable in equation.invars + equation.outvars)
-            for equation in program.eqns
-        )
-        inner = (
-            equation.params.get("length", 1) * count(getattr(part, "jaxpr", part))
-            for equation in program.eqns
-            if equation.primitive.name != "cond"
-            for part in equation.params.values()
-            if hasattr(getattr(part, "jaxpr", part), "eqns")
-        )
-        return own + sum(inner)
-
-    program = traced(data, algorithm, work)
-    assert any(equation.primitive.name == "dot_general" for equation in equations(program))
-    return count(program)
-
-
-def test_steps_pass_the_features_twice_a_round_and_once_for_each_constant():
-    sizes = (3, 3)
-    problem = fcojax.problems.logistic(population("two", sizes=sizes))
-    plain = problem.train.with_products(None)
-    counted = {
-        name: [
-            passes(data, ALGORITHMS[name](problem.loss), fcojax.local_steps(num_steps))
-            for data in (problem.train, plain)
-            for num_steps in (5, 10)
-        ]
-        for name in ("fed_avg", "scaffold, feedback")
-    }
-    for name, fewest in (("fed_avg", 2), ("scaffold, feedback", 3)):
-        # Two products in each plain step; the program of a client may be in the round twice.
-        unit = counted[name][2] / 10
-        assert counted[name] == [fewest * unit, fewest * unit, 10 * unit, 20 * unit], counted
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 import fcojax
 from fcojax.algorithms import fed_gd, local_sgd
 from tests.support import federations
-from tests.support.federations import client_means, quadratic, quadratic_clients
+from tests.support.federations import quadratic, quadratic_clients
 
 pytestmark = pytest.mark.gate
 
@@ -102,18 +102,6 @@ def test_full_gradients_and_a_constant_step_are_fed_gd():
     constant = local_sgd.Hparams(client_lr=0.3, decay=0.0)
     ours = models(build(local_sgd), constant, population(), work=work)
     assert np.array_equal(ours, models(build(fed_gd), fed_gd.Hparams(0.3), population(), work=work))
-
-
-def test_identical_clients_do_gradient_descent():
-    """R rounds of E steps equal R E centralised steps, with the step size of the global step."""
-    only, x, expected = quadratic_clients()[0], START, []
-    (curvature,), (slope,) = client_means([only])
-    data = fcojax.from_clients([only] * 3, [1.0, 2.0, 0.5])
-    for t in range(NUM_ROUNDS * 3):
-        x = x - 0.3 / (1 + 0.1 * t) * (curvature @ x - slope)
-        expected.append(x)
-    ours = models(build(local_sgd), DECAYING, data, work=fcojax.local_steps(3))
-    assert_same(ours, expected[2::3])
 
 
 @pytest.mark.parametrize("work", [fcojax.local_steps(2, 2), fcojax.local_epochs(1, 2)])

@@ -19,6 +19,7 @@ from fcojax.algorithms import (
 from fcojax.problems import population_loss
 from fcojax.reference import fista
 from fcojax.transforms import euclidean, group_l2, l1
+from tests.support.composite_oracles import soft
 
 pytestmark = pytest.mark.gate
 
@@ -60,10 +61,6 @@ def after(algorithm, num_rounds, num_steps=STEPS, server_lr: Any = 0.3, scale=SC
             num_rounds=num_rounds,
         )[0]
     )
-
-
-def soft(v, threshold):
-    return np.sign(v) * np.maximum(np.abs(v) - threshold, 0)
 
 
 class ByHand:

@@ -12,7 +12,6 @@ import fcojax
 from fcojax import algorithms
 from fcojax.personal import by_client, read_models
 from fcojax.transforms import l1, named
-from fcojax.xla.jaxprs import inner_programs
 from tests.support import federations
 
 
@@ -165,47 +164,6 @@ def test_each_client_is_measured_at_its_own_model():
     np.testing.assert_allclose(everyone["loss_p90"], np.quantile(expected, 0.9), rtol=1e-12)
     assert everyone["loss_gain"] == np.mean(expected < shared)
     assert everyone["loss_gain_alone"] == 0.8
-
-
-def test_the_clients_of_a_block_on_disk_are_not_taken_for_all(tmp_path):
-    fcojax.save_clients(RAGGED, tmp_path / "clients")
-    data, algorithm = fcojax.open_clients(tmp_path / "clients"), built("ditto")
-    plan = fcojax.Plan(fcojax.local_steps(1), fcojax.uniform_cohort(cohort_size=2))
-    stream = fcojax.Stream(data, plan, eval_every=1)
-    hparams, observe = algorithm.hparams_type(client_lr=0.3), by_client(algorithm, RAGGED, loss)
-    state = stream.start(algorithm, hparams, START, jax.random.key(0))
-    with pytest.raises(ValueError, match="data has 5 clients but the state 2"):
-        stream.advance(algorithm, hparams, state, num_rounds=1, observe=observe)
-
-
-def products(program, times=1):
-    """Return how many products of a row and a model a program computes."""
-    found = 0
-    for equation in program.eqns:
-        if equation.primitive.name == "dot_general":
-            found += times * equation.outvars[0].aval.size
-        repeated = times * equation.params.get("length", 1)
-        found += sum(products(inner, repeated) for inner in inner_programs(equation))
-    return found
-
-
-@pytest.mark.parametrize(
-    ("name", "num_rows"),
-    # For each client of 1, 2, 3, 4 and 5 rows; 2 and 4 are padded to 3 and 5.
-    [("fed_avg", 15), ("ditto", 15 + 17)],
-)
-def test_measuring_3400_clients_passes_the_data_once_for_each_kind_of_model(name, num_rows):
-    rng, sizes = np.random.default_rng(0), np.arange(3400) % 5 + 1
-    x = rng.standard_normal((sizes.sum(), 3))
-    data = fcojax.from_rows({"x": x, "y": x[:, 0]}, sizes)
-    squares = fcojax.problems.least_squares(data).loss
-    algorithm = getattr(algorithms, name)(squares)
-    observe = by_client(algorithm, data, squares).function
-    state = fcojax.start(
-        algorithm, algorithm.hparams_type(), jnp.zeros(3), data, jax.random.key(0), PLAN
-    )
-    program = jax.make_jaxpr(observe)(algorithm.hparams_type(), state, None)
-    assert products(program.jaxpr) == 680 * num_rows
 
 
 def test_a_population_of_more_clients_than_the_run_is_refused():

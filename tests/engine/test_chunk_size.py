@@ -3,10 +3,9 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 import fcojax
-from fcojax import algorithms, networks, problems
+from fcojax import algorithms, networks
 from fcojax.engine.hparams import as_arrays
 from fcojax.engine.placement import chunk_size
 from fcojax.engine.placement.chunk_size import device_memory, usable_memory
@@ -46,11 +45,10 @@ def test_an_accelerator_takes_all_that_may_fit():
 class OfProblem:
     """A round on a problem, with memory for only a part of its clients."""
 
-    def __init__(self, problem, algorithm, work, num_points=1):
-        self.data, self.algorithm, self.num_points = problem.train, algorithm, num_points
-        self.plan = fcojax.Plan(work)
-        self.hparams = as_arrays(algorithm.hparams_type(client_lr=0.1))
-        self.params = jax.eval_shape(problem.init, jax.random.key(0))
+    def __init__(self, problem, algorithm, work):
+        params = jax.eval_shape(problem.init, jax.random.key(0))
+        hparams = as_arrays(algorithm.hparams_type(client_lr=0.1))
+        self.given, self.work = (algorithm, hparams, params, problem.train), work
 
     def memory_for(self, num_clients):
         """The least memory, to a fifth, with which so many clients run together."""
@@ -62,30 +60,16 @@ class OfProblem:
             memory += memory // 5
 
     def sized(self):
-        return fcojax.devices.sized(
-            self.algorithm,
-            self.hparams,
-            self.params,
-            self.data,
-            self.plan,
-            num_points=self.num_points,
-        )
+        return fcojax.devices.sized(*self.given, fcojax.Plan(self.work))
 
     def peak(self, plan):
-        hparams, keys = self.hparams, jax.random.key(0)
-        if self.num_points > 1:
-            hparams = jax.tree.map(lambda leaf: jnp.repeat(leaf, self.num_points), hparams)
-            keys = keys[None]
+        algorithm, hparams, params, data = self.given
+        key = jax.random.key(0)
         state = jax.eval_shape(
-            lambda params, keys: fcojax.start(
-                self.algorithm, hparams, params, self.data, keys, plan
-            ),
-            self.params,
-            keys,
+            lambda at: fcojax.start(algorithm, hparams, at, data, key, plan), params
         )
-        program = Program(self.algorithm, plan)
-        compiled = advance_compiled.lower(program, hparams, self.data, state, None).compile()
-        report = compiled.memory_analysis()
+        lowered = advance_compiled.lower(Program(algorithm, plan), hparams, data, state, None)
+        report = lowered.compile().memory_analysis()
         # A donated argument is counted both as argument and as output; `alias` is that overlap.
         whole = report.argument_size_in_bytes + report.output_size_in_bytes
         return whole + report.temp_size_in_bytes - report.alias_size_in_bytes
@@ -97,31 +81,11 @@ def images():
     return fcojax.from_rows({"x": x, "y": np.zeros(len(x), np.int32)}, [8] * NUM_CLIENTS)
 
 
-def on_network(build):
-    problem = networks.network(build, images(), num_classes=3)
-    return OfProblem(problem, algorithms.fed_avg(problem.loss), fcojax.local_steps(2, 4))
-
-
-def on_least_squares(work, num_points=1):
-    problem = problems.synthetic_least_squares(num_clients=NUM_CLIENTS, num_examples=16, dim=256)
-    return OfProblem(problem, algorithms.fed_avg(problem.loss), work, num_points)
-
-
-PROGRAMS = {
-    "dense network": lambda: on_network(networks.two_layer(64, 32, 3)),
-    "full batches": lambda: on_least_squares(fcojax.local_steps(2)),
-    "a sweep": lambda: on_least_squares(fcojax.local_steps(2, 4), 20),
-}
-QUICK = ("dense network",)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in PROGRAMS],
-)
-def test_the_chosen_sizes_fit_into_memory(name):
+def test_the_chosen_sizes_fit_into_memory():
     """The compiler reports the memory, if the rule allows at least eight clients together."""
-    of_problem = PROGRAMS[name]()
+    problem = networks.network(networks.two_layer(64, 32, 3), images(), num_classes=3)
+    work = fcojax.local_steps(2, 4)
+    of_problem = OfProblem(problem, algorithms.fed_avg(problem.loss), work)
     with pretend("cuda", of_problem.memory_for(8)):
         plan = of_problem.sized()
         assert plan.client_chunk_size >= 8

@@ -1,7 +1,6 @@
 """Corner cases: integers, shapes of losses, sums and steps that overflow."""
 
 import re
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,60 +9,13 @@ import pytest
 
 import fcojax
 from fcojax import algorithms
-from fcojax.algorithms import Algorithm, ClientResult, Facts, NewRow, mean_loss
+from fcojax.algorithms import mean_loss
 from fcojax.algorithms.local import Batch
 from fcojax.engine.nonfinite import warn_of_nonfinite
-from fcojax.engine.plan import Plan
-from fcojax.engine.validation import require_run
 from fcojax.problems import from_clients, population_loss
-from fcojax.types import Scalar
-from tests.support import federations
 
 KEY = jax.random.key(0)
 ONE_STEP = fcojax.local_steps(1)
-
-
-# Means of integers.
-
-
-class NoNumbers(NamedTuple):
-    """Hyperparameters of this test's algorithm."""
-
-    client_lr: Scalar = 1.0
-
-
-def counting(dtype):
-    """Clients send and report their numbers of steps, and the server adds up the uploads."""
-
-    def init(hparams, params):
-        return params, ()
-
-    def client_update(hparams, message, client, local, key):
-        steps = local.num_steps.astype(dtype)
-        return ClientResult(client, steps, {"num_steps": steps})
-
-    def server_update(hparams, server, mean_upload, fraction, key):
-        return server + mean_upload.astype(server.dtype)
-
-    return Algorithm(
-        init,
-        lambda hparams, server: server,
-        client_update,
-        server_update,
-        lambda hparams, server: server,
-        hparams_type=NoNumbers,
-    )
-
-
-@pytest.mark.parametrize("dtype", [jnp.int32, jnp.uint8, jnp.int64])
-def test_the_mean_of_whole_numbers_is_their_mean(dtype):
-    data = fcojax.from_clients([{"a": np.ones(1)}] * 4, weights=[1.0, 1.0, 1.0, 2.0])
-    work = fcojax.local_steps([5, 5, 4, 4])
-    model, history = fcojax.run(
-        counting(dtype), NoNumbers(), jnp.array(0.0), data, KEY, work, num_rounds=3
-    )
-    np.testing.assert_allclose(history["num_steps"], (5 + 5 + 4 + 2 * 4) / 5)
-    np.testing.assert_allclose(model, 3 * (5 + 5 + 4 + 2 * 4) / 5)
 
 
 # Shapes of losses.
@@ -141,48 +93,6 @@ def test_a_server_step_that_overflows_is_not_taken_and_is_counted():
     assert history["participants"].tolist() == [2, 2]
 
 
-def recording(as_row):
-    """FedAvg whose server keeps its models before the last three rounds."""
-    plain = algorithms.fed_avg(pull)
-
-    def init(hparams, params):
-        return (params, jnp.zeros((3, *params.shape), params.dtype), jnp.zeros(1, jnp.int32)), ()
-
-    def server_update(hparams, server, mean, fraction, key):
-        params, past, [count] = server
-        after = plain.server_update(hparams, params, mean, fraction, key)
-        if as_row:
-            return after, NewRow(count % 3, params), NewRow(jnp.int32(0), count + 1)
-        after = jnp.where(jnp.isfinite(after), after, params)
-        return after, past.at[count % 3].set(params), jnp.array([count + 1])
-
-    return plain._replace(
-        init=init,
-        broadcast=lambda hparams, server: server[0],
-        server_update=server_update,
-        model=lambda hparams, server: server[0],
-    )
-
-
-def test_a_row_is_written_as_the_whole_array_would_be():
-    """And also if a step is refused, in every third round, and if nobody takes part, at last."""
-    data = fcojax.from_clients([{"a": np.full(2, 1e30, np.float32)}] * 2)
-    cohort = fcojax.from_trace([[0, 1]] * 6 + [[]])
-    rates = fcojax.schedule([1.0, 1.0, 1e10, 2.0, 3.0, 1e10, 1.0])
-    hparams = algorithms.fed_avg.Hparams(client_lr=1.0, server_lr=rates)
-    ends = []
-    for as_row in (True, False):
-        chosen, plan = recording(as_row), fcojax.Plan(ONE_STEP, cohort)
-        state = fcojax.start(chosen, hparams, jnp.zeros(2, jnp.float32), data, KEY, plan)
-        state, history = fcojax.advance(chosen, hparams, state, data, plan, num_rounds=7)
-        assert history["refused"].tolist() == [0, 0, int(as_row), 0, 0, int(as_row), 0]
-        ends.append(state.server)
-    (rows, counted), (arrays, before) = (end[1:] for end in ends)
-    assert int(counted[0]) == 7 and int(before[0]) == 6  # without a client only rows are written
-    np.testing.assert_array_equal(ends[0][0], ends[1][0])
-    np.testing.assert_array_equal(rows, arrays.at[6 % 3].set(ends[0][0]))
-
-
 @pytest.mark.parametrize("weights", [None, [1e3] * 6, [1e-30] * 6])
 @pytest.mark.parametrize("size", [1e36, 3e38])
 def test_the_mean_of_finite_uploads_is_finite(size, weights):
@@ -191,23 +101,6 @@ def test_the_mean_of_finite_uploads_is_finite(size, weights):
     model, history = ran([size] * 6, hparams, 1, weights)
     np.testing.assert_allclose(float(model), size, rtol=1e-6)
     assert history["dropped"].sum() == 0 and history["refused"].sum() == 0
-
-
-def refuses_to_be_traced(*args):
-    raise AssertionError("something was traced")
-
-
-def needing_everyone():
-    chosen = federations.algorithm("fed_avg")
-    return chosen._replace(client_update=refuses_to_be_traced, facts=Facts(needs_everyone=True))
-
-
-def test_a_cohort_of_all_in_another_order_is_everyone():
-    """The mean does not depend on the order, so neither does the check."""
-    data, rates = from_clients(federations.clients()), federations.hparams("fed_avg")
-    for size, chosen in ((5, needing_everyone()), (4, federations.algorithm("fed_avg"))):
-        plan = Plan(fcojax.local_steps(1), fcojax.uniform_cohort(cohort_size=size))
-        require_run(chosen, plan, rates, data, jax.random.key(0))
 
 
 @jax.tree_util.register_pytree_node_class

@@ -63,16 +63,6 @@ def run(hparams, num_rounds=2):
     return federations.as_vector(model)
 
 
-def test_a_vector_is_a_vector_and_no_schedule():
-    """Two rates and two rounds: the second round uses both rates again."""
-    hparams = Own(paces=(0.01, 0.0))
-    moved = np.asarray(run(hparams)) - np.asarray(federations.as_vector(federations.start()))
-    assert moved[-1] == 0 and np.abs(moved[:-1]).min() > 0
-    for num_rounds in (1, 2, 3):
-        found = run(Own(paces=(0.01, 0.02)), num_rounds)
-        assert np.isfinite(found).all()
-
-
 def test_grids_of_vectors_sweep():
     rates = [(0.01, 0.02), (0.03, 0.0)]
     grid = fcojax.grid.product(Own, paces=rates, tilt=[-0.5, 0.25])

@@ -1,8 +1,6 @@
 """Samplers and losses in the engine: who works and which uploads count, on any mesh."""
 
 import functools
-import inspect
-import typing
 from typing import NamedTuple
 
 import jax
@@ -17,7 +15,6 @@ from fcojax.engine.members import COHORT, ENCODE, purpose_key
 from fcojax.engine.participation.samplers import Sampler
 from fcojax.engine.plan import Plan
 from fcojax.engine.stepper import start
-from fcojax.types import Count, Probability, Share
 from fcojax.uploads import Facts, Sent, UploadTransform, transform
 from tests.support import federations
 
@@ -36,34 +33,6 @@ SAMPLERS = {
     "trace": fcojax.from_trace(TRACE),
 }
 
-# Values by annotation: a sampler that takes only numbers needs no row.
-VALUES = {Count: 2, Share: 0.4, Probability: 0.4}
-
-
-def built(factory):
-    """Return the sampler with values for its arguments, or ``None`` if one is not a number."""
-    kinds = typing.get_type_hints(factory, include_extras=True)
-    parameters = inspect.signature(factory).parameters.values()
-    required = [kinds[p.name] for p in parameters if p.default is p.empty]
-    if not all(kind in VALUES for kind in required):
-        return None
-    return factory(**{p.name: VALUES[kinds[p.name]] for p in parameters if p.default is p.empty})
-
-
-def factories():
-    """Return the library's factories of samplers, by name."""
-    for name in fcojax.__all__:
-        factory = getattr(fcojax, name)
-        if inspect.isfunction(factory) and typing.get_type_hints(factory).get("return") is Sampler:
-            yield name, factory
-
-
-TABLED = {type(sampler) for sampler in SAMPLERS.values()}
-SAMPLERS |= {
-    name: sampler
-    for name, factory in factories()
-    if (sampler := built(factory)) is not None and type(sampler) not in TABLED
-}
 LOSSES = fcojax.dropout(0.4)
 # A sampler and what happens to uploads.
 CASES = {name: (sampler, transform.NOTHING) for name, sampler in SAMPLERS.items()}

@@ -64,18 +64,6 @@ def test_the_model_is_the_optimum_and_a_start_there_costs_no_round():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key", [KEY, KEY[None]], ids=["run", "sweep"])
-def test_a_certificate_is_an_observer_of_the_start_too(key):
-    """It receives the hyperparameters of the round, and may read the whole state."""
-    hparams = rates(penalty_scale=fcojax.schedule([0.1] * 200))
-    if key.ndim:
-        hparams = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], hparams)
-    of_state = fcojax.StateObserver(lambda hparams, state, data: KKT(hparams, state.server, data))
-    (model, found), (_, plain) = (solve(hparams, key=key, certificate=c) for c in (of_state, KKT))
-    assert found.solved.all() and found.rounds == plain.rounds > 0
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("uploads", [NOTHING, fcojax.norm_bound(10.0)])
 def test_a_sweep_ends_where_its_points_end_alone(uploads):
     """Each point may have its own bound on uploads."""

@@ -102,18 +102,6 @@ def test_every_seed_may_start_at_a_point_of_its_own():
             np.testing.assert_array_equal(kernels[point, seed], begin(KEYS[seed])["kernel"])
 
 
-@pytest.mark.slow
-def test_donated_states_are_gone_and_others_are_kept():
-    def step(state, data):
-        return fcojax.advance(fed_dyn, HPARAMS, state, data, PLAN, num_rounds=1)
-
-    state, other = started(), started()
-    found = step(state, data())
-    assert not state.server.drift["kernel"].is_deleted()
-    assert_equal(jax.jit(step, donate_argnums=0)(other, data()), found)
-    assert other.server.drift["kernel"].is_deleted()
-
-
 @pytest.mark.parametrize("num_points", [5, 7])
 def test_a_sweep_draws_one_cohort_for_each_round_and_seed_whatever_its_grid(num_points):
     """The random bits of cohorts and minibatches have no axis of points."""

@@ -11,7 +11,7 @@ import scipy.stats
 
 import fcojax
 from fcojax import privacy, uploads
-from fcojax.algorithms import fed_avg, fed_dual_avg, scaffold
+from fcojax.algorithms import fed_avg, fed_dual_avg
 from fcojax.privacy.audit import _least_probabilities
 from fcojax.robust.rules import clip
 from fcojax.transforms import euclidean, l1
@@ -35,7 +35,6 @@ def loss(w, rows):
 
 AVG = fed_avg(loss)
 DUAL = fed_dual_avg(loss, euclidean(l1()))
-TRACKING = scaffold(loss)
 COINS = fcojax.coin_flips(0.5)
 
 
@@ -52,11 +51,8 @@ RATE = fed_avg.Hparams(client_lr=0.5)
 CASES = {
     "fed_avg": (AVG, RATE, NOISE),
     "fed_avg with coins": (AVG, RATE, NOISE, COINS),
-    "fed_avg without replacement": (AVG, RATE, NOISE, fcojax.uniform_cohort(cohort_size=3)),
     "fed_dual_avg": (DUAL, DUAL.hparams_type(client_lr=0.5, penalty_scale=0.2), NOISE, COINS),
-    "tracking": (TRACKING, TRACKING.hparams_type(client_lr=0.5), NOISE, COINS),
     "error feedback": (AVG, RATE, uploads.chain(uploads.ef14(uploads.top_k(1)), NOISE), COINS),
-    "quantised": (AVG, RATE, uploads.chain(uploads.compressed(uploads.qsgd(3)), NOISE), COINS),
     "adaptive clipping": (
         AVG,
         RATE,

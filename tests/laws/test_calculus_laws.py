@@ -64,14 +64,6 @@ positive = st.floats(0.0625, 4.0, width=16)
 many = settings(max_examples=25, deadline=None, derandomize=True)
 
 
-def test_on_subtree_does_not_change_other_leaves():
-    moved = ON_KERNELS.prox(SHIFT, 1.0, 10.0)
-    assert np.array_equal(moved["bias"], SHIFT["bias"])
-    assert not np.any(moved["kernel"])
-    assert float(ON_KERNELS.value(SHIFT, 2.0)) == 30.0
-    assert float(ON_KERNELS.scale_max(SHIFT)) == 5.0
-
-
 def test_per_leaf_gives_every_leaf_its_own_ball():
     ball = transforms.l1_ball()
     model = {"first": jnp.array([3.0, 0.0]), "second": jnp.array([0.0, 4.0])}

@@ -128,9 +128,7 @@ METHODS = {
     "fed_split": Method("fed_split", {}, oracles.fed_split),
 }
 RELATED = {
-    "prox_skip, geometric": Method("prox_skip", {"steps": "geometric"}),
     "fed_pd": Method("fed_pd", {}),
-    "mime": Method("mime", {}),
     "fed_dyn": Method("fed_dyn", {"solver": gd()}),
 }
 ALL = METHODS | RELATED
@@ -258,14 +256,6 @@ def test_one_local_step_is_proximal_gradient(method):
     assert_same(models, list(expected))
 
 
-@pytest.mark.slow
-def test_mime_is_the_printed_one_in_every_second_round():
-    """The server's state does not change in rounds that collect gradients."""
-    models = trajectory("mime", BY._replace(num_rounds=2 * BY.num_rounds))[1]
-    assert_same(models[1::2], list(oracles.mime(problem(), BY)))
-    assert (models[0] == problem().start).all() and (models[2::2] == models[1:-1:2]).all()
-
-
 UNPENALISED, UNRELAXED = BY._replace(scale=0.0), BY._replace(relaxation=1.0)
 SMOOTH_SPLIT = BY._replace(scale=0.0, relaxation=2.0)
 SAME = {
@@ -299,13 +289,3 @@ def test_without_a_penalty_the_controls_of_scaffnew_cancel():
     assert np.abs(controls).max() > 0.1
     np.testing.assert_allclose(mean(controls), 0, rtol=0, atol=1e-12)
     assert_same(models, printed("prox_skip", UNPENALISED))
-
-
-@pytest.mark.slow
-def test_random_numbers_of_steps_follow_the_printed_method():
-    """The printed method with the same random numbers of steps."""
-    by = BY._replace(num_rounds=60, num_steps=40)
-    states, models = trajectory("prox_skip, geometric", by)
-    numbers = np.array([2, *states.server.num_steps[:-1]])
-    assert np.ptp(numbers) > 3
-    assert_same(models, list(oracles.prox_skip(problem(), by, 0.5, numbers)))

@@ -68,23 +68,6 @@ def test_derivatives_pass_by_what_did_not_count(name, case):
     assert absent == (history["lost"].sum() > 0) == (case == "all of it")
 
 
-@pytest.mark.slow
-def test_the_derivative_with_a_dropped_client_is_that_without_it():
-    """A reference run on the population without the client."""
-    clients = federations.quadratic_clients()
-    without = fcojax.from_clients([client for index, client in enumerate(clients) if index != 2])
-
-    def end(data, theta):
-        hparams = algorithms.fed_avg.Hparams(client_lr=theta)
-        model, _ = fcojax.run(
-            build("fed_avg"), hparams, point("fed_avg"), data, KEY, WORK, num_rounds=ROUNDS
-        )
-        return jnp.sum(jnp.sin(model))
-
-    found = jax.grad(functools.partial(end, population()))(0.05)
-    np.testing.assert_allclose(found, jax.grad(functools.partial(end, without))(0.05), rtol=1e-12)
-
-
 def test_a_server_step_that_is_not_taken_has_no_derivative():
     """The model does not change, so its derivative in the start is one, in the rate zero."""
     data = fcojax.from_clients([{"a": np.full(1, 1e30)}] * 2)

@@ -24,6 +24,7 @@ from fcojax.transforms import (
     p_norm,
 )
 from tests.support import federations
+from tests.support.composite_oracles import soft
 
 pytestmark = pytest.mark.gate
 
@@ -64,10 +65,6 @@ def signs(clients):
 def steepest(clients):
     """The largest eigenvalue of a client's Hessian."""
     return max(np.linalg.eigvalsh(c["x"].T @ c["x"] / len(c["y"]))[-1] for c in clients)
-
-
-def soft(v, threshold):
-    return np.sign(v) * np.maximum(np.abs(v) - threshold, 0)
 
 
 def printed(clients, drawn, eta, eta_s, scale, memory):
@@ -277,21 +274,3 @@ def test_the_limit_is_that_of_one_step_in_every_geometry(geometry):
         plan = fcojax.Plan(fcojax.local_steps(num_steps), cohort)
         found.append(ends(algorithm, hparams, plan, start, data, 4000))
     np.testing.assert_allclose(found[0], found[1], atol=1e-10)
-
-
-def in_single_precision(penalty, scale, memory, rounds):
-    """The violation after each number of rounds in float32, with five local steps."""
-    with jax.enable_x64(False):
-        data = fcojax.from_clients(
-            [{k: v.astype(np.float32) for k, v in client.items()} for client in unlike_clients()]
-        )
-        algorithm = algorithms.fed_dual_avg_tracking(least_squares, euclidean(penalty))
-        rate = 1 / (5 * steepest(unlike_clients()))
-        hparams = algorithm.hparams_type(client_lr=rate, penalty_scale=scale, memory=memory)
-        return measured(algorithm, penalty, hparams, data, 5, rounds)
-
-
-@pytest.mark.parametrize("penalty", [slow(l1(), id="l1"), pytest.param(GROUPS, id="group_l2")])
-def test_single_precision_does_not_drift(penalty):
-    early, late = in_single_precision(penalty, 0.3, 0.9, (1_000, 20_000))
-    assert max(early, late) < 5e-6

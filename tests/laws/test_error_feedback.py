@@ -15,7 +15,7 @@ import fcojax
 from fcojax import algorithms, uploads
 from fcojax.problems import factored_loss
 from fcojax.transforms import euclidean, l1
-from tests.laws.test_heterogeneous_lasso import HALF_LOST, distance, task
+from tests.laws.test_heterogeneous_lasso import HALF_LOST, K, corrected, distance, task
 from tests.support import federations
 
 KEY = jax.random.key(3)
@@ -163,18 +163,9 @@ WITH_ESTIMATES = {
 }
 
 
-def ended(algorithm, hparams, found, who, num_steps, num_rounds=3000):
-    plan = planned(found, who, fcojax.local_steps(num_steps))
-    model, _ = fcojax.run(
-        algorithm,
-        hparams,
-        jnp.zeros(20),
-        task().data,
-        KEY,
-        plan,
-        num_rounds=num_rounds,
-        eval_every=num_rounds,
-    )
+def ended(algorithm, hparams, plan, num_rounds=3000):
+    given = algorithm, hparams, jnp.zeros(20), task().data, KEY, plan
+    model, _ = fcojax.run(*given, num_rounds=num_rounds, eval_every=num_rounds)
     return distance(model)
 
 
@@ -186,7 +177,32 @@ def test_prox_gradient_steps_with_estimates_are_exact(name, who):
     row = WITH_ESTIMATES[name]
     factory = algorithms.fed_mid_osp
     rates = factory.Hparams(client_lr=row.share / task().smoothness, penalty_scale=task().scale)
-    off = ended(factory(factored_loss, euclidean(plain_l1)), rates, row.found, who, 1)
+    plan = planned(row.found, who, fcojax.local_steps(1))
+    off = ended(factory(factored_loss, euclidean(plain_l1)), rates, plan)
     assert off < 1e-10 if row.exact else off > 0.02
     if name == "top_k":
         assert off > 0.4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("who", [EVERYONE, HALF_LOST], ids=["everyone", "half, lost"])
+def test_composite_fl_is_exact_with_a_compressed_broadcast(who):
+    """After ten local steps, with messages of a tenth of the entries."""
+    chosen = algorithms.composite_fl(factored_loss, plain_l1)
+    rates = chosen.hparams_type(client_lr=corrected()["client_lr"] / 2, penalty_scale=task().scale)
+    plan = planned(uploads.chain(), who, fcojax.local_steps(K))
+    assert ended(chosen, rates, plan._replace(broadcast=uploads.ef21p(TOP)), 4000) < 1e-10
+
+
+def test_a_client_s_own_model_is_made_from_the_message_that_it_has():
+    plain = algorithms.scaffold(federations.loss)
+    chosen = plain._replace(client_model=lambda hparams, message, client: message)
+    cohort, hparams = fcojax.uniform_cohort(cohort_size=2), chosen.hparams_type(client_lr=0.02)
+    plan = fcojax.Plan(WORK, cohort, broadcast=uploads.ef21p(TOP))
+    state = fcojax.start(chosen, hparams, federations.start(), data(), KEY, plan)
+    state, _ = fcojax.advance(chosen, hparams, state, data(), plan, num_rounds=3)
+    models = fcojax.personal.read_models(chosen, hparams, state)
+    estimate, whole = state.memory.broadcast.message, chosen.broadcast(hparams, state.server)
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[0], b), models, estimate)
+    pairs = zip(jax.tree.leaves(estimate), jax.tree.leaves(whole), strict=True)
+    assert any(np.any(one != other) for one, other in pairs)

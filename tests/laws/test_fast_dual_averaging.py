@@ -11,6 +11,7 @@ import fcojax
 from fcojax import algorithms, uploads
 from fcojax.transforms import euclidean, l1, l1_ball, quadratic, zero
 from tests.support import federations
+from tests.support.composite_oracles import soft
 from tests.support.federations import client_means, quadratic_clients
 
 pytestmark = pytest.mark.gate
@@ -19,7 +20,6 @@ KEY, SCALE, START = jax.random.key(5), 0.1, np.array([1.0, -0.6, 0.3, 0.8])
 MIRROR = euclidean(l1())
 SAMPLED = (fcojax.local_epochs(2, 3), fcojax.uniform_cohort(cohort_size=3))
 STEPS = (fcojax.local_steps(3, 2), fcojax.uniform_cohort(cohort_size=3))
-ONE_STEP = (fcojax.local_steps(1, 2), fcojax.uniform_cohort(cohort_size=3))
 
 
 @functools.cache
@@ -42,10 +42,6 @@ def models(name, setting, num_rounds=8, data=None, start=START, mirror=MIRROR, o
         observe=lambda hparams, w, context: {"w": w},
     )
     return np.asarray(history["w"])
-
-
-def soft(v, threshold):
-    return np.sign(v) * np.maximum(np.abs(v) - threshold, 0)
 
 
 def slope(w, member, rows, weights):
@@ -205,27 +201,6 @@ def test_without_strong_convexity_it_is_federated_dual_averaging():
     ours = models("fast_fed_dual_avg", SAMPLED, client_lr=0.2, strong_convexity=0.0)
     plain = models("fed_dual_avg", SAMPLED, client_lr=0.2, server_lr=1.0)
     np.testing.assert_allclose(ours, plain, rtol=0, atol=1e-13)
-
-
-@pytest.mark.slow
-def test_with_one_local_step_there_is_one_way_to_weigh_a_round():
-    rates = {"client_lr": 0.2, "strong_convexity": 0.3}
-    np.testing.assert_allclose(
-        models("fast_fed_dual_avg", ONE_STEP, **rates),
-        models("mc_fed_dual_avg", ONE_STEP, **rates),
-        rtol=0,
-        atol=1e-13,
-    )
-
-
-@pytest.mark.slow
-def test_identical_clients_do_as_one_machine_does():
-    """R rounds of K steps equal R K rounds of one step."""
-    only = fcojax.from_clients(quadratic_clients()[:1] * 3, [1.0, 2.0, 0.5])
-    rates = {"client_lr": 0.2, "strong_convexity": 0.3, "data": only}
-    several = models("fast_fed_dual_avg", (fcojax.local_steps(3),), 6, **rates)
-    single = models("fast_fed_dual_avg", (fcojax.local_steps(1),), 18, **rates)
-    np.testing.assert_allclose(several, single[2::3], rtol=0, atol=1e-12)
 
 
 @pytest.mark.slow

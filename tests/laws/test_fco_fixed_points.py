@@ -16,6 +16,7 @@ import fcojax
 from fcojax import tree
 from fcojax.transforms import Penalty, l1
 from tests.support import federations
+from tests.support.composite_oracles import soft
 from tests.support.federations import client_means, quadratic, quadratic_clients
 
 pytestmark = pytest.mark.gate
@@ -49,10 +50,6 @@ def gradient(w):
 def objective(w, scale=SCALE):
     curvature, slope = pooled()
     return 0.5 * w @ curvature @ w - slope @ w + scale * np.abs(w).sum()
-
-
-def soft(v, threshold):
-    return np.sign(v) * np.maximum(np.abs(v) - threshold, 0)
 
 
 def optimality_residual(w, scale=SCALE):

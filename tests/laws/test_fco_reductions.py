@@ -14,8 +14,9 @@ import fcojax
 from fcojax import tree
 from fcojax.algorithms.dual_averages import DualPoint, DualSums
 from fcojax.engine.nonfinite import warn_of_nonfinite
-from fcojax.transforms import Mirror, Penalty, l1, zero
+from fcojax.transforms import Penalty, entropic_simplex, l0_ball, l1, zero
 from tests.support import federations
+from tests.support.composite_oracles import soft
 from tests.support.federations import DIM, client_means, quadratic, quadratic_clients
 
 pytestmark = pytest.mark.gate
@@ -66,10 +67,6 @@ def points(name, *args, **kwargs):
 def models(chosen, rates, server):
     """Return the models of a sequence of server states."""
     return np.asarray(jax.vmap(lambda now: chosen.model(rates, now))(server))
-
-
-def soft(v, threshold):
-    return np.sign(v) * np.maximum(np.abs(v) - threshold, 0)
 
 
 def assert_same(ours, expected, tolerance=1e-12):
@@ -291,13 +288,7 @@ def test_local_steps_bias_fed_avg_unless_there_is_one_or_curvatures_agree():
     assert_same(limit(unequal, 1), optimum(unequal))
 
 
-entropic = Mirror(
-    potential=lambda x: jnp.sum(x * jnp.log(x)),
-    to_dual=lambda x: 1 + jnp.log(x),
-    from_dual=jax.nn.softmax,
-    to_primal=lambda z, step, scale: jax.nn.softmax(z),
-    penalty=nothing,
-)
+SIMPLEX = entropic_simplex()
 
 
 def test_on_the_simplex_dual_averaging_is_exponentiated_gradient():
@@ -307,11 +298,11 @@ def test_on_the_simplex_dual_averaging_is_exponentiated_gradient():
     """
     name, client_lr, server_lr = "fed_dual_avg", 0.4, 1.5
     start = np.array([0.4, 0.3, 0.2, 0.1])
-    rates = federations.hparams(name, client_lr, server_lr)
+    rates = federations.hparams(name, client_lr, server_lr, 1.0)
 
     def iterates(start):
-        server = servers(name, rates, population(), ONE_STEP, start, mirror=entropic)
-        return models(build(name, mirror=entropic), rates, server)
+        server = servers(name, rates, population(), ONE_STEP, start, mirror=SIMPLEX)
+        return models(build(name, mirror=SIMPLEX), rates, server)
 
     w, expected = start, []
     for _ in range(8):
@@ -385,3 +376,39 @@ def test_clients_with_a_projection_take_no_gradient_outside_the_set(name, stays_
     assert (history["dropped"].sum() == 0) == stays_inside
     assert np.all(history["norm"] <= RADIUS * (1 + 1e-12))
     assert not stays_inside or history["norm"].max() > 0.9 * RADIUS
+
+
+SPARSE = l0_ball(2)
+
+
+def largest(x):
+    """Return x with only its two entries of largest magnitude."""
+    return np.where(np.argsort(np.argsort(-np.abs(x))) < 2, x, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "each_step"),
+    [("fed_mid_osp", False), pytest.param("fed_mid", True, marks=pytest.mark.slow)],
+    ids=["Fed-HT", "Fed-IterHT"],
+)
+def test_mirror_descent_on_sparse_vectors_is_hard_thresholding(name, each_step):
+    """Tong, Liang, Zhu and Bi, "Federated nonconvex sparse learning", 2020 (arXiv 2101.00052).
+
+    K local steps, an average, and the projection on tau nonzeros; in Fed-IterHT after each step.
+    """
+    weights, w, expected = np.array([1.0, 2.0, 0.5, 1.0, 1.5]), START, []
+    for _ in range(6):
+        ends = []
+        for curvature, slope in zip(*client_means(quadratic_clients()), strict=True):
+            end = w
+            for _ in range(3):
+                end = end - 0.2 * (curvature @ end - slope)
+                end = largest(end) if each_step else end
+            ends.append(end)
+        w = largest(np.average(ends, axis=0, weights=weights))
+        expected.append(w)
+    data = fcojax.from_clients(quadratic_clients(), weights)
+    found = points(name, federations.hparams(name, 0.2), data, THREE_STEPS, penalty=SPARSE)
+    assert (np.count_nonzero(expected, axis=1) == 2).all()
+    assert np.array_equal(found != 0, np.array(expected) != 0)
+    assert_same(found, expected)

@@ -74,6 +74,7 @@ EXACT = {
     "scaffold, client, I": Row("scaffold", {"control": "gradient"}, corrected),
     "scaffold, feedback": Row("scaffold", {"prox": "feedback"}, corrected, floor=3e-5),
     "fed_normal_map": Row("fed_normal_map", {}, corrected, floor=3e-5),
+    "tracking": Row("fed_dual_avg_tracking", {}, corrected, floor=3e-5),
     "mime": Row("mime", {}, corrected, lossy=None),
     "prox_skip": Row("prox_skip", {}, skipping, floor=2e-6),
     "prox_skip, one client a round": Row("prox_skip", {}, skipping, lossy=ONE),

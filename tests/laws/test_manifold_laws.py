@@ -304,20 +304,3 @@ def test_transport_is_parallel(name, seed):
     )
     assert gap(transforms.transport(m, y, x, moved), v) <= 1e-11
     assert gap(transforms.transport(m, x, y, u), scaled(m.log(y, x), -np.ones(BATCH))) <= 1e-11
-
-
-@pytest.mark.parametrize("name", ROWS)
-def test_float32_is_kept_and_accurate(name):
-    m, row, x, u, v, _ = draw(name, 0)
-    y = add(x, 0.3, v)
-    narrow = functools.partial(jax.tree.map, lambda leaf: jnp.asarray(leaf, jnp.float32))
-    calls = [(m.project, y), (m.to_tangent, x, v), (m.retract, x, u), (m.exp, x, u)]
-    calls += [(m.inverse_retract, x, x), (m.log, x, x)]
-    for function, *arguments in calls:
-        if function is not None:
-            result = jax.eval_shape(function, *map(narrow, arguments))
-            assert {leaf.dtype for leaf in jax.tree.leaves(result)} == {jnp.dtype("float32")}
-    wide, result = m.project(y), m.project(narrow(y))
-    assert gap(result, wide) <= 3e-6 * (1 + norm(wide).max())
-    again = m.project(jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), result))
-    assert gap(result, again) <= 1e-6 * (1 + norm(wide).max())  # feasible to rounding

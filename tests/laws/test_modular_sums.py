@@ -5,12 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import fcojax
 from fcojax import uploads
-from fcojax.engine.nonfinite import warn_of_nonfinite
 from fcojax.uploads import At, Received
 from fcojax.uploads.transform import RoundWeights
-from tests.support import federations
 
 pytestmark = pytest.mark.gate
 
@@ -72,18 +69,3 @@ def test_rounding_is_unbiased_with_the_error_of_the_grid():
     squares = (found - x) ** 2
     expected, spread = STEP**2 * share * (1 - share), squares.std(axis=0) / np.sqrt(len(found))
     assert np.all(np.abs(squares.mean(axis=0) - expected) < 5 * spread + 1e-12)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("bits", "weights"), [(4, None), (24, (1.0, 2.0, 0.5, 3.0, 1.5))], ids=["wraps", "unlike"]
-)
-def test_rounds_that_would_wrap_or_have_unlike_weights_are_refused(bits, weights):
-    data, start = fcojax.from_clients(federations.clients(), weights), federations.start()
-    plan = fcojax.Plan(fcojax.local_steps(2, 2), uploads=uploads.modular_sum(1e-3, bits))
-    given = federations.algorithm("fed_avg"), federations.hparams("fed_avg"), start, data, KEY
-    with pytest.warns(UserWarning, match="became non-finite"):
-        found, history = fcojax.run(*given, plan, num_rounds=5)
-        warn_of_nonfinite(wait=True)
-    jax.tree.map(np.testing.assert_array_equal, found, start)
-    np.testing.assert_array_equal(history["refused"], 1)

@@ -28,6 +28,7 @@ COHORTS = {
     "half": fcojax.uniform_cohort(cohort_size=4),
     "one": fcojax.uniform_cohort(cohort_size=1),
     "coin flips": fcojax.coin_flips(0.2),
+    "half, lost": fcojax.uniform_cohort(cohort_size=4),
 }
 WEIGHTS = tuple(np.random.default_rng(4).uniform(0.2, 3.0, NUM_CLIENTS))
 FIRST = np.random.default_rng(3).standard_normal((NUM_CLIENTS, DIM))
@@ -40,6 +41,7 @@ def sampled(cohort):
         "fed_dyn",
         "gd",
         cohort=COHORTS[cohort],
+        losses=fcojax.dropout(0.3 if "lost" in cohort else 0.0),
         duals=FIRST,
         data=primal_dual.population(WEIGHTS),
         rates=hparams("fed_dyn", penalty_scale=0.1),
@@ -47,10 +49,11 @@ def sampled(cohort):
 
 
 @pytest.mark.parametrize(
-    "cohort", ["everyone", "half", "coin flips", pytest.param("one", marks=pytest.mark.slow)]
+    "cohort",
+    ["everyone", "half, lost", *(pytest.param(w, marks=pytest.mark.slow) for w in COHORTS)],
 )
 def test_the_drift_is_the_mean_dual_after_every_round(cohort):
-    """Weighted over all clients, absent ones included."""
+    """Weighted over all clients, absent ones included, whatever is lost."""
     states = sampled(cohort)
     mean = np.einsum("m,rmi->ri", np.array(WEIGHTS) / np.sum(WEIGHTS), states.clients.dual)
     assert np.ptp(mean, axis=0).max() > 0.1
@@ -78,6 +81,17 @@ def test_the_dual_adds_up_the_moves_from_the_anchor():
     np.testing.assert_allclose(
         ETA * (states.clients.dual - FIRST), np.cumsum(moves, axis=0), rtol=0, atol=1e-12
     )
+
+
+def test_half_the_rounds_skipped_is_half_the_traffic():
+    chosen, data = primal_dual.algorithm("fed_pd"), primal_dual.population()
+    given = chosen, hparams("fed_pd", skip_probability=0.5), jnp.zeros(DIM), data, primal_dual.KEY
+    _, history = fcojax.run(*given, fcojax.local_steps(1), num_rounds=400, eval_every=400)
+    up = float(history["bytes_up"][0]) / (NUM_CLIENTS * DIM * 8)
+    down = float(history["bytes_down"][0]) / (NUM_CLIENTS * (DIM * 8 + 1))
+    assert up == round(up) and down == round(down)
+    for exchanges in (up, down):  # four standard deviations of 400 coins
+        assert abs(exchanges / 400 - 0.5) < 0.1
 
 
 @functools.cache

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax.algorithms.local_solvers import proxgd
+from fcojax.algorithms.local_solvers import gd, proxgd
 from tests.support import primal_dual
 from tests.support.primal_dual import (
     DIM,
@@ -33,10 +33,13 @@ SCALE = 0.2
 client_l1 = proxgd(plain_l1)
 
 
-@pytest.mark.parametrize("eta", [0.05, 0.5, 5.0])
+@pytest.mark.parametrize("eta", [0.05, pytest.param(0.5, marks=pytest.mark.slow), 5.0])
 @pytest.mark.parametrize(
     ("solver", "num_steps"),
-    [("exact", 3), ("gd", 1), pytest.param("gd", 10, marks=pytest.mark.slow)],
+    [
+        ("gd", 1),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in (("exact", 3), ("gd", 10))),
+    ],
 )
 def test_every_prox_step_and_every_solver_ends_at_the_minimiser(solver, num_steps, eta):
     """One local step per round is enough, and any prox step is allowed."""
@@ -45,6 +48,17 @@ def test_every_prox_step_and_every_solver_ends_at_the_minimiser(solver, num_step
     )
     assert relative_error(state.server.center) < 1e-12
     np.testing.assert_allclose(state.clients.dual, -gradients(optimum()), atol=1e-10)
+
+
+@pytest.mark.parametrize("warm_start", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_solution_to_a_tolerance_is_within_eta_times_it_of_the_exact_one(warm_start):
+    """And no better by orders: the solver stops where it may."""
+    room, solver = primal_dual.ETA * 1e-3, gd(warm_start=warm_start, tolerance=1e-3)
+    found, exact = (
+        trajectory("fed_pd", one, num_steps=500).clients.model[0] for one in (solver, "exact")
+    )
+    distances = np.linalg.norm(found - exact, axis=1)
+    assert (distances <= room).all() and (distances > 1e-3 * room).all()
 
 
 @pytest.mark.parametrize("cohort_size", [4, pytest.param(1, marks=pytest.mark.slow)])
@@ -56,6 +70,7 @@ def test_fed_dyn_needs_no_more_than_one_client_a_round(eta, cohort_size):
         rates=hparams("fed_dyn", eta),
         num_rounds=5000,
         cohort=fcojax.uniform_cohort(cohort_size=cohort_size),
+        losses=fcojax.dropout(0.3),
     )
     assert relative_error(state.server.center) < 1e-12
 

@@ -13,7 +13,6 @@ import pytest
 
 import fcojax
 from fcojax import algorithms
-from fcojax.transforms import zero
 
 pytestmark = pytest.mark.slow
 
@@ -46,29 +45,20 @@ def smoothness():
 
 
 @functools.cache
-def squared_gradients(name, cohort_size=NUM_CLIENTS, skip_probability=0.0):
+def squared_gradients(name, cohort_size=NUM_CLIENTS, **more):
     """Return |grad f|^2 after each round, with eta just below (sqrt(5) - 1) / (4 L)."""
     eta = 0.99 * (5**0.5 - 1) / (4 * smoothness())
-    factory = getattr(algorithms, name)
-    algorithm = factory(loss) if name == "fed_avg" else factory(loss, zero())
-    values = {"client_lr": 1 / (smoothness() + 1 / eta), "prox_step": eta, "server_lr": 1.0}
-    values |= {"penalty_scale": 0.0, "skip_probability": skip_probability}
-    fields = factory.Hparams._fields
-    hparams = factory.Hparams(**{field: values[field] for field in fields if field in values})
-    sampler = fcojax.everyone()
+    algorithm = getattr(algorithms, name)(loss)
+    prox = {"prox_step": eta} if name != "fed_avg" else {}
+    hparams = algorithm.hparams_type(client_lr=1 / (smoothness() + 1 / eta), **prox, **more)
+    data = fcojax.from_clients(population())
+    cohort = fcojax.everyone()
     if cohort_size < NUM_CLIENTS:
-        sampler = fcojax.uniform_cohort(cohort_size=cohort_size)
-    _, history = fcojax.run(
-        algorithm,
-        hparams,
-        jnp.zeros(DIM),
-        fcojax.from_clients(population()),
-        jax.random.key(0),
-        fcojax.Plan(fcojax.local_steps(10), sampler),
-        num_rounds=NUM_ROUNDS,
-        observe=lambda hparams, x, context: {"square": jnp.sum(jax.grad(mean_loss)(x) ** 2)},
-    )
-    return np.asarray(history["square"])
+        cohort = fcojax.uniform_cohort(cohort_size=cohort_size)
+    plan = fcojax.Plan(fcojax.local_steps(10), cohort)
+    given = algorithm, hparams, jnp.zeros(DIM), data, jax.random.key(0), plan
+    observe = lambda hparams, x, context: {"square": jnp.sum(jax.grad(mean_loss)(x) ** 2)}  # noqa: E731
+    return np.asarray(fcojax.run(*given, num_rounds=NUM_ROUNDS, observe=observe)[1]["square"])
 
 
 def test_the_mean_loss_is_not_convex_where_the_runs_begin():

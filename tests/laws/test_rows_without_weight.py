@@ -1,7 +1,8 @@
-"""Results do not depend on the rows of clients whose weight is zero."""
+"""Results do not depend on the rows of clients without weight, and a sweep copies no rows."""
 
 import dataclasses
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +12,11 @@ import pytest
 import fcojax
 from fcojax import algorithms
 from fcojax.algorithms import local_solvers
-from fcojax.engine.plan import Plan
+from fcojax.engine.hparams import as_arrays
+from fcojax.engine.plan import Plan, Program
+from fcojax.engine.run import advance_compiled
 from fcojax.engine.stepper import start
-from tests.laws.test_algorithm_laws import ROWS, factory, point, rates
+from tests.laws.test_algorithm_laws import CLIENTS, ROWS, factory, point, rates
 from tests.support import federations
 
 # Clients 1 and 3 have weight zero; their rows are between those of the others.
@@ -75,17 +78,6 @@ def test_rows_of_weight_zero_may_hold_anything(name, work):
         jax.tree.map(np.testing.assert_array_equal, clean, after(name, work, population(bad)))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("work", WORKS)
-@pytest.mark.parametrize("name", SOME[:2])
-def test_rows_of_weight_zero_on_two_devices(name, work):
-    mesh, clean = fcojax.devices.device_mesh(clients=2), after(name, work, population())
-    for bad in (None, np.nan, 1e300):
-        found = after(name, work, fcojax.devices.shard_clients(population(bad), mesh))
-        for a, b in zip(jax.tree.leaves(clean), jax.tree.leaves(found), strict=True):
-            np.testing.assert_allclose(b, a, rtol=1e-11, atol=1e-13)
-
-
 @pytest.mark.parametrize("name", ["fed_avg", "fed_dual_avg", "fed_pd"])
 def test_a_dropped_client_leaves_no_trace_of_its_numbers(name):
     """A dropped client has the same effect as an absent one, for any numbers."""
@@ -100,3 +92,51 @@ def test_a_dropped_client_leaves_no_trace_of_its_numbers(name):
     assert not np.allclose(
         jax.tree.leaves(found[0][0])[0], jax.tree.leaves(after(name, "full", data)[0])[0]
     )
+
+
+# A sweep does not copy the population, as branches on mapped conditions would for each point.
+
+DATA = fcojax.from_clients([CLIENTS[m % len(CLIENTS)] for m in range(101)])
+NUM_ROWS = len(jax.tree.leaves(DATA.examples)[0])
+# Samplers and chunk sizes.
+COHORTS = {
+    "a chunk that is not full": (fcojax.uniform_cohort(cohort_size=7), 4),
+    "coins": (fcojax.coin_flips(0.1), 1),
+    "everyone": (fcojax.everyone(), 4),
+}
+
+
+def arrays_of_everybody(text):
+    """Return arrays of a program with all rows and a further axis."""
+    return set(re.findall(rf"\w+\[(?:\d+,)+{NUM_ROWS}\b[\d,]*\]", text))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cohort", COHORTS)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "fed_gd"])
+def test_a_sweep_copies_nobody(name, cohort):
+    algorithm, row = build(name), "fed_pd" if name == "variance_reduced" else name
+    who, chunk_size = COHORTS[cohort]
+    if algorithm.facts.needs_everyone:
+        who = fcojax.everyone()
+    grid = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), as_arrays(rates(row)))
+    steps = (1,) if name == "prox_skip" else (2, 2)
+    plan = fcojax.Plan(fcojax.local_steps(*steps), who, client_chunk_size=chunk_size)
+    keys = jax.random.split(jax.random.key(0), 3)
+
+    def started(keys):
+        return fcojax.start(algorithm, grid, point(row), DATA, keys, plan)
+
+    state = jax.eval_shape(started, keys)
+    program = advance_compiled.trace(Program(algorithm, plan), grid, DATA, state, None)
+    assert not arrays_of_everybody(str(program.jaxpr))
+
+
+def test_a_branch_on_a_mapped_condition_is_seen():
+    rows = jax.tree.leaves(DATA.examples)[0]
+
+    def first(condition, place):
+        return jax.lax.cond(condition, lambda: rows[place], lambda: rows[0])
+
+    program = jax.make_jaxpr(jax.vmap(first))(jnp.ones(3, bool), jnp.arange(3))
+    assert any(f"[3,{NUM_ROWS}" in found for found in arrays_of_everybody(str(program)))

@@ -87,10 +87,7 @@ TABLE = {
         "lost",
     ),
     "a plan of nothing": (lambda: planned(work=None), "plan.work"),
-    "a compressor of None": (lambda: fcojax.uploads.compressed(None), "compressor"),
     "a metric beyond float32": (in_float32(lambda: transforms.quadratic(1e300)), "matrix"),
-    "a game of shape -3": (lambda: problems.bilinear(shape=-3), "shape"),
-    "a population in a number": (lambda: fcojax.open_clients(3.5), "folder"),
     "a shift of NaN": (lambda: transforms.translated(l1(), np.array([np.nan])), "shift"),
     "a complex start": (lambda: ran(params=1j), "params"),
     "sums modulo less than one": (
@@ -159,6 +156,14 @@ TABLE = {
         ),
         "dropout(0.1)",
     ),
+    "a tolerance of minibatches": (
+        lambda: ran(
+            algorithm=algorithms.fed_pd(squares, solver=algorithms.local_solvers.gd(tolerance=0.1)),
+            hparams=algorithms.fed_pd.Hparams(),
+            plan=fcojax.local_steps(2, batch_size=1),
+        ),
+        "batch_size",
+    ),
     "a sample where all are needed": (
         lambda: ran(
             algorithm=algorithms.fed_pd(squares),
@@ -211,15 +216,10 @@ TABLE = {
         "in float32",
     ),
     "a masked example": (lambda: clients(np.ma.masked_array([1.0], [True])), "field a"),
-    "a structured example": (lambda: clients(np.zeros(2, "f4, f4")), "field a"),
-    "a date": (lambda: clients(np.array(["2000-01-01"], "datetime64[D]")), "field a"),
     "a traced example": (
         lambda: jax.jit(lambda a: fcojax.from_rows({"a": a}, [2]).weights)(np.ones(2)),
         "field a",
     ),
-    "a folder in a file": (lambda: fcojax.save_clients(DATA, f"{__file__}/a"), "folder"),
-    "a folder without a name": (lambda: fcojax.save_clients(DATA, "\0"), "folder"),
-    "rows of no path": (lambda: fcojax.rows.load("a" * 5000), "rows.jsonl"),
     "a report inside vmap": (
         lambda: jax.vmap(lambda rate: ran(hparams=RATES(rate), progress=print))(np.ones(2)),
         "progress",

@@ -18,6 +18,7 @@ from fcojax.engine.plan import Plan
 from fcojax.engine.stepper import start
 from fcojax.problems import factored, factored_loss
 from fcojax.transforms import l1
+from fcojax.uploads.transform import NOTHING
 from tests.support.federations import client_means, quadratic, quadratic_clients
 
 NUM_CLIENTS, DIM, SMOOTHNESS = 8, 6, 1.6
@@ -79,11 +80,11 @@ def first_point():
     return np.random.default_rng(1).standard_normal(DIM)
 
 
-def first_state(name, chosen, rates, data, duals=None, drift=None, center=None):
+def first_state(name, chosen, rates, data, plan, duals=None, drift=None, center=None):
     """Return the state before round 0 with these duals, and a matching drift by default."""
     center = first_point() if center is None else center
     center = jnp.asarray(center, data.examples.slopes.dtype)
-    state = start(chosen, rates, center, data, KEY, fcojax.local_steps(1))
+    state = start(chosen, rates, center, data, KEY, plan)
     if duals is not None:
         state = state._replace(clients=state.clients._replace(dual=jnp.asarray(duals)))
         if name == "fed_dyn" and drift is None:
@@ -104,6 +105,7 @@ def trajectory(
     rounds_between=1,
     num_steps=3,
     cohort=None,
+    losses=NOTHING,
     data=None,
     duals=None,
     drift=None,
@@ -114,8 +116,8 @@ def trajectory(
     chosen = algorithm(name, solver, penalty)
     rates = hparams(name) if rates is None else rates
     data = population() if data is None else data
-    plan = Plan(fcojax.local_steps(num_steps), cohort or fcojax.everyone())
-    state = first_state(name, chosen, rates, data, duals, drift, center)
+    plan = Plan(fcojax.local_steps(num_steps), cohort or fcojax.everyone(), losses)
+    state = first_state(name, chosen, rates, data, plan, duals, drift, center)
     _, history = fcojax.advance(
         chosen,
         rates,
