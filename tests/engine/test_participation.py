@@ -11,7 +11,7 @@ from scipy import stats
 
 import fcojax
 from fcojax.algorithms import Algorithm, ClientResult
-from fcojax.engine.members import COHORT, ENCODE, purpose_key
+from fcojax.engine.members import COHORT
 from fcojax.engine.participation.samplers import Sampler
 from fcojax.engine.plan import Plan
 from fcojax.engine.stepper import start
@@ -75,13 +75,7 @@ def data(num_devices=None):
 
 def arrivals(losses, num_rounds, num_clients=NUM_CLIENTS, key=KEY):
     """Return which uploads a transform lets arrive in a run, [rounds, clients]."""
-
-    def arrives(index, client):
-        own = jax.random.fold_in(purpose_key(key, ENCODE, index), client)
-        states, _ = transform.first_states(losses, [])
-        _, kept = transform.send(losses, transform.At(None, index, client, own), [], states)
-        return kept.get("lost", jnp.array(True))
-
+    arrives = functools.partial(federations.arrives, losses, key)
     rounds, clients = jnp.arange(num_rounds), jnp.arange(num_clients)
     return np.asarray(jax.vmap(jax.vmap(arrives, (None, 0)), (0, None))(rounds, clients))
 

@@ -21,7 +21,6 @@ pytestmark = pytest.mark.gate
 
 KEY = jax.random.key(3)
 PLAN = Plan(fcojax.local_epochs(1, 3), fcojax.uniform_cohort(cohort_size=3))
-SAMPLED = {"work": fcojax.local_epochs(1, 3), "cohort": fcojax.uniform_cohort(cohort_size=3)}
 
 
 @functools.cache
@@ -45,17 +44,6 @@ def poisoned(bad_clients):
         return ClientResult(state, upload, {"loss": jnp.where(spoiled, jnp.nan, 1.0)})
 
     return honest._replace(init=init, client_update=client_update)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("eval_every", [2, 5])
-def test_evaluating_less_often_changes_no_model(eval_every):
-    chosen, rates = federations.algorithm("fed_mid"), federations.hparams("fed_mid")
-    every = federations.models(chosen, rates, ragged(), KEY, num_rounds=10, **SAMPLED)
-    some = federations.models(
-        chosen, rates, ragged(), KEY, num_rounds=10, eval_every=eval_every, **SAMPLED
-    )
-    np.testing.assert_allclose(some, every[eval_every - 1 :: eval_every], rtol=1e-13)
 
 
 def test_only_the_mean_upload_and_scalars_cross_devices():

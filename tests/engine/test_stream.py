@@ -104,15 +104,16 @@ def test_streams_in_turn_and_in_small_parts_give_the_same_numbers(folder):
         equal((found, {}), (expected, {}))
 
 
-def test_all_blocks_are_one_program_and_keep_the_state(folder, caplog):
+def test_all_blocks_are_one_program_and_a_rewound_stream_computes_the_same(folder, caplog):
     chosen, hparams = scaffold()
-    stream = fcojax.Stream(fcojax.open_clients(folder), fcojax.local_steps(1), eval_every=1)
+    plan = fcojax.Plan(fcojax.local_steps(1), COHORTS["uniform"])
+    stream = fcojax.Stream(fcojax.open_clients(folder), plan, eval_every=1)
     state = stream.start(chosen, hparams, federations.start(), KEY)
     before = jax.tree.map(np.asarray, state._replace(key=()))
     with jax.log_compiles():
-        for _ in range(2):
-            stream.advance(chosen, hparams, state, num_rounds=2)
+        ends = [stream.advance(chosen, hparams, state, num_rounds=2)[0] for _ in range(2)]
     jax.tree.map(np.testing.assert_array_equal, state._replace(key=()), before)
+    jax.tree.map(np.testing.assert_array_equal, *(end._replace(key=()) for end in ends))
     assert sum("compilation of jit(advance_traced)" in text for text in caplog.messages) == 1
 
 

@@ -647,6 +647,20 @@ def test_clients_of_a_refused_step_start_again_from_the_message_that_they_are_se
     assert float(w) == pytest.approx(float(expected), abs=1e-12)
 
 
+def test_a_client_is_charged_its_own_message_of_a_broadcast_to_all():
+    """Of 20 clients two take part; all receive 24 bytes at one second a byte: 24 s a round."""
+    data, start = fcojax.from_rows({"a": np.arange(20.0)}, [1] * 20), jnp.zeros(8)
+    fed_avg = algorithms.fed_avg(lambda w, rows: jnp.mean(w) * rows["a"])
+    cohort, broadcast = fcojax.uniform_cohort(cohort_size=2), uploads.ef21p(TOP)
+    plan = fcojax.Plan(fcojax.local_steps(1), cohort, broadcast=broadcast)
+    given = fed_avg, fed_avg.hparams_type(), start, data, KEY, plan
+    _, history = fcojax.run(*given, num_rounds=4, eval_every=2)
+    each = float(history["bytes_down"][0]) / (2 * 20)
+    assert each == uploads.facts(TOP, start).num_bytes
+    found = clock.seconds(clock.Clock(0.0, down=24 / each), plan, data, KEY, history)
+    np.testing.assert_allclose(found, [48.0, 96.0])
+
+
 @pytest.mark.parametrize("name", ["scaffold", "ditto"])
 def test_bytes_of_a_compressed_broadcast_are_those_of_what_is_sent_also_in_a_wrapper(name):
     chosen = getattr(algorithms, name)(LOSS)

@@ -9,7 +9,7 @@ import pytest
 
 import fcojax
 from fcojax import algorithms, uploads
-from fcojax.transforms import euclidean, l1, l1_ball, quadratic, zero
+from fcojax.transforms import euclidean, l1, l1_ball
 from tests.support import federations
 from tests.support.composite_oracles import soft
 from tests.support.federations import client_means, quadratic_clients
@@ -201,35 +201,6 @@ def test_without_strong_convexity_it_is_federated_dual_averaging():
     ours = models("fast_fed_dual_avg", SAMPLED, client_lr=0.2, strong_convexity=0.0)
     plain = models("fed_dual_avg", SAMPLED, client_lr=0.2, server_lr=1.0)
     np.testing.assert_allclose(ours, plain, rtol=0, atol=1e-13)
-
-
-@pytest.mark.slow
-def test_a_metric_is_a_change_of_variables():
-    r"""h = |w|_Q^2 / 2 with psi = 0 is the Euclidean method on u = Q^{1/2} w."""
-    root = np.linalg.qr(np.random.default_rng(3).standard_normal((4, 4)))[0] * [0.8, 1.0, 1.3, 1.6]
-    root = root @ root.T
-    clients = quadratic_clients(sizes=(1,) * 3)
-    inverse = np.linalg.inv(root)
-    changed = [{"A": inverse @ c["A"] @ inverse, "c": c["c"] @ inverse} for c in clients]
-    setting = (fcojax.local_steps(3),)
-    rates = {"client_lr": 0.1, "strong_convexity": 0.3, "penalty_scale": 0.0}
-    for name in ("fast_fed_dual_avg", "mc_fed_dual_avg"):
-        ours = models(
-            name,
-            setting,
-            data=fcojax.from_clients(clients),
-            mirror=quadratic(root @ root),
-            **rates,
-        )
-        other = models(
-            name,
-            setting,
-            data=fcojax.from_clients(changed),
-            mirror=euclidean(zero()),
-            start=root @ START,
-            **rates,
-        )
-        np.testing.assert_allclose(ours @ root, other, rtol=0, atol=1e-12)
 
 
 @functools.cache

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax import tree
+from fcojax import algorithms, tree
 from fcojax.algorithms.dual_averages import DualPoint, DualSums
 from fcojax.engine.nonfinite import warn_of_nonfinite
-from fcojax.transforms import Penalty, entropic_simplex, l0_ball, l1, zero
+from fcojax.transforms import Penalty, entropic_simplex, euclidean, l0_ball, l1, zero
+from fcojax.transforms import quadratic as quadratic_mirror
 from tests.support import federations
 from tests.support.composite_oracles import soft
 from tests.support.federations import DIM, client_means, quadratic, quadratic_clients
@@ -311,6 +312,26 @@ def test_on_the_simplex_dual_averaging_is_exponentiated_gradient():
         expected.append(w)
     assert_same(iterates(start), expected)
     assert_same(iterates(7.0 * start), expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*DUAL, "fast_fed_dual_avg", "mc_fed_dual_avg"])
+def test_a_quadratic_mirror_is_a_change_of_variables(name):
+    """h = w'Qw/2 is the Euclidean h on f o Q^{-1/2}, where u = Q^{1/2} w."""
+    root = np.linalg.qr(np.random.default_rng(3).standard_normal((4, 4)))[0] * [0.8, 1.0, 1.3, 1.6]
+    root = root @ root.T
+    inverse, kind = np.linalg.inv(root), getattr(algorithms, name).Hparams
+    more = {} if name in DUAL else {"strong_convexity": 0.3}
+    rates = kind(client_lr=0.1, penalty_scale=0.0, **more)
+    moved = [{"A": inverse @ c["A"] @ inverse, "c": c["c"] @ inverse} for c in quadratic_clients()]
+
+    def iterates(mirror, data, start):
+        server = servers(name, rates, data, THREE_STEPS, start, mirror=mirror)
+        return models(build(name, mirror=mirror), rates, server)
+
+    w = iterates(quadratic_mirror(root @ root), population(), START)
+    u = iterates(euclidean(nothing), fcojax.from_clients(moved, "examples"), root @ START)
+    assert_same(w @ root, u)
 
 
 @pytest.mark.parametrize("name", ["fed_mid", "fed_dual_avg"])
