@@ -206,7 +206,8 @@ def _begun(placed: Placed, points: np.ndarray) -> tuple[list[State], list[PyTree
         else:
             shapes = placed._shapes(group, placed.data, placed.keys)._replace(key=())
             zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
-            (state,) = _put(placed, zeros._replace(key=placed.keys), group, group)
+            keys = jnp.copy(placed.keys)  # each group donates its own
+            (state,) = _put(placed, zeros._replace(key=keys), group, group)
             names = look_compiled.eval_shape(algorithm, observe, grid, state, placed.context)
             state, seen = _advance(placed, grid, state, 0)
             seen = {name: seen[name] for name in names}
