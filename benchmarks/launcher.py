@@ -22,10 +22,12 @@ import jax
 from absl import app, flags, logging
 
 import fcojax
+from experiments.cli.console import Progress
 from experiments.config import config_file
-from experiments.config.settings import resolve
-from experiments.execution.jobs import Job, build
+from experiments.execution.experiment import prepared
+from experiments.execution.jobs import Job
 from experiments.execution.sweep_runner import SweepRunner
+from experiments.process.invocation import Watch
 from experiments.storage.row_store import RowStore
 from experiments.study import Sweep
 
@@ -42,13 +44,11 @@ def runner_of(path: str, label: str, num_rounds: int, quick: bool) -> tuple[Swee
     label = label or algorithms[0]
     config.update(algorithms=(label,), num_rounds=num_rounds, criterion_rounds=config.eval_every)
     config.update(eval_all_until=0)
-    experiment = file.experiment
-    assert isinstance(experiment, Sweep), f"{path} is not a sweep"
-    settings = resolve(config, experiment)
-    problem, penalty = experiment.problem(config), experiment.penalty(config)
-    (job,) = build(experiment, config, settings, problem, penalty)
+    assert isinstance(file.experiment, Sweep), f"{path} is not a sweep"
+    given = prepared(file.experiment, config)
     rows = RowStore(pathlib.Path())
-    return SweepRunner(settings, problem, penalty, pathlib.Path(), rows), job
+    runner = SweepRunner(given, pathlib.Path(), rows, {}, Progress(), Watch())
+    return runner, given.jobs[0]
 
 
 def measure(path: str, label: str, num_rounds: int, repeats: int, quick: bool = False) -> dict:
@@ -75,7 +75,7 @@ def measure(path: str, label: str, num_rounds: int, repeats: int, quick: bool = 
                 keys,
                 job.plan,
                 num_rounds=num_rounds,
-                eval_every=settings.eval_every,
+                eval_every=settings.keys.eval_every,
                 observe=runner.observe,
                 context=placed.context,
             )

@@ -11,56 +11,35 @@ import json
 import logging
 import os
 import pathlib
-import signal
 import sys
 import traceback
-from types import FrameType
 from typing import Any, NoReturn
 
-if __name__ == "__main__":
-    # A signal ends the imports at once: an exception in a callback of JAX would be ignored.
-    def _end_early(number: int, frame: FrameType | None) -> NoReturn:
-        name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-        try:
-            os.write(2, f"fcojax run: stopped by {name} before the run began.\n".encode())
-        finally:
-            os._exit(128 + number)
-
-    for _number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(_number) is not signal.SIG_IGN:
-            signal.signal(_number, _end_early)
-
 import jax
-from absl import app, flags
+from absl import app
 from ml_collections import ConfigDict
 
 from experiments.cli import options
 from experiments.cli.console import Progress, printed, results
-from experiments.cli.help import manual
 from experiments.config import config_file
-from experiments.config.settings import refuse_numbers_beyond_range, set_precision
-from experiments.execution.experiment import prepared, run_study, run_sweep
+from experiments.execution.experiment import prepared, run_study
+from experiments.execution.sweep_runner import run_sweep
 from experiments.process import distributed, invocation
 from experiments.process.errors import CANNOT, UserError, sentence
-from experiments.process.signals import Stopped, Watch, watched
+from experiments.process.invocation import Watch
 from experiments.publishing import figures
 from experiments.report import rows as tidy
-from experiments.storage.provenance import provenance, unlike
-from experiments.storage.row_store import fingerprints
+from experiments.storage.provenance import CODE, NUMBERS, difference, provenance
 from experiments.storage.workdir import Workdir
-from experiments.study import Study, Sweep, check, split_names
+from experiments.study import Study, check, split_names
 
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parse the command line; a mistake ends in one line and exit code 2."""
-    invocation.write_any_letter()
     try:
         if {"--help", "-h", "-help", "--helpshort"} & set(argv):
-            printed(manual(options.config_among(argv), options.__name__))
+            printed(options.manual(options.config_among(argv)))
             sys.exit()
-        for word in argv[1:]:
-            if word != word.encode("utf-8", "ignore").decode():
-                raise UserError(f"{word!r} is not UTF-8, as the page of a run is; pass another.")
         return options.parse(argv)
     except Exception as error:
         _leave(error)
@@ -71,47 +50,37 @@ _say = functools.partial(invocation.speak, "run")
 
 def main(argv: list[str]) -> None:
     """Run the experiment and end with its status."""
+    watch = Watch()
+    watch.listen()
     try:
-        with watched() as watch:
-            if len(argv) > 1:
-                raise UserError(
-                    f"unexpected argument {argv[1]}; settings are given as --config.KEY=VALUE."
-                )
-            status = _run(watch)
-            distributed.leave()
-            invocation.end(status)
-    except Stopped as stop:
-        _say(str(stop))
+        if len(argv) > 1:
+            raise UserError(
+                f"unexpected argument {argv[1]}; settings are given as --config.KEY=VALUE."
+            )
+        status = _run(watch)
         distributed.leave()
-        invocation.end(stop.exit_code)
+        invocation.end(status)
     except Exception as error:
-        if flags.FLAGS.is_parsed() and options.TRACEBACK.value:
+        if options.TRACEBACK.value:
             traceback.print_exception(error)
-            invocation.end(CANNOT)
         _leave(error)
 
 
 def _run(watch: Watch) -> int:
     path = options.config_path()
     if path is None:
-        what = "--config=FILE is missing"
-        if invocation.through_fcojax("run"):
-            what = "the config is missing; type fcojax run NAME|FILE.py --workdir=DIR"
-        raise UserError(f"{what}; `fcojax configs` lists the shipped ones.")
-    if not options.WORKDIR.value:
-        raise UserError("--workdir=DIR is missing; pass the folder for the results.")
-    if options.WORKDIR.value.startswith("-"):
-        raise UserError(f"--workdir is {options.WORKDIR.value}, a flag; pass --workdir=DIR.")
+        raise UserError("the config is missing; `fcojax configs` lists the shipped ones.")
     file = config_file.load(path)
     _set_up_jax(file.experiment.x64)
-    config = _config(file)
+    config = options.resolved(file)
     split_names(file.experiment, config)  # before they are stored
     ours = provenance(
         json.loads(config.to_json_best_effort()),
         pathlib.Path(path),
         invocation.command("run"),
     )
-    distributed.require_alike(ours, unlike)
+    alike = functools.partial(difference, parts=(*NUMBERS, *CODE, "versions"))
+    distributed.require_alike(ours, alike)
     if isinstance(file.experiment, Study) and jax.process_count() > 1:
         distributed.leave()
         raise UserError("several processes cannot compute a study together; start one.")
@@ -131,12 +100,11 @@ def _run(watch: Watch) -> int:
         execute = functools.partial(run_sweep, sweep, workdir, progress, watch, every)
     with contextlib.ExitStack() as stack:
         # The first process holds the lock of the workdir for all of them.
-        claimed = workdir.claimed(ours, resumes=isinstance(file.experiment, Sweep))
+        claimed = workdir.claimed(ours)
         distributed.broadcast_from_first(lambda: stack.enter_context(claimed))
         summary = execute()
         distributed.broadcast_from_first(lambda: _conclude(workdir, file, config, summary))
-    command = invocation.command("run")
-    for text in results(summary, workdir.path, file.experiment.printed, command):
+    for text in results(summary, workdir.path, file.experiment.printed, options.QUICK.value):
         write(text)
     return _status(summary)
 
@@ -162,37 +130,17 @@ def _set_up_jax(x64: bool) -> None:
     distributed.connect(
         options.COORDINATOR.value, options.NUM_PROCESSES.value, options.PROCESS_ID.value
     )
-    try:
-        jax.devices()
-    except RuntimeError as error:
-        first = str(error).splitlines()[0]
-        raise UserError(
-            f"JAX finds no device: {first}; unset JAX_PLATFORMS or set it to cpu."
-        ) from error
-
-
-def _config(file: config_file.ConfigFile) -> ConfigDict:
-    """Return the config with the changes of the command line, locked."""
-    config = options.CONFIG.value
-    set_precision(config)
-    if options.QUICK.value:
-        file.quick(config)
-    options.refuse_unknown_keys(file, config)
-    options.override(config)
-    refuse_numbers_beyond_range(config)
-    return config.lock()
+    jax.devices()
 
 
 def _conclude(workdir: Workdir, file, config: ConfigDict, summary: dict[str, Any]) -> None:
     """Write claims, figures and the page from the rows, and mark the run as finished."""
     rows = tidy.load(workdir.path / "rows.jsonl")
     claims = file.experiment.claims(config, rows, summary)
-    quick = options.QUICK.value
-    summary["claims"] = [claim.as_json(quick) for claim in claims]
+    summary["claims"] = [claim.as_json(options.QUICK.value) for claim in claims]
     workdir.write_summary(summary)
     figures.draw(workdir.path, file, config, rows)
-    made = {"rows": fingerprints(rows), "models": workdir.models(summary)}
-    workdir.write_summary(summary | made | {"finished": True})
+    workdir.write_summary(summary | {"finished": True})
 
 
 def _status(summary: dict[str, Any]) -> int:
@@ -203,8 +151,7 @@ def _status(summary: dict[str, Any]) -> int:
 
 def _leave(error: Exception) -> NoReturn:
     """End with a message; a process that failed does not wait for the others of its run."""
-    if distributed.is_of_another(error):
-        distributed.end_without_the_others()
+    distributed.end_if_of_another(error)
     invocation.end(CANNOT, sentence(error))
 
 

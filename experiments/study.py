@@ -41,8 +41,7 @@ from fcojax.types import Params
 
 Config = Any  # a ConfigDict, whose values have no static types
 
-# A type of values, as in an annotation, and the keys that take such values, as ``keyed`` reads
-# them.
+# A type of values, as in an annotation, and the keys that take such values.
 Keys = Mapping[Any, str]
 # Further conditions on the values, by their description in words.
 Requires = Mapping[str, Callable[[ConfigDict], Any]]
@@ -53,7 +52,6 @@ _CODES = 0x9E3779B9, 0x7F4A7C15
 # (config, rows, summary) -> claims, and (config, rows, summary, directory) -> figures drawn there.
 Claims = Callable[[ConfigDict, list[Row], dict[str, Any]], Sequence[Claim]]
 Figures = Callable[[ConfigDict, list[Row], dict[str, Any], pathlib.Path], Sequence[pathlib.Path]]
-
 
 # (config, problem) -> the clients on which an algorithm trains, and its plan.
 OwnPlan = Callable[[ConfigDict, Problem], tuple[ClientData, Plan | Work]]
@@ -84,7 +82,7 @@ def keyed(config: ConfigDict, names: str) -> Iterator[tuple[str, Any, int, int |
       >>> [name for name, *_ in keyed(config, "ends[2] *.dim")]
       ['ends', 'own.dim']
     """
-    flat = dict(_flattened(config))
+    flat = dict(flattened(config))
     for pattern, number, more in _NAME.findall(names):
         least = int(number or 1)
         for name in fnmatch.filter(flat, pattern):
@@ -126,7 +124,7 @@ def check(experiment: "Experiment", config: ConfigDict) -> None:
                 raise ValueError(f"{name} is {value}; pass {what}.")
     for needed, holds in experiment.requires.items():
         if not holds(config):
-            flat, words = dict(_flattened(config)), needed.replace(",", "").split()
+            flat, words = dict(flattened(config)), needed.replace(",", "").split()
             found = [f"{word} is {flat[word]}" for word in dict.fromkeys(words) if word in flat]
             raise ValueError(f"{' and '.join(found)}; pass {needed}.")
 
@@ -152,11 +150,11 @@ def naming(key: str, value: Any) -> Iterator[None]:
         raise ValueError(f"{key} is {value!r}: {error}") from error
 
 
-def _flattened(config: ConfigDict, section: str = "") -> Iterator[tuple[str, Any]]:
+def flattened(config: ConfigDict, section: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the keys and values; keys of a section have its prefix, as ``own.scale``."""
     for key, value in config.items():
         if isinstance(value, ConfigDict):
-            yield from _flattened(value, f"{section}{key}.")
+            yield from flattened(value, f"{section}{key}.")
         else:
             yield f"{section}{key}", value
 
@@ -242,23 +240,21 @@ class Sweep(NamedTuple):
       panels: the curves over the rounds, left to right.
       mirror: ``(config, penalty) -> Mirror``, for algorithms that take one; it carries the penalty.
       manifold: ``config -> Manifold``, for algorithms that take one.
-      plan: ``(config, plan) -> plan``, for changes that no key can express, such as an attack.
-      algorithms: further algorithms that ``config.algorithms`` may name beside the library's:
-        factories by label, or a list of factories, whose labels are their names.
+      plan: ``(config, plan) -> plan``: any plan, from the one that the config's keys describe.
+      algorithms: further algorithms that ``config.algorithms`` may name: factories by label, or a
+        list of factories, whose labels are their names.
       plans: ``(config, problem) -> (clients, plan)`` by label, for algorithms that train on other
-      clients or with another plan than the sweep, such as a centralised baseline.
+        clients or with another plan, such as a centralised baseline.
       claims: what the sources say about the results, each with the number that decides.
       figures: draws further figures; returns the files.
       captions: the captions of figures, by the stem of their file.
       notes: remarks that apply to every run, for the page.
-      strengths: ``config -> strengths`` of the penalty, for all algorithms without a grid of their
-      own; by default the config's ``penalty_scale``.
+      strengths: ``config -> strengths`` of the penalty; by default the config's ``penalty_scale``.
       solve_optimum: whether to solve for the optimum of each strength, so that rows have a
-        suboptimality; done if problem and penalty are convex, and the criterion or a panel is
-        ``objective`` or ``suboptimality``.
+        suboptimality; done if problem and penalty are convex, and it is ranked or drawn.
       x64: whether to compute in double precision.
-      keys: the allowed values of keys that no factory checks, as for a ``Study``.
-      requires: conditions on several values, as for a ``Study``.
+      keys: the allowed values of keys that no factory checks.
+      requires: conditions on several values, as in ``{"size of at most dim": holds}``.
       remarks: ``config -> sentences`` on the data, for the terminal and the page.
       printed: measures of the best points that the terminal and the page show beside the criterion.
     """
@@ -288,17 +284,11 @@ class Sweep(NamedTuple):
 class Study(NamedTuple):
     """An experiment that computes its own rows: closed forms, bounds, tables.
 
+    Other attributes are those of a ``Sweep``.
+
     Attributes:
-      title: the heading of figures and page.
-      rows: ``config -> rows``, one at a time. Each has a ``part``, which the progress bar shows.
+      rows: ``config -> rows``, one at a time. Each has a ``part``, which the progress shows.
       summarise: ``(config, rows) -> summary``; entries that are lists of rows become tables.
-      claims: what the sources say about the results, each with the number that decides.
-      figures: draws the figures; returns the files.
-      captions: the captions of figures, by the stem of their file.
-      notes: remarks that apply to every run, for the page.
-      x64: whether to compute in double precision.
-      keys: the allowed values of the config, checked before anything is computed.
-      requires: conditions on several values, as in ``{"size of at most dim": holds}``.
       printed: the entries of the summary that the terminal shows at the end.
     """
 

@@ -102,7 +102,7 @@ def _dispatch(name: str, *rest: str) -> None:
         print(f"fcojax {fcojax.__version__}")
     elif name == "--completion":
         sys.path.insert(0, os.fspath(LAUNCHER))
-        keys = importlib.import_module("experiments.config.keys").MEANINGS
+        keys = importlib.import_module("experiments.config.keys").SweepKeys._fields
         flags = [f"--config.{key}=" for key in keys] + ["--workdir=", "--quick", "--overwrite"]
         print(_COMPLETION % (" ".join(COMMANDS), " ".join(configs()), " ".join(flags)))
     elif name not in COMMANDS:

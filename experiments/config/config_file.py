@@ -5,7 +5,7 @@ import os
 import pathlib
 import traceback
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
@@ -21,13 +21,18 @@ class ConfigFile(NamedTuple):
       get_config: returns the config, whose keys ``--config.KEY=VALUE`` sets.
       quick: shrinks a config, in place, to a run that takes less than a minute.
       experiment: the sweep or study.
-      summary: the first paragraph of the file's docstring.
+      about: the file's docstring, whose first paragraph is on the page.
     """
 
     get_config: Callable[[], ConfigDict]
     quick: Callable[[ConfigDict], None]
     experiment: Experiment
-    summary: str
+    about: str
+
+    @property
+    def summary(self) -> str:
+        """The first paragraph of the docstring."""
+        return self.about.partition("\n\n")[0]
 
 
 def load(path: str) -> ConfigFile:
@@ -40,10 +45,7 @@ def load(path: str) -> ConfigFile:
     if spec is None or spec.loader is None:
         raise ValueError(f"{path} is not a Python file; pass a file whose name ends in .py.")
     module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # SystemExit would end the process like a finished run
-        raise ValueError(_broken(path, error)) from error
+    _called(path, spec.loader.exec_module, module)
     found = vars(module)
     missing = [name for name in _NEEDED if name not in found]
     if missing:
@@ -54,41 +56,28 @@ def load(path: str) -> ConfigFile:
             f"EXPERIMENT in {path} has the type {type(experiment).__name__}; "
             "make it a Sweep or a Study of experiments.study."
         )
-    for name in ("problem", "penalty", "mirror", "manifold", "plan", "rows"):
-        if not callable(piece := getattr(experiment, name, len)):
-            raise ValueError(
-                f"{name} of EXPERIMENT in {path} is a {type(piece).__name__}; pass a function "
-                "of the config that returns one."
-            )
-    summary = (module.__doc__ or "").partition("\n\n")[0]
-    for name in ("get_config", "quick"):
-        if not callable(found[name]):
-            raise ValueError(f"{name} in {path} is {found[name]!r}; it must be a function.")
-    try:
-        config = found["get_config"]()
-    except (Exception, SystemExit) as error:
-        raise ValueError(_broken(path, error)) from error
-    if not isinstance(config, ConfigDict):
+    if not isinstance(config := _called(path, found["get_config"]), ConfigDict):
         raise ValueError(
             f"get_config in {path} returned a {type(config).__name__}; return a ConfigDict."
         )
-
-    def quick(config: ConfigDict) -> None:
-        try:
-            found["quick"](config)
-        except (Exception, SystemExit) as error:
-            raise ValueError(_broken(path, error)) from error
-
-    return ConfigFile(found["get_config"], quick, experiment, summary)
+    quick = lambda config: _called(path, found["quick"], config)  # noqa: E731
+    return ConfigFile(found["get_config"], quick, experiment, module.__doc__ or "")
 
 
-def _broken(path: str, error: BaseException) -> str:
-    """Return the place and the reason why a config file cannot be read."""
-    lines = [
-        frame.lineno
-        for frame in traceback.extract_tb(error.__traceback__)
-        if os.path.abspath(frame.filename) == os.path.abspath(path)
-    ]
-    line = error.lineno if isinstance(error, SyntaxError) else (lines or [None])[-1]
-    where = path if line is None else f"{path}, line {line}"
-    return f"{where}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+def _called(path: str, function: Callable, *arguments: Any) -> Any:
+    """Call a function of a config file; name the place in an error.
+
+    A ``SystemExit`` would end the process like a finished run.
+    """
+    try:
+        return function(*arguments)
+    except (Exception, SystemExit) as error:
+        lines = [
+            frame.lineno
+            for frame in traceback.extract_tb(error.__traceback__)
+            if os.path.abspath(frame.filename) == os.path.abspath(path)
+        ]
+        line = error.lineno if isinstance(error, SyntaxError) else (lines or [None])[-1]
+        where = path if line is None else f"{path}, line {line}"
+        said = str(error).partition("\n")[0]
+        raise ValueError(f"{where}: {type(error).__name__}: {said}") from error

@@ -1,143 +1,109 @@
-"""The config keys that all sweeps share, with their defaults and meanings."""
+"""The config keys that all sweeps share: defaults, allowed values, meanings."""
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, get_args
 
 from ml_collections import ConfigDict, config_dict
 
-from fcojax.types import (
-    Count,
-    CountOrZero,
-    Fraction,
-    NonNegative,
-    Positive,
-    Probability,
-    Real,
-)
+from fcojax.types import Count, CountOrZero, Fraction, NonNegative, Positive, Real, Seed
 
-# A key, its default or, if that is None, its type, and its meaning, which ``--help`` prints.
-_SHARED = (
-    ("eval_every", 10, "rounds between two evaluations, which are the rows; divides num_rounds"),
-    ("eval_all_until", 0, "up to this round every round is evaluated"),
-    ("seeds", (0, 1, 2), "one run for each and every point of the grid"),
-    ("cohort_size", int, "clients in a round; None for all that are available"),
-    (
-        "participation",
-        "uniform",
-        "which clients take part: uniform, weighted:POWER, coin_flips:PROBABILITY or cyclic:GROUPS",
-    ),
-    ("dropout_probability", 0.0, "probability that an upload is lost"),
-    (
-        "client_schedule",
-        "constant",
-        "how client_lr changes over rounds: constant, exponential:ROUNDS,FACTOR, "
-        "staircase:ROUNDS,FACTOR, inverse:ROUNDS, inverse_sqrt:ROUNDS or warm_up:ROUNDS; factors "
-        "are multiplied, as in warm_up:10*inverse:100",
-    ),
-    ("server_schedule", "constant", "the same for server_lr"),
-    (
-        "correct",
-        str,
-        "weights p / q for clients that take part with probability q: known or estimated",
-    ),
-    (
-        "clock",
-        str,
-        "speed of the clients, in seconds a step and a byte, so that rows have hours: "
-        "constant:STEP,BYTE, log_normal:STEP,SPREAD,BYTE or by_size:STEP,BYTE",
-    ),
-    ("deadline", float, "seconds that the server waits for the uploads of a round; needs clock"),
-    ("late", "drop", "at a deadline, drop late uploads or truncate the steps of slow clients"),
-    (
-        "codec",
-        str,
-        "compression of uploads, and after a comma error feedback, as in "
-        "top_k:0.01,ef21 or qsgd:7; None for whole uploads",
-    ),
-    (
-        "broadcast",
-        str,
-        "compression of the server's messages to all clients, as in top_k:0.1; None for whole "
-        "messages to the cohort",
-    ),
-    ("clip_norm", float, "clip uploads to this norm"),
-    (
-        "noise_multiplier",
-        0.0,
-        "noise on the sum of a round's clipped uploads, in units of that "
-        "norm; rows then have privacy_epsilon",
-    ),
-    (
-        "privacy_budget",
-        float,
-        "an epsilon for all runs together, which stop after the last round within it",
-    ),
-    (
-        "privacy_delta",
-        float,
-        "delta of the privacy loss; None for the number of clients to the power of -1.1",
-    ),
-    ("upload_norm", float, "leave out clients whose upload has a larger norm"),
-    ("num_steps", int, "local steps of a client in a round"),
-    ("num_epochs", float, "local passes over a client's data, as 0.5, instead of num_steps"),
-    ("batch_size", int, "examples of a local step; None for all of them"),
-    ("client_chunk_size", int, "clients computed side by side; None for a rule"),
-    ("point_chunk_size", int, "points of the grid side by side; None for as many as fit in memory"),
-    ("precision", str, "precision of products, as jax_default_matmul_precision; None for highest"),
-    ("search", "grid", "grid runs all points to the end, halving fewer at each comparison"),
-    ("certificate", False, "measure the KKT violation at every evaluation, with another gradient"),
-    ("by_client", False, "measure how the loss is distributed over the clients"),
-    ("extend", False, "widen the grid while the best point lies at its edge"),
-    ("data_seed", 0, "seed of synthetic data"),
-    ("criterion_goal", "min", "whether the smallest or the largest score is best: min or max"),
-    ("criterion_within", 0.0, "scores within this distance of the best are tied with it"),
-    (
-        "criterion_reach",
-        float,
-        "of tied points the first that reaches this score is best; None for the lowest objective",
-    ),
-)
-# Keys that every config must give, and the hyperparameters of most algorithms.
-_GIVEN = {
-    "algorithms": "the algorithms: names in fcojax.algorithms, or MODULE:FACTORY",
-    "num_rounds": "rounds of communication",
-    "criterion": "the measure that ranks points of the grid",
-    "criterion_rounds": "number of last rounds over which the criterion is averaged",
-    "client_lr": "step size of clients; several values are a grid, as of all hyperparameters",
-    "server_lr": "step size of the server",
-    "penalty_scale": "strength of the penalty",
-    "own_grids": "grids that only one algorithm has, by its label",
-}
-# The allowed values of the keys, as in ``Sweep.keys``.
-KEYS: dict[Any, str] = {
-    Count: "num_rounds eval_every criterion_rounds cohort_size num_steps batch_size "
-    "client_chunk_size point_chunk_size",
-    CountOrZero: "eval_all_until data_seed",
-    Positive: "clip_norm privacy_budget upload_norm deadline num_epochs",
-    NonNegative: "noise_multiplier criterion_within",
-    Fraction: "privacy_delta",
-    Probability: "dropout_probability",
-    Real: "criterion_reach",
-    bool: "by_client certificate extend",
-    str: "criterion participation codec broadcast precision client_schedule server_schedule clock",
-    Literal["grid", "halving"]: "search",
-    Literal["min", "max"]: "criterion_goal",
-    Literal["known", "estimated"]: "correct",
-    Literal["drop", "truncate"]: "late",
-}
+
+class SweepKeys(NamedTuple):
+    """The keys of a sweep. Hyperparameters, and keys of its own, are beside them.
+
+    Attributes:
+      algorithms: names in fcojax.algorithms, or MODULE:FACTORY.
+      num_rounds: rounds of communication.
+      criterion: the measure that ranks points of the grid.
+      criterion_rounds: number of last rounds over which the criterion is averaged.
+      eval_every: rounds between two evaluations, which are the rows; divides num_rounds.
+      eval_all_until: up to this round every round is evaluated.
+      seeds: one run for each and every point of the grid.
+      cohort_size: clients in a round; None for all that are available.
+      participation: which clients take part: uniform, weighted:POWER, coin_flips:PROBABILITY or
+        cyclic:GROUPS.
+      client_schedule: how client_lr changes over rounds: constant, exponential:ROUNDS,FACTOR,
+        staircase:ROUNDS,FACTOR, inverse:ROUNDS, inverse_sqrt:ROUNDS or warm_up:ROUNDS; factors are
+        multiplied, as in warm_up:10*inverse:100.
+      server_schedule: the same for server_lr.
+      clock: speed of the clients, in seconds a step and a byte, so that rows have hours:
+        constant:STEP,BYTE, log_normal:STEP,SPREAD,BYTE or by_size:STEP,BYTE.
+      deadline: seconds after which uploads of a round are left out; needs clock.
+      codec: compression of uploads, and after a comma error feedback, as in top_k:0.01,ef21 or
+        qsgd:7.
+      broadcast: compression of the server's messages to all clients, as in top_k:0.1; None for
+        whole messages to the cohort.
+      clip_norm: clip uploads to this norm.
+      noise_multiplier: noise on the sum of a round's clipped uploads, in units of that norm; rows
+        then have privacy_epsilon.
+      privacy_budget: an epsilon for all runs together, which stop after the last round within it.
+      privacy_delta: delta of the privacy loss; None for the number of clients to the power of -1.1.
+      upload_norm: leave out clients whose upload has a larger norm.
+      num_steps: local steps of a client in a round.
+      num_epochs: local passes over a client's data, as 0.5, if num_steps is None.
+      batch_size: examples of a local step; None for all of them.
+      client_chunk_size: clients computed side by side; None for a rule.
+      point_chunk_size: points of the grid side by side; None for as many as fit in memory.
+      search: grid runs all points to the end, halving fewer at each comparison.
+      extend: whether to widen the grid while the best point lies at its edge.
+      data_seed: seed of synthetic data.
+      criterion_goal: whether the smallest or the largest score is best.
+      criterion_within: scores within this distance of the best are tied with it.
+      criterion_reach: of tied points the first that reaches this score is best; None for the
+        lowest objective.
+    """
+
+    algorithms: Any
+    num_rounds: Count
+    criterion: str
+    criterion_rounds: Count
+    eval_every: Count = 10
+    eval_all_until: CountOrZero = 0
+    seeds: tuple[Seed, ...] = (0, 1, 2)
+    cohort_size: Count | None = None
+    participation: str = "uniform"
+    client_schedule: str = "constant"
+    server_schedule: str = "constant"
+    clock: str | None = None
+    deadline: Positive | None = None
+    codec: str | None = None
+    broadcast: str | None = None
+    clip_norm: Positive | None = None
+    noise_multiplier: NonNegative = 0.0
+    privacy_budget: Positive | None = None
+    privacy_delta: Fraction | None = None
+    upload_norm: Positive | None = None
+    num_steps: Count | None = None
+    num_epochs: Positive | None = None
+    batch_size: Count | None = None
+    client_chunk_size: Count | None = None
+    point_chunk_size: Count | None = None
+    search: Literal["grid", "halving"] = "grid"
+    extend: bool = False
+    data_seed: CountOrZero = 0
+    criterion_goal: Literal["min", "max"] = "min"
+    criterion_within: NonNegative = 0.0
+    criterion_reach: Real | None = None
+
+
 # Keys that may be None, also as in --config.batch_size=None.
-OPTIONAL = {key for key, default, _ in _SHARED if isinstance(default, type)}
-SHARED = {key: None if key in OPTIONAL else default for key, default, _ in _SHARED}
-MEANINGS = {key: meaning for key, _, meaning in _SHARED} | _GIVEN
+OPTIONAL = {key for key, default in SweepKeys._field_defaults.items() if default is None}
+# What a value of each key may be, if it is not None, or an entry of its list.
+ALLOWED = {
+    key: get_args(kind)[0] if key in {*OPTIONAL, "seeds"} else kind
+    for key, kind in SweepKeys.__annotations__.items()
+}
 
 
 def sweep_config(**values: Any) -> ConfigDict:
     """Return a config with the shared keys and any others.
 
     ``algorithms``, ``num_rounds``, ``criterion``, ``criterion_rounds`` and the hyperparameters have
-    no default and must be given. ``--help`` explains other keys by the comments after them.
+    no default and must be given.
     """
     config = ConfigDict()
-    for key, default, _ in _SHARED:
-        config[key] = config_dict.placeholder(default) if key in OPTIONAL else default
+    for key, default in SweepKeys._field_defaults.items():
+        kind = getattr(ALLOWED[key], "__origin__", ALLOWED[key])
+        kind = float if kind is Any else kind
+        config[key] = config_dict.placeholder(kind) if key in OPTIONAL else default
     config.update(values)
     return config

@@ -5,222 +5,122 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 import fcojax
-from experiments.codecs import codec, compressor
+from experiments.codecs import CLOCKS, SAMPLERS, chosen, codec, compressor, factors
 from experiments.config.algorithms import find
-from experiments.config.keys import KEYS, OPTIONAL
-from experiments.config.schedules import RATES, Forms, chosen, factors, scheduled
+from experiments.config.keys import ALLOWED, OPTIONAL, SweepKeys
 from experiments.report.rows import points_of
 from experiments.report.summary import Criterion
 from experiments.study import Config, Sweep, check, check_values, naming
-from fcojax import Plan, Sampler, privacy, uploads
-from fcojax.algorithms import Work
+from fcojax import Plan, privacy, uploads
 from fcojax.algorithms.base import Factory
-from fcojax.clock import Clock, by_size, log_normal
-from fcojax.extend import checked_value
+from fcojax.clock import Clock
 from fcojax.grid import product
 from fcojax.problems import ClientData
-from fcojax.types import NonNegative, PyTree, Seed
+from fcojax.types import PyTree
 
 # The columns of every row.
 _COLUMNS = ("algorithm", "seed", "round", "status", "participants", "dropped")
-# For each kind of participation: its form in a config, the types of its numbers, and its sampler.
-_LAWS: Forms = {
-    "uniform": (
-        "uniform",
-        (),
-        lambda n: fcojax.uniform_cohort(cohort_size=n) if n else fcojax.everyone(),
-    ),
-    "weighted": (
-        "weighted:POWER",
-        (float,),
-        lambda n, power: fcojax.weighted_cohort(cohort_size=n, power=power),
-    ),
-    "coin_flips": ("coin_flips:PROBABILITY", (float,), lambda n, p: fcojax.coin_flips(p)),
-    "cyclic": (
-        "cyclic:GROUPS",
-        (int,),
-        lambda n, groups: fcojax.cyclic(num_groups=groups, cohort_size=n),
-    ),
-}
-
-
-def _not_negative(text: str) -> float:
-    return checked_value("the number", float(text), NonNegative)
-
-
-# The same for laws of speed, ``(clients, seconds of a step, ..., seconds of a byte) -> Clock``.
-_SPEEDS: Forms = {
-    "constant": (
-        "constant:STEP,BYTE",
-        (_not_negative,) * 2,
-        lambda data, step, byte: Clock(step, byte, byte),
-    ),
-    "log_normal": (
-        "log_normal:STEP,SPREAD,BYTE",
-        (_not_negative,) * 3,
-        lambda data, step, spread, byte: Clock(
-            log_normal(data.num_clients, median=step, spread=spread), byte, byte
-        ),
-    ),
-    "by_size": (
-        "by_size:STEP,BYTE",
-        (_not_negative,) * 2,
-        lambda data, step, byte: Clock(by_size(data, step), byte, byte),
-    ),
-}
+# For each key of a schedule, the hyperparameter that it changes.
+RATES = {"client_schedule": "client_lr", "server_schedule": "server_lr"}
 
 
 class Settings(NamedTuple):
     """A checked config, as objects of the library.
 
     Attributes:
+      keys: the values of the shared keys.
       algorithms: the factories by label.
       grids: the hyperparameters by label, with a leading axis of points.
-      num_rounds: the number of rounds.
-      eval_every: rounds between two evaluations.
-      eval_all_until: the round up to which every round is evaluated.
-      seeds: one run per seed and point.
-      plan: the sampler, the local work and the chunk sizes.
+      num_rounds: the number of rounds, which a privacy budget may reduce.
+      plan: who takes part in a round, the local work, and what happens to uploads.
       criterion: ranks the points.
       penalty_scales: all strengths of the penalty.
-      search: ``grid`` runs all points to the end, ``halving`` fewer at each comparison.
-      extend: whether a grid is widened while the best point lies at its edge.
-      certificate: whether rows have the KKT violation.
-      by_client: whether rows have quantiles of the clients' losses.
-      delta: delta of the privacy loss; ``None`` for a default by the number of clients.
-      budget: an epsilon for all runs together; ``None`` for no limit.
-      broadcast: compression of the server's messages; ``None`` for whole messages.
       schedules: for each rate that changes over rounds, ``round -> factor``.
       clock: ``clients -> Clock``; ``None`` without times.
-      deadline: seconds that the server waits; ``None`` without a deadline.
-      late: ``drop`` or ``truncate``.
     """
 
+    keys: SweepKeys
     algorithms: dict[str, Factory]
     grids: dict[str, PyTree]
     num_rounds: int
-    eval_every: int
-    eval_all_until: int
-    seeds: tuple[int, ...]
     plan: Plan
     criterion: Criterion
     penalty_scales: tuple[float, ...]
-    search: str
-    extend: bool = False
-    certificate: bool = False
-    by_client: bool = False
-    delta: float | None = None
-    budget: float | None = None
-    broadcast: uploads.Compressor | None = None
     schedules: Mapping[str, Callable] = {}
     clock: Callable[[ClientData], Clock] | None = None
-    deadline: float | None = None
-    late: str = "drop"
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """One run for each and every point."""
+        return self.keys.seeds
 
     def scheduled(self, grid: PyTree) -> PyTree:
-        """Return a grid whose rates change over the rounds of the run."""
-        return scheduled(grid, self.schedules, self.num_rounds)
+        """Return a grid with each scheduled rate that it has as one value for each round."""
+        changed = {}
+        for field in self.schedules.keys() & set(grid._fields):
+            factor = jax.vmap(self.schedules[field])(np.arange(self.num_rounds, dtype=np.float32))
+            rates = np.multiply.outer(np.asarray(getattr(grid, field)), np.asarray(factor))
+            changed[field] = fcojax.schedule(rates)
+        return grid._replace(**changed)
 
     def ends(self, goal: int) -> list[int]:
         """Return the rounds up to ``goal`` after which there is an evaluation."""
-        found, at = [], 0
+        found, at, every = [], 0, self.keys.eval_every
         while at < goal:
-            early = at < self.eval_all_until
-            at = at + 1 if early else (at // self.eval_every + 1) * self.eval_every
+            early = at < self.keys.eval_all_until
+            at = at + 1 if early else (at // every + 1) * every
             found.append(min(at, goal))  # a budget may end between two evaluations
         return found
-
-
-def participation(law: str, cohort_size: int | None = None) -> Sampler:
-    """Return the sampler that ``participation`` names.
-
-    Args:
-      law: the value in the config, such as ``cyclic:4``.
-      cohort_size: clients in a round; ``None`` for all that are available. Coin flips have none.
-    """
-    build, numbers = chosen("participation", law, _LAWS)
-    with naming("participation", law):
-        return build(cohort_size, *numbers)
 
 
 def resolve(config: Config, sweep: Sweep) -> Settings:
     """Check the keys of a sweep; raise ``ValueError`` for the first mistake."""
     algorithms = find(config.algorithms, sweep)
-    for annotation, names in KEYS.items():
-        for key in names.split():
-            if config.get(key) is not None or key not in OPTIONAL:
-                check_values(key, config.get(key), annotation, single=True)
-    check_values("seeds", config.seeds, Seed)
-    num_rounds, eval_every, last = config.num_rounds, config.eval_every, config.criterion_rounds
-    if num_rounds % eval_every:
+    for key, allowed in ALLOWED.items():
+        if allowed is not Any and (config.get(key) is not None or key not in OPTIONAL):
+            check_values(key, config.get(key), allowed, single=key != "seeds")
+    seeds = config.seeds if isinstance(config.seeds, tuple) else (config.seeds,)
+    keys = SweepKeys._make(config[key] for key in SweepKeys._fields)._replace(seeds=seeds)
+    if keys.num_rounds % keys.eval_every:
         raise ValueError(
-            f"eval_every is {eval_every}, which does not divide num_rounds = {num_rounds}; "
-            "pass a divisor."
+            f"eval_every is {keys.eval_every}, which does not divide num_rounds = "
+            f"{keys.num_rounds}; pass a divisor."
         )
-    if last > num_rounds:  # the start would count as a round
+    if keys.criterion_rounds > keys.num_rounds:  # the start would count as a round
         raise ValueError(
-            f"criterion_rounds is {last}, more than num_rounds = {num_rounds}; pass at most that."
+            f"criterion_rounds is {keys.criterion_rounds}, more than num_rounds = "
+            f"{keys.num_rounds}; pass at most that."
         )
-    if config.deadline is not None and config.clock is None:
+    if keys.deadline is not None and keys.clock is None:
         raise ValueError("deadline needs clock.")
     check(sweep, config)  # before the strengths, which may come from the problem
-    seeds, strengths = (
-        _numbers(key, value)
-        for key, value in (("seeds", config.seeds), ("penalty_scale", sweep.strengths(config)))
+    _numbers("seeds", seeds)
+    strengths = _numbers("penalty_scale", sweep.strengths(config))
+    grids = {
+        label: _grid(label, one.Hparams, config, {"penalty_scale": strengths})
+        for label, one in algorithms.items()
+    }
+    criterion = Criterion(
+        keys.criterion,
+        keys.criterion_goal,
+        keys.criterion_rounds,
+        keys.criterion_within,
+        keys.criterion_reach,
     )
     return Settings(
-        algorithms=algorithms,
-        grids={
-            label: _grid(label, one.Hparams, config, {"penalty_scale": strengths})
-            for label, one in algorithms.items()
-        },
-        num_rounds=num_rounds,
-        eval_every=eval_every,
-        eval_all_until=config.eval_all_until,
-        seeds=tuple(int(seed) for seed in seeds),
-        plan=Plan(
-            _work(config),
-            participation(str(config.participation), config.cohort_size),
-            uploads=_uploads(config),
-            client_chunk_size=config.client_chunk_size,
-            point_chunk_size=config.point_chunk_size,
-        ),
-        criterion=Criterion(
-            config.criterion,
-            config.criterion_goal,
-            last,
-            config.criterion_within,
-            config.criterion_reach,
-        ),
-        penalty_scales=strengths,
-        search=config.search,
-        extend=config.extend,
-        certificate=config.certificate,
-        by_client=config.by_client,
-        delta=config.privacy_delta,
-        budget=config.privacy_budget,
-        broadcast=_broadcast(config),
-        schedules=_schedules(config, algorithms),
-        clock=_clock(config.clock),
-        deadline=config.deadline,
-        late=config.late,
+        keys,
+        algorithms,
+        grids,
+        keys.num_rounds,
+        _plan(keys),
+        criterion,
+        strengths,
+        _schedules(config, algorithms),
+        None if keys.clock is None else chosen("clock", keys.clock, CLOCKS, None),
     )
-
-
-def set_precision(config: Config) -> None:
-    """Set the precision of products, for the whole process, if the config has one."""
-    precision = config.get("precision")
-    if precision is None:
-        return
-    try:
-        jax.config.update("jax_default_matmul_precision", precision)
-    except ValueError:
-        raise ValueError(
-            f"precision is {precision!r}; pass highest, high, default, or another value that "
-            "jax_default_matmul_precision accepts."
-        ) from None
 
 
 def hyperparameters(config: Config, sweep: Sweep) -> set[str]:
@@ -252,26 +152,35 @@ def _grid(label: str, hparams: Any, config: Config, chosen: dict[str, Any]) -> P
     return grid
 
 
-def refuse_numbers_beyond_range(config: Config) -> None:
-    """Refuse negative counts, and integers of more than 32 bits."""
-    most = 2**31 - 1
-    for key, value in config.items():
-        for entry in value if isinstance(value, tuple | list) else (value,):
-            if isinstance(entry, bool) or not isinstance(entry, int):
-                continue
-            if not -most - 1 <= entry <= most:
-                raise ValueError(f"{key} is {entry}; whole numbers may be at most {most}.")
-            if entry < 0 and (key.startswith("num_") or key == "data_seed"):
-                raise ValueError(f"{key} is {entry}; pass a number that is not negative.")
-
-
-def _work(config: Config) -> Work:
-    # Most configs set num_steps, so num_epochs overrides it.
-    if config.num_epochs is not None:
-        return fcojax.local_epochs(config.num_epochs, config.batch_size)
-    if config.num_steps is None:
-        raise ValueError("neither num_steps nor num_epochs is set; set one of them.")
-    return fcojax.local_steps(config.num_steps, config.batch_size)
+def _plan(keys: SweepKeys) -> Plan:
+    """Return the plan of the config's keys; what else a plan can be is ``Sweep.plan``."""
+    steps, epochs, size = keys.num_steps, keys.num_epochs, keys.batch_size
+    if steps is not None and epochs is None:
+        work = fcojax.local_steps(steps, size)
+    elif epochs is not None and steps is None:
+        work = fcojax.local_epochs(epochs, size)
+    else:
+        raise ValueError(
+            f"num_steps is {steps} and num_epochs is {epochs}; set one of them, the other to None."
+        )
+    if keys.participation.startswith("coin_flips") and keys.cohort_size is not None:
+        raise ValueError(
+            f"cohort_size is {keys.cohort_size}, but {keys.participation} has no size; set "
+            "cohort_size to None."
+        )
+    with naming("participation", keys.participation):
+        sampler = chosen("participation", keys.participation, SAMPLERS, None)(keys.cohort_size)
+    with naming("broadcast", keys.broadcast):
+        text = keys.broadcast
+        sent = None if text is None else uploads.ef21p(compressor(text, "broadcast"))
+    return Plan(
+        work,
+        sampler,
+        uploads=_uploads(keys),
+        broadcast=sent,
+        client_chunk_size=keys.client_chunk_size,
+        point_chunk_size=keys.point_chunk_size,
+    )
 
 
 def _schedules(config: Config, algorithms: dict[str, Factory]) -> dict[str, Callable]:
@@ -286,45 +195,24 @@ def _schedules(config: Config, algorithms: dict[str, Factory]) -> dict[str, Call
     return found
 
 
-def _broadcast(config: Config) -> uploads.Compressor | None:
-    text = config.broadcast
-    with naming("broadcast", text):
-        return None if text is None else compressor(text, "broadcast")
-
-
-def _clock(law: str | None) -> Callable[[ClientData], Clock] | None:
-    """Return the clock that ``clock`` names, as a function of the clients."""
-    if law is None:
-        return None
-    build, numbers = chosen("clock", law, _SPEEDS)
-    return lambda data: build(data, *numbers)
-
-
-def _uploads(config: Config) -> uploads.UploadTransform:
-    """Return the transforms of uploads: compression, clip and noise, bound, weights, losses."""
-    text, clip, bound = config.codec, config.clip_norm, config.upload_norm
-    noise = config.noise_multiplier
-    epsilon, delta = config.privacy_budget, config.privacy_delta
-    for key, value, needed, other in (
-        ("noise_multiplier", noise or None, "clip_norm", clip),
-        ("privacy_budget", epsilon, "clip_norm", clip),
-        ("privacy_budget", epsilon, "noise_multiplier", noise or None),
-        ("privacy_budget", epsilon, "privacy_delta", delta),
+def _uploads(keys: SweepKeys) -> uploads.UploadTransform:
+    """Return the transforms of uploads: compression, clip and noise, bound."""
+    for key, needed in (
+        ("noise_multiplier", "clip_norm"),
+        ("privacy_budget", "clip_norm"),
+        ("privacy_budget", "noise_multiplier"),
+        ("privacy_budget", "privacy_delta"),
     ):
-        if value is not None and other is None:
+        if getattr(keys, key) and not getattr(keys, needed):
             raise ValueError(f"{key} needs {needed}.")
     found = []
-    with naming("codec", text):
-        if text is not None:
-            found.append(codec(text))
-    if clip is not None:
-        found.append(privacy.gaussian(clip, noise))
-    if bound is not None:
-        found.append(fcojax.norm_bound(bound))
-    if config.correct is not None:
-        found.append(uploads.inverse_probability(config.correct))
-    if config.dropout_probability:
-        found.append(fcojax.dropout(config.dropout_probability))
+    with naming("codec", keys.codec):
+        if keys.codec is not None:
+            found.append(codec(keys.codec))
+    if keys.clip_norm is not None:
+        found.append(privacy.gaussian(keys.clip_norm, keys.noise_multiplier))
+    if keys.upload_norm is not None:
+        found.append(fcojax.norm_bound(keys.upload_norm))
     return uploads.chain(*found)
 
 

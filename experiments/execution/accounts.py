@@ -1,12 +1,11 @@
 """Privacy accounting of a sweep: epsilon in every row, and a ledger of all runs."""
 
 import bisect
-import contextlib
 import functools
 import hashlib
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -30,14 +29,18 @@ def delta_of(settings: Settings, data: ClientData) -> float:
 
     Raises ``UserError`` for one client, whose default of 1 protects nothing.
     """
-    if settings.delta is not None:
-        return settings.delta
+    if settings.keys.privacy_delta is not None:
+        return settings.keys.privacy_delta
     if data.num_clients == 1:
         raise UserError(
             "privacy_delta is 1 by default with one client, which protects nothing; pass a number "
             "well below 1."
         )
     return data.num_clients**-1.1
+
+
+def _noises(job: Job) -> list[float]:
+    return [multiplier_of(job.plan, take(job.grid, point)) for point in range(num_points(job.grid))]
 
 
 def epsilons_of(job: Job, settings: Settings) -> Callable[[int, int], float] | None:
@@ -47,9 +50,7 @@ def epsilons_of(job: Job, settings: Settings) -> Callable[[int, int], float] | N
     known = job.plan.uploads.noise
     if known is not None and len(known.bands) > 1:
         raise UserError("noise with bands is accounted by privacy.epsilon, and not in a sweep.")
-    points = range(num_points(job.grid))
-    noises = [multiplier_of(job.plan, take(job.grid, point)) for point in points]
-    delta = delta_of(settings, job.train)
+    noises, delta = _noises(job), delta_of(settings, job.train)
 
     @functools.cache
     def epsilon(noise: float, rounds: int) -> float:
@@ -64,25 +65,20 @@ def within_budget(jobs: Sequence[Job], settings: Settings) -> tuple[Settings, st
 
     All points, seeds and algorithms share the budget, including points that a search stops early.
     """
-    budget = settings.budget
+    budget = settings.keys.privacy_budget
     if budget is None:
         return settings, None
-    if settings.extend:
+    if settings.keys.extend:
         raise UserError(
             "privacy_budget and extend contradict, as the number of runs is unknown; pass one."
         )
     delta, data = delta_of(settings, jobs[0].train), jobs[0].train
     # Each algorithm and seed has its own cohorts, which its points share.
-    noises = [
-        [multiplier_of(job.plan, take(job.grid, point)) for point in range(num_points(job.grid))]
-        for job in jobs
-    ]
+    noises = [(job.plan.cohort, together(_noises(job))) for job in jobs]
 
     def spent(num_rounds: int) -> float:
         each = num_rounds * len(settings.seeds)
-        pairs = zip(jobs, noises, strict=True)
-        entries = [privacy.Releases(job.plan.cohort, together(own), each) for job, own in pairs]
-        return _total(entries, data, delta)
+        return _total([privacy.Releases(*pair, each) for pair in noises], data, delta)
 
     # The number of rounds from 1 on whose epsilon is within the budget.
     rounds = bisect.bisect_right(range(1, settings.num_rounds + 1), budget, key=spent)
@@ -94,35 +90,11 @@ def within_budget(jobs: Sequence[Job], settings: Settings) -> tuple[Settings, st
     )
     if not rounds:
         number = len(settings.seeds) * sum(num_points(job.grid) for job in jobs)
-        raise UserError(
-            f"no round is allowed to {number} runs, as {detail}; {_instead(jobs, settings)}."
-        )
+        raise UserError(f"no round is allowed to {number} runs, as {detail}; add noise or clients.")
     last = min(settings.criterion.last_rounds, rounds)
     criterion = settings.criterion._replace(last_rounds=last)
     fewer = settings._replace(num_rounds=rounds, criterion=criterion)
-    sentence = f"All runs {Status.SPENT.sentence(rounds, detail)}"
-    return fewer, f"{sentence}; {_instead(jobs, settings)}."
-
-
-def _instead(jobs: Sequence[Job], settings: Settings) -> str:
-    """Return two ways to stay within the budget: more noise for all rounds, or a single run."""
-    assert settings.budget is not None
-    plan, num_clients = jobs[0].plan, jobs[0].train.num_clients
-    target, delta = settings.budget, delta_of(settings, jobs[0].train)
-    noise = privacy.noise_for(
-        target,
-        delta,
-        plan.cohort,
-        num_clients,
-        settings.num_rounds * len(settings.seeds) * len(jobs),  # each with its own cohorts
-        num_runs=max(num_points(job.grid) for job in jobs),
-    )
-    hparams = take(jobs[0].grid, 0)
-    alone = privacy.rounds_within(target, delta, plan, num_clients, hparams=hparams)
-    return (
-        f"a noise_multiplier of {noise:.4g} allows {settings.num_rounds} rounds to all of them, "
-        f"and that of now {alone} to one run alone"
-    )
+    return fewer, f"All runs {Status.SPENT.sentence(rounds, detail)}."
 
 
 def ledger(jobs: Sequence[Job], settings: Settings, store: RowStore) -> dict[str, Any]:
@@ -131,7 +103,7 @@ def ledger(jobs: Sequence[Job], settings: Settings, store: RowStore) -> dict[str
     largest, runs, entries = 0.0, [], []
     for job in jobs:
         same = defaultdict(list)  # the points of a seed have the same cohorts
-        for point, seeds in curves(store.of(job.label), job.grid._fields).items():
+        for point, seeds in curves(store.rows[job.label], job.grid._fields).items():
             hparams = type(job.grid)(*point)
             noise = multiplier_of(job.plan, hparams) if job.plan.uploads.noisy else 0.0
             for seed, curve in seeds.items():
@@ -140,8 +112,7 @@ def ledger(jobs: Sequence[Job], settings: Settings, store: RowStore) -> dict[str
                 same[seed].append(entry)
         runs += [entry for of_seed in same.values() for entry in of_seed]
         entries += [entry for of_seed in same.values() for entry in side_by_side(of_seed)]
-    total = _total(entries, data, delta)
-    large = privacy.large_delta(delta, data.num_clients)
+    total, large = _total(entries, data, delta), privacy.large_delta(delta, data.num_clients)
     laws = {privacy.law(entry.cohort, data.num_clients) for entry in entries}
     return {
         "accounted as": "; ".join(sorted({law.name for law in laws})),
@@ -166,15 +137,9 @@ def side_by_side(runs: Sequence[privacy.Releases]) -> list[privacy.Releases]:
 
 
 def _total(entries: Sequence[privacy.Releases], data: ClientData, delta: float) -> float:
-    with _large_deltas_are_on_the_page():
-        return privacy.total_epsilon(entries, data.num_clients, delta)
-
-
-@contextlib.contextmanager
-def _large_deltas_are_on_the_page() -> Iterator[None]:
-    with warnings.catch_warnings():
+    with warnings.catch_warnings():  # a large delta is on the page
         warnings.filterwarnings("ignore", "delta is .* clients")
-        yield
+        return privacy.total_epsilon(entries, data.num_clients, delta)
 
 
 def _shown(epsilon: float) -> float | str:

@@ -9,10 +9,8 @@ import numpy as np
 
 from experiments.report.summary import SUPPORT, Criterion
 from experiments.study import Sweep
-from fcojax import StateObserver, kkt_violation, personal
-from fcojax.algorithms import Algorithm
 from fcojax.algorithms.dual_averages import FedDualAvgHparams
-from fcojax.extend import VIOLATION, on_disk
+from fcojax.extend import on_disk
 from fcojax.problems import ClientData, Problem, population_loss
 from fcojax.reference import optimum
 from fcojax.transforms import Penalty
@@ -22,16 +20,13 @@ _LIMIT = 120.0  # seconds for the optima of all strengths
 _MOST_STEPS = 50_000
 
 
-def observer(
-    problem: Problem, penalty: Penalty, default_scale: float, certificate: bool = False
-) -> Callable:
+def observer(problem: Problem, penalty: Penalty, default_scale: float) -> Callable:
     """Return the measures after each block, on the training and the validation clients.
 
     Args:
       problem: loss and measures.
       penalty: psi.
       default_scale: the strength in the objective of algorithms without a penalty.
-      certificate: whether to measure the KKT violation as well, which takes a gradient.
     """
 
     def observe(hparams, params, context: tuple[ClientData, ClientData | None]):
@@ -41,54 +36,17 @@ def observer(
         seen = {"objective": loss + penalty.value(params, scale), "loss": loss}
         if validation is not None:
             seen["validation_loss"] = population_loss(problem.loss, params, validation)
-        if certificate:
-            seen[VIOLATION] = kkt_violation(problem.loss, penalty, scale, params, train)
         return seen | problem.measures(params)
 
     return observe
 
 
-def sampled(data: ClientData) -> np.ndarray:
-    """Return the indices of at most 1,000 evenly spaced clients."""
-    places = np.linspace(0, data.num_clients - 1, min(data.num_clients, _SAMPLED))
-    return np.unique(places.round().astype(np.int64))
-
-
 def some_of(data: ClientData) -> ClientData:
-    """Return these clients, in memory."""
-    few = data.num_clients <= _SAMPLED and not on_disk(data)
-    return data if few else data.select(sampled(data))
-
-
-def with_clients(
-    observe: Callable, algorithm: Algorithm, problem: Problem, has_own: bool
-) -> StateObserver:
-    """Return the measures of an observer, and how the loss is distributed over the clients.
-
-    Args:
-      observe: the observer of the model.
-      algorithm: the algorithm of the run.
-      problem: its loss and clients; of many clients the context contains ``some_of`` them.
-      has_own: whether the clients of the run are those of the problem, so that their own models,
-        if the algorithm has any, are measured as well.
-    """
-    rows = sampled(problem.train)
-    measured = [("loss", algorithm._replace(client_model=None))]
-    if has_own and algorithm.client_model is not None:
-        measured.append(("own_loss", algorithm))
-
-    def every(hparams, state, context):
-        *context, clients = context
-        seen = observe(hparams, algorithm.model(hparams, state.server), tuple(context))
-        if len(measured) > 1:
-            own = jax.tree.map(lambda leaf: leaf[rows], state.clients)
-            state = state._replace(clients=own)
-        for name, one in measured:
-            by_client = personal.by_client(one, clients, problem.loss, name=name)
-            seen |= by_client.function(hparams, state, None)
-        return seen
-
-    return StateObserver(every)
+    """Return at most 1,000 evenly spaced clients, in memory."""
+    if data.num_clients <= _SAMPLED and not on_disk(data):
+        return data
+    places = np.linspace(0, data.num_clients - 1, min(data.num_clients, _SAMPLED))
+    return data.select(np.unique(places.round().astype(np.int64)))
 
 
 def has_optimum(sweep: Sweep, problem: Problem, penalty: Penalty, criterion: Criterion) -> bool:
@@ -136,7 +94,7 @@ def solve_optima(
         yield scale, measures | {"objective": float(found.objective)}
 
 
-def columns(problem: Problem, solved: bool, by_client: bool = False) -> list[str]:
+def columns(problem: Problem, solved: bool) -> list[str]:
     """Return the measures by which points can be ranked; ``solved`` adds the suboptimality."""
     measures = jax.eval_shape(lambda key: problem.measures(problem.init(key)), jax.random.key(0))
     found = ["objective", "loss", *(name for name in measures if name != SUPPORT)]
@@ -144,6 +102,4 @@ def columns(problem: Problem, solved: bool, by_client: bool = False) -> list[str
         found.append("suboptimality")
     if problem.validation is not None:
         found.append("validation_loss")
-    if by_client:
-        found += ["loss_mean", *personal.spread("loss", np.zeros(1))]
     return list(dict.fromkeys(found))

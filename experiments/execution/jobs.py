@@ -11,8 +11,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from experiments.config import algorithms
-from experiments.config.schedules import RATES
-from experiments.config.settings import Settings
+from experiments.config.settings import RATES, Settings
 from experiments.study import Sweep, naming
 from fcojax import Plan, clock, start, uploads
 from fcojax.algorithms import Algorithm
@@ -59,13 +58,11 @@ def build(
             names = ("work", "cohort", "uploads", "aggregator", "broadcast")
             plan = plan._replace(**{name: getattr(own, name) for name in names})
         algorithm = algorithms.build(label, factory, problem.loss, geometry)
-        if settings.broadcast is not None:
-            plan = plan._replace(broadcast=uploads.ef21p(settings.broadcast))
         grid = jax.device_get(settings.grids[label])  # points are taken between blocks
+        if settings.keys.deadline is not None:
+            with naming("deadline", settings.keys.deadline):
+                plan = _in_time(settings, algorithm, plan, take(grid, 0), problem, train)
         hparams = take(settings.scheduled(grid), 0)
-        if settings.deadline is not None:
-            with naming("deadline", settings.deadline):
-                plan = _in_time(settings, algorithm, plan, hparams, problem, train)
         require_run(algorithm, plan, hparams, train, jax.random.key(0))
         if not on_disk(train):  # transforms depend on the uploads
             key = jax.random.key(0)
@@ -77,31 +74,22 @@ def build(
 
 
 def _in_time(
-    settings: Settings,
-    algorithm: Algorithm,
-    plan: Plan,
-    hparams: PyTree,
-    problem: Problem,
-    train: ClientData,
+    settings: Settings, algorithm: Algorithm, plan: Plan, hparams: PyTree, problem: Problem, data
 ) -> Plan:
-    """Return a plan in which late uploads do not count, or slow clients take fewer steps."""
-    assert settings.clock is not None and settings.deadline is not None
-    laws, limit = settings.clock(train), settings.deadline
+    """Return a plan in which late uploads do not count."""
+    assert settings.clock is not None and settings.keys.deadline is not None
 
     @jax.jit
     def sizes(hparams):
-        return payload_bytes(algorithm, plan, hparams, problem.init(jax.random.key(0)), train)
+        return payload_bytes(algorithm, plan, hparams, problem.init(jax.random.key(0)), data)
 
     # If the strength of a compressor is swept, its first value decides for all points.
     down, up = map(float, sizes(hparams))
-    work, num_clients = plan.work, train.num_clients
-    if settings.late == "truncate":
-        link = laws.client_seconds(num_clients, 0, down, up)[0]
-        work = clock.truncated(work, train, laws.step, limit, link)
-    times = laws.client_seconds(num_clients, clock.num_steps(work, train), down, up)
+    steps = clock.num_steps(plan.work, data)
+    times = settings.clock(data).client_seconds(data.num_clients, steps, down, up)
     # In front: it draws nothing, and losses draw by their place counted from the end of the chain.
-    late = clock.deadline(times, limit)
-    return plan._replace(work=work, uploads=uploads.chain(late, plan.uploads))
+    late = clock.deadline(times, settings.keys.deadline)
+    return plan._replace(uploads=uploads.chain(late, plan.uploads))
 
 
 def keys_of(job: Job, settings: Settings) -> jax.Array:

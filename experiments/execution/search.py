@@ -30,7 +30,7 @@ def rungs(search: str, num_points: int, num_rounds: int, eval_every: int) -> tup
     if search == "grid":
         return (num_rounds,)
     blocks = num_rounds // eval_every
-    times = min(_log(num_points), _log(blocks))
+    times = max(power for power in range(99) if FACTOR**power <= min(num_points, blocks))
     looks = [max(blocks // FACTOR**power, 1) for power in range(times, 0, -1)]
     return tuple(sorted({look * eval_every for look in looks} | {num_rounds}))
 
@@ -56,14 +56,6 @@ def survivors(
 
 def _diverged(curve: Sequence[Row], before: int) -> bool:
     return curve[-1]["round"] > before and curve[-1]["status"].startswith("diverged")
-
-
-def _log(count: int) -> int:
-    """Return how often ``count`` can be divided by the factor and leave at least one."""
-    times = 0
-    while count >= FACTOR:
-        count, times = count // FACTOR, times + 1
-    return times
 
 
 def extended_grid(grid: PyTree, edges: dict[str, str]) -> PyTree:

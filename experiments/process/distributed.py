@@ -5,14 +5,12 @@ one of them has (the folder, the clock, its signals) is sent to the others befor
 on it.
 """
 
-import collections
 import contextlib
 import os
 import pickle
 import re
-import threading
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
+from typing import TypeVar
 
 import jax
 import numpy as np
@@ -26,8 +24,6 @@ Result = TypeVar("Result")
 GONE = os.EX_TEMPFAIL
 # Timeouts in seconds: startup, heartbeat, shutdown.
 _TOGETHER, _SILENT, _LEAVING = 120, 30, 10
-# Messages are sent in blocks of these two sizes, so that only two programs are compiled.
-_SMALL, _LARGE = 1 << 14, 1 << 24
 # Errors of JAX's runtime after another process has ended.
 _OF_ANOTHER = re.compile(r"[Gg]loo|[Cc]oordination ?[Ss]ervice|NCCL|heartbeat|Socket closed")
 
@@ -38,49 +34,26 @@ def connect(coordinator: str | None, num_processes: int | None, process_id: int 
     Without flags this does nothing, unless JAX recognises the process as one of several tasks of a
     job: of Slurm's ``srun``, Open MPI, or a TPU pod.
     """
-    _refuse_bad_flags(coordinator, num_processes, process_id)
+    given = coordinator, num_processes, process_id
+    if None in given and set(given) != {None}:
+        raise UserError("--coordinator, --num_processes and --process_id are given all or none.")
     if coordinator is None and not is_job_of_several():
         return
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     # JAX would handle SIGTERM itself; the launcher saves first and then ends.
     jax.config.update("jax_enable_preemption_service", False)
-    # JAX would abort the process with a C++ stack trace instead of an exception.
-    late = threading.Timer(_TOGETHER, end_alone)
-    late.daemon = True
-    late.start()
     try:
         jax.distributed.initialize(
-            coordinator,
-            num_processes,
-            process_id,
-            initialization_timeout=_TOGETHER + _LEAVING,
+            *given,
+            initialization_timeout=_TOGETHER,
             heartbeat_timeout_seconds=_SILENT,
             shutdown_timeout_seconds=_LEAVING,
         )
     except (RuntimeError, ValueError) as error:
         raise UserError(
             f"the processes of this run did not find each other: {str(error).splitlines()[0]}; "
-            "check --coordinator and that all were started."
+            "check --coordinator, --num_processes and --process_id, and that all were started."
         ) from error
-    finally:
-        late.cancel()
-
-
-def _refuse_bad_flags(
-    coordinator: str | None, num_processes: int | None, process_id: int | None
-) -> None:
-    if {coordinator, num_processes, process_id} == {None}:
-        return
-    if coordinator is None or num_processes is None or process_id is None:
-        raise UserError("--coordinator, --num_processes and --process_id are given all or none.")
-    if not 0 <= process_id < num_processes:
-        raise UserError(
-            f"--process_id is {process_id} of --num_processes={num_processes}; pass numbers from "
-            f"0 to {num_processes - 1}."
-        )
-    host, _, port = coordinator.rpartition(":")
-    if not (host and port.isdecimal() and 0 < int(port) < 1 << 16):
-        raise UserError(f"--coordinator is {coordinator}; pass HOST:PORT of the first process.")
 
 
 def is_job_of_several() -> bool:
@@ -102,22 +75,27 @@ def broadcast_from_first(function: Callable[[], Result]) -> Result:
     """Return in all processes the result of ``function`` in the first; all end if it raises."""
     if jax.process_count() == 1:
         return function()
+    message, failed = b"", None
     if is_first():
         try:
             message = pickle.dumps((function(), ""))
         except Exception as error:
-            _broadcast(pickle.dumps((None, sentence(error))))
-            leave()
-            raise
-        return pickle.loads(_broadcast(message))[0]
-    found, refusal = pickle.loads(_broadcast(b""))
+            message, failed = pickle.dumps((None, sentence(error))), error
+    size = int.from_bytes(_sent(len(message).to_bytes(8)))
+    # Sizes are powers of two, so that few programs are compiled.
+    result, refusal = pickle.loads(_sent(message.ljust(1 << size.bit_length(), b"\0"))[:size])
     if refusal:
         leave()
-        raise UserError(refusal)
-    return found
+        raise failed or UserError(refusal)
+    return result
 
 
-def require_alike(ours: Any, difference: Callable[[Any, Any], str | None]) -> None:
+def _sent(content: bytes) -> bytes:
+    found = multihost_utils.broadcast_one_to_all(np.frombuffer(content, np.uint8))
+    return np.asarray(found).tobytes()
+
+
+def require_alike(ours: dict, difference: Callable[[dict, dict], str | None]) -> None:
     """Raise ``UserError`` in all processes unless they were started in the same way.
 
     Args:
@@ -127,11 +105,9 @@ def require_alike(ours: Any, difference: Callable[[Any, Any], str | None]) -> No
     """
     if jax.process_count() == 1:
         return
-    devices = collections.Counter(device.process_index for device in jax.devices())
-    if len({*devices.values()}) > 1:
-        counts = ", ".join(str(devices[index]) for index in range(jax.process_count()))
+    if len(jax.devices()) != jax.process_count() * jax.local_device_count():
         leave()
-        raise UserError(f"the processes of this run have {counts} devices; give all equally many.")
+        raise UserError("the processes of this run have different numbers of devices.")
     what = difference(broadcast_from_first(lambda: ours), ours)
     unlike = np.flatnonzero(multihost_utils.process_allgather(np.array(what is not None)))
     if unlike.size:
@@ -157,39 +133,12 @@ def leave() -> None:
         jax.distributed.shutdown()
 
 
-def is_of_another(error: BaseException) -> bool:
-    """Return whether this process failed only because another one has ended."""
+def end_if_of_another(error: BaseException) -> None:
+    """End this process if it failed only because another one has ended."""
     lost = isinstance(error, jax.errors.JaxRuntimeError) and _OF_ANOTHER.search(str(error))
-    return bool(lost) and jax.process_count() > 1
-
-
-def end_without_the_others() -> NoReturn:
-    """End this process at once with a message, because the others do not answer any more."""
-    end(
-        GONE,
-        "another process of this run has ended or does not answer; start all of them again, and "
-        "the run goes on from its last checkpoint.",
-    )
-
-
-def end_alone() -> NoReturn:
-    """End this process, which has waited for the others long enough."""
-    end(
-        GONE,
-        f"the processes of this run did not find each other within {_TOGETHER} seconds; check "
-        "--coordinator, and start all of them again.",
-    )
-
-
-def _broadcast(content: bytes) -> bytes:
-    """Return the first process's content in all processes."""
-    message = len(content).to_bytes(8) + content
-    head = _block(message[:_SMALL], _SMALL)
-    size = 8 + int.from_bytes(head[:8])
-    parts = [_block(message[at : at + _LARGE], _LARGE) for at in range(_SMALL, size, _LARGE)]
-    return b"".join([head, *parts])[8:size]
-
-
-def _block(part: bytes, size: int) -> bytes:
-    padded = np.frombuffer(part.ljust(size, b"\0"), np.uint8)
-    return np.asarray(multihost_utils.broadcast_one_to_all(padded)).tobytes()
+    if lost and jax.process_count() > 1:
+        end(
+            GONE,
+            "another process of this run has ended or does not answer; start all of them again, "
+            "and the run goes on from its last checkpoint.",
+        )

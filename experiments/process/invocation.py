@@ -1,60 +1,79 @@
-"""Commands as the user types them: through ``fcojax`` or as modules."""
+"""Commands as the user types them, and how they end: with a message, or by a signal.
+
+One handler of signals sets a flag while a sweep can save, and else ends the command. Batch systems
+send SIGTERM or SIGHUP and kill some seconds later. A sweep finishes and saves the current block; a
+second signal, or a kill, ends it at once, with the last checkpoint on disk.
+"""
 
 import contextlib
 import os
 import pathlib
+import signal
 import sys
+from collections.abc import Iterator
+from types import FrameType
 from typing import NoReturn
 
 from fcojax.__main__ import COMMANDS
 
-# An installed wheel has the launcher in a separate folder, which only ``fcojax`` finds.
-_PACKAGED = pathlib.Path(__file__).parents[2].name == "_launcher"
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def command(name: str) -> list[str]:
     """Return the command line of this process; ``name`` is the word after ``fcojax``."""
-    place = _place(name)
-    if place is not None:
-        return ["fcojax", *sys.orig_argv[place + 1 :]]
-    typed = ["fcojax", name] if _PACKAGED else ["python", "-m", str(COMMANDS[name].module)]
-    return [*typed, *sys.argv[1:]]
+    given = sys.orig_argv
+    for place, word in enumerate(given[:-1]):
+        if pathlib.Path(word).stem == "fcojax" and given[place + 1] == name:
+            return ["fcojax", *given[place + 1 :]]
+    return ["python", "-m", str(COMMANDS[name].module), *sys.argv[1:]]
 
 
 def speak(name: str, message: str) -> None:
-    """Print a message for the user, after the name of the command as it was typed."""
-    typed = f"fcojax {name}" if through_fcojax(name) else str(COMMANDS[name].module)
+    """Print a message for the user, after the name of the command."""
     with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(f"{typed}: {message}\n")
-        sys.stderr.flush()
-
-
-def write_any_letter() -> None:
-    r"""Write letters that a stream's encoding lacks as ``\xfc``; the default is to fail."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError):
-            stream.reconfigure(errors="backslashreplace")  # pyright: ignore[reportAttributeAccessIssue]
+        print(f"fcojax {name}: {message}", file=sys.stderr, flush=True)
 
 
 def end(code: int, message: str = "") -> NoReturn:
     """End the process after a message, without waiting for threads; results are on disk."""
     if message:
         speak("run", message)
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError, OSError, ValueError):
-            stream.flush()
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        sys.stdout.flush()
     os._exit(code)
 
 
-def through_fcojax(name: str) -> bool:
-    """Return whether this process was started as ``fcojax name``."""
-    return _PACKAGED or _place(name) is not None
+class Watch:
+    """The signal that asked the command to end, if any."""
 
+    def __init__(self):
+        self.asked: int | None = None
+        self._saves = False
 
-def _place(name: str) -> int | None:
-    """Return the position of ``fcojax`` followed by this name in the command line."""
-    given = sys.orig_argv
-    for place, word in enumerate(given[:-1]):
-        if pathlib.Path(word).stem == "fcojax" and given[place + 1] == name:
-            return place
-    return None
+    def listen(self) -> None:
+        """Handle all signals but those that are ignored, as under ``nohup``."""
+        for number in _SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._handle)
+
+    @contextlib.contextmanager
+    def saving(self) -> Iterator[None]:
+        """Let the block check ``asked`` and save; while rounds run nothing can be saved."""
+        self._saves = True
+        try:
+            yield
+        finally:
+            self._saves = False
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if not self._saves or self.asked is not None:
+            self.end(number)
+        self.asked = number
+
+    def end(self, number: int) -> NoReturn:
+        """End the process with the code that shells know."""
+        # With a call of the system: the signal may have come while a stream was written.
+        name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        with contextlib.suppress(OSError):
+            os.write(2, f"fcojax run: stopped by {name}; the same command goes on.\n".encode())
+        os._exit(128 + number)

@@ -27,7 +27,7 @@ from experiments.report.look import Look, house, looking
 from experiments.report.names import words
 from experiments.report.rows import Row, Summary
 from experiments.report.summary import Criterion, at_best
-from experiments.storage.workdir import changed, is_sealed, refuse_links, sealed
+from experiments.storage.workdir import read_json, refuse_links
 from experiments.study import Study, Sweep
 from fcojax import citation
 
@@ -171,7 +171,7 @@ def _tables(experiment: Sweep | Study, summary: Summary) -> list[page.Table]:
     ]
 
 
-_SHOWN_ELSEWHERE = ("algorithms", "claims", "models", "optimum", "rows")
+_SHOWN_ELSEWHERE = ("algorithms", "claims", "optimum")
 
 
 def _files(workdir: pathlib.Path) -> list[str]:
@@ -212,7 +212,7 @@ def _facts(run: dict, summary: Summary) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-_ADDED = ("claims", "rows", "models", "finished", "fingerprint")
+_ADDED = ("claims", "finished")
 
 
 def judge(
@@ -221,7 +221,6 @@ def judge(
     """Write the claims, and a study's tables, of the rows into the summary."""
     path = workdir / "summary.json"
     summary = json.loads(path.read_text("utf-8"))
-    is_intact = is_sealed(summary)  # edited files must not pass as unchanged
     # A finished run adds these entries after its claims are evaluated.
     known = {name: value for name, value in summary.items() if name not in _ADDED}
     if isinstance(file.experiment, Study):
@@ -229,7 +228,7 @@ def judge(
     claims = file.experiment.claims(config, rows, known)
     added = {name: summary[name] for name in _ADDED if name in summary}
     summary = known | added | {"claims": [claim.as_json(quick) for claim in claims]}
-    tidy.write_json(path, sealed(summary) if is_intact else summary)
+    tidy.write_json(path, summary)
 
 
 def _require_labels(rows: list[Row], labels: Mapping[str, str]) -> None:
@@ -253,13 +252,10 @@ def _parsed(argv: list[str]) -> list[str]:
 
 
 def _manual() -> str:
-    typed = "fcojax figures NAME|FILE"
-    if not invocation.through_fcojax("figures"):
-        typed = "python -m experiments.publishing.figures --config=FILE.py"
     known = flags.FLAGS.flags_by_module_dict()[sys.argv[0]]
     return "\n".join(
         [
-            f"usage: {typed} --workdir=DIR [flags]",
+            "usage: fcojax figures NAME|FILE --workdir=DIR [flags]",
             "",
             (__doc__ or "").partition("\n")[0],
             "",
@@ -296,25 +292,12 @@ def _drawn(name: str, labels: Mapping[str, str]) -> list[pathlib.Path]:
         config = ConfigDict(run["config"])
     except (ValueError, KeyError, TypeError, RecursionError):
         raise UserError(f"{workdir} has a damaged config.json; run its command again.") from None
-    again = f"the command in {workdir / 'config.json'} makes it again"
-    try:
-        summary = {} | json.loads((workdir / "summary.json").read_text("utf-8"))
-        others = changed(workdir, summary)
-    except (ValueError, TypeError, RecursionError):
-        raise UserError(f"{workdir} has a damaged summary.json; {again}.") from None
-    why = f"its {' and '.join(others)} was changed since the run; {again}"
-    try:
-        rows = tidy.load(workdir / "rows.jsonl")
-        _require_labels(rows, labels)
-        judge(workdir, file, config, rows, "--quick" in run["command"])
-        drawn = draw(workdir, file, config, rows, flags.FLAGS.panels, flags.FLAGS.over)
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        if not others:
-            raise
-        raise UserError(f"{workdir} cannot be drawn: {why}.") from error
-    if others:
-        invocation.speak("figures", f"{workdir} is drawn, but {why}.")
-    return drawn
+    if read_json(workdir / "summary.json") is None:
+        raise UserError(f"{workdir} has a damaged summary.json; run its command again.")
+    rows = tidy.load(workdir / "rows.jsonl")
+    _require_labels(rows, labels)
+    judge(workdir, file, config, rows, "--quick" in run["command"])
+    return draw(workdir, file, config, rows, flags.FLAGS.panels, flags.FLAGS.over)
 
 
 def _look() -> Look:

@@ -1,7 +1,5 @@
 """The origin of a run's numbers: what must be equal when it is resumed, and what may differ."""
 
-import ast
-import contextlib
 import datetime
 import hashlib
 import importlib.metadata
@@ -11,6 +9,7 @@ import platform
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -18,9 +17,8 @@ import jax
 from experiments.report import rows as tidy
 
 # Version of the workdir layout; increment on incompatible changes.
-LAYOUT = 4
+LAYOUT = 5
 _PACKAGES = ("fcojax", "jax", "jaxlib", "numpy", "optax", "flax")
-_HERE = pathlib.Path(__file__).parent
 # Options of JAX that affect the numbers.
 _OPTIONS = (
     "jax_enable_x64",
@@ -28,6 +26,8 @@ _OPTIONS = (
     "jax_default_prng_impl",
     "jax_threefry_partitionable",
 )
+# What must be equal when a run is resumed, and what may differ after ``--resume=anyway``.
+NUMBERS, CODE = ("layout", "config", "options"), ("code",)
 
 
 def provenance(config: dict, file: pathlib.Path, command: list[str]) -> dict[str, Any]:
@@ -43,141 +43,71 @@ def provenance(config: dict, file: pathlib.Path, command: list[str]) -> dict[str
         "config": tidy.plain(config),  # as it will be read back, with infinity as null
         "command": command,
         "options": {name: jax.config.values[name] for name in _OPTIONS},
-        "code": {"config file": _outline(file)} | _code_of_users(),
+        "code": {"the config file": _hash(file)} | _code_of_users(),
         "versions": {name: importlib.metadata.version(name) for name in _PACKAGES}
         | {"python": sys.version.split()[0]},
         "devices": [str(device) for device in jax.devices()],
         "date": datetime.date.today().isoformat(),
-        "machine": _machine(),
+        "machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores",
         "device_kind": jax.devices()[0].device_kind,
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "git_commit": _commit(),
     }
 
 
-def difference(theirs: dict[str, Any], ours: dict[str, Any]) -> str | None:
-    """Return the first difference that would mix two experiments in one folder, or ``None``.
+def difference(theirs: dict[str, Any], ours: dict[str, Any], parts: Sequence[str]) -> str | None:
+    """Return the first entry of these parts that differs, or ``None``.
 
-    The text continues "the folder holds a run ...".
+    Modules that only one of the two has loaded do not count.
+
+    Example:
+      >>> difference({"config": {"seeds": [0]}}, {"config": {"seeds": [1]}}, ["config"])
+      'with seeds = [0] and this one has [1]'
     """
-    if theirs.get("layout") != LAYOUT:
-        return "of an older launcher, which this one cannot resume"
-    for what in ("config", "options"):
-        old, new = theirs.get(what, {}), ours[what]
-        for key in sorted({*old, *new}):
-            if old.get(key) != new.get(key):
-                return f"with {key} = {old.get(key)} and this one has {new.get(key)}"
+    for part in parts:
+        old: Any = theirs.get(part)
+        new: Any = ours[part]
+        if not isinstance(new, dict):
+            old, new = {part: old}, {part: new}
+        for key in sorted({*(old or {}), *new}):
+            before, now = (old or {}).get(key), new.get(key)
+            if part == "code":
+                if before and now and before != now:
+                    return f"by another version of {key}"
+            elif before != now:
+                return f"with {key} = {before} and this one has {now}"
     return None
 
 
-def change_of_code(theirs: dict[str, Any], ours: dict[str, Any]) -> str | None:
-    """Return the first change of version or source that may change numbers, or ``None``.
-
-    Comments and docstrings do not count.
-    """
-    old, new = theirs.get("versions", {}).get("fcojax"), ours["versions"]["fcojax"]
-    if old != new:
-        return f"by fcojax {old} and this is fcojax {new}"
-    if _minor(theirs) != _minor(ours):
-        return None  # syntax trees differ between Python versions, which are reported
-    before, now = theirs.get("code", {}), ours["code"]
-    changed = sorted(name for name in {*before, *now} if name in before and name in now)
-    changed = [name for name in changed if before[name] != now[name]]
-    return f"by another version of the {_named(changed[0])}" if changed else None
-
-
-def unlike(first: dict[str, Any], ours: dict[str, Any]) -> str | None:
-    """Return the first difference between two processes that are to be one run, or ``None``."""
-    theirs, versions = first["versions"], ours["versions"]
-    return next(
-        (
-            f"with {name} {theirs[name]} and this one with {versions[name]}"
-            for name in versions
-            if theirs[name] != versions[name]
-        ),
-        difference(first, ours) or change_of_code(first, ours),
-    )
-
-
-def remarks(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
-    """Return the other differences, which change numbers only by rounding."""
-    found = []
-    for name in sorted({*theirs.get("versions", {}), *ours["versions"]} - {"fcojax"}):
-        old, new = theirs.get("versions", {}).get(name), ours["versions"].get(name)
-        if old != new:
-            found.append(f"{name} was {old} and is {new}")
-    for what in ("device_kind", "xla_flags"):
-        if theirs.get(what) != ours[what]:
-            found.append(f"{what} was {theirs.get(what)!r} and is {ours[what]!r}")
-    if len(theirs.get("devices", [])) != len(ours["devices"]):
-        found.append(
-            f"there were {len(theirs.get('devices', []))} devices and are {len(ours['devices'])}"
-        )
-    return found
-
-
-def _named(module: str) -> str:
-    return module if module == "config file" else f"module {module}"
-
-
-def _minor(known: dict[str, Any]) -> list[str]:
-    return str(known.get("versions", {}).get("python", "")).split(".")[:2]
-
-
 def _commit() -> str | None:
-    """Return the commit of the source, if it is a checkout and git is installed.
-
-    An installed library may be in an environment inside the checkout of another project.
-    """
+    """Return the commit of the source, if it is a checkout and git is installed."""
+    here = pathlib.Path(__file__)
     try:
-        ours = _git("ls-files", "--error-unmatch", pathlib.Path(__file__).name)
-        found = _git("rev-parse", "HEAD")
+        # An environment may be inside the checkout of another project.
+        ours, head = (
+            subprocess.run(["git", *words], cwd=here.parent, capture_output=True, text=True).stdout
+            for words in (["ls-files", here.name], ["rev-parse", "HEAD"])
+        )
     except OSError:
         return None
-    return (ours and found) or None
-
-
-def _git(*arguments: str) -> str:
-    done = subprocess.run(
-        ["git", *arguments], cwd=_HERE, capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip()
-
-
-def _machine() -> str:
-    """Return the processor, cores and memory that Linux reports."""
-    model, memory = platform.processor() or platform.machine(), ""
-    with contextlib.suppress(OSError, StopIteration):
-        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-        model = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-        memory = f", {os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
-    return f"{model}, {os.cpu_count()} cores{memory}"
+    return head.strip() if ours else None
 
 
 def _code_of_users() -> dict[str, str]:
-    """Return hashes of all loaded modules outside installed packages and the launcher."""
+    """Return hashes of all loaded modules outside installed packages and the launcher.
+
+    The launcher reports and stores results, without an effect on numbers; studies make them.
+    """
     installed = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
-    found = {}
+    found = {"the library": importlib.metadata.version("fcojax")}
     for name, module in sorted(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if not file or not file.endswith(".py") or file.startswith(installed):
-            continue
-        if not _is_launcher(name) and pathlib.Path(file).is_file():
-            found[name] = _outline(pathlib.Path(file))
+        file, parts = getattr(module, "__file__", None) or "", name.split(".")
+        launches = parts[0] == "experiments" and parts[1:2] != ["studies"]
+        ours = file.endswith(".py") and not (file.startswith(installed) or launches)
+        if ours and name != "__main__" and pathlib.Path(file).is_file():
+            found[f"the module {name}"] = _hash(pathlib.Path(file))
     return found
 
 
-def _is_launcher(name: str) -> bool:
-    """Return whether a module only reports and stores results, without an effect on numbers."""
-    parts = name.split(".")
-    return name == "__main__" or (parts[0] == "experiments" and parts[1:2] != ["studies"])
-
-
-def _outline(path: pathlib.Path) -> str:
-    """Hash a source file without its comments and docstrings."""
-    module = ast.parse(path.read_bytes())
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for node in ast.walk(module):
-        if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
-            del node.body[0]
-    return hashlib.sha256(ast.dump(module).encode()).hexdigest()
+def _hash(path: pathlib.Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -6,6 +6,7 @@ It is a lasso with FedDyn and FedAvg, whose uploads are signs and a scale with e
 import jax
 import jax.numpy as jnp
 
+import fcojax
 from experiments.config.keys import sweep_config
 from experiments.studies import lasso
 from fcojax.uploads import Facts, Sent, UploadTransform, chain
@@ -30,7 +31,7 @@ SIGNS = UploadTransform("signs", _zeros, _signs, _decoded, facts=Facts(feeds_bac
 
 
 def _plan(config, plan):
-    return plan._replace(uploads=chain(SIGNS, plan.uploads))
+    return plan._replace(uploads=chain(SIGNS, plan.uploads, fcojax.dropout(0.2)))
 
 
 EXPERIMENT = lasso.EXPERIMENT._replace(plan=_plan)
@@ -48,7 +49,6 @@ def get_config():
         eval_every=20,
         seeds=(0, 1),
         cohort_size=6,
-        dropout_probability=0.2,
         num_steps=5,
         batch_size=8,
         point_chunk_size=2,

@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from experiments.storage.workdir import sealed
 from tests.experiments.test_run import ROOT, environment, one_line
 
 
@@ -16,7 +15,7 @@ def incomplete_run(tmp_path):
     point = {"algorithm": "fed_dual_avg", "seed": 0, "round": 0, "status": "improving"}
     entry = {"best": {}, "criterion": {}}
     named = dict.fromkeys(("fed_dual_avg", "fed_mid"), entry)
-    (tmp_path / "summary.json").write_text(json.dumps(sealed({"algorithms": named})))
+    (tmp_path / "summary.json").write_text(json.dumps({"algorithms": named}))
     (tmp_path / "rows.jsonl").write_text(json.dumps(point) + "\n")
     config = {"criterion_rounds": 1, "eval_every": 1, "num_rounds": 1}
     (tmp_path / "config.json").write_text(json.dumps({"config": config, "command": []}))

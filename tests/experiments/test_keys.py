@@ -1,9 +1,12 @@
-"""Values of a config: every key of a study has a type, which is checked first."""
+"""Keys of a config: each has a type, which is checked first, and a meaning in ``--help``."""
 
 import importlib
+import inspect
 
 import pytest
 
+from experiments.cli import options
+from experiments.config.keys import SweepKeys
 from experiments.study import Study, check, keyed, split_names
 from tests.experiments.test_run import ROOT
 
@@ -71,3 +74,15 @@ def test_the_values_of_every_config_are_allowed():
         check(module.EXPERIMENT, config)
         module.quick(config)
         check(module.EXPERIMENT, config)
+
+
+def test_every_key_has_a_meaning():
+    told = (inspect.getdoc(SweepKeys) or "").splitlines()
+    assert all(any(line.startswith(f"  {key}: ") for line in told) for key in SweepKeys._fields)
+
+
+def test_the_manual_shows_a_config_its_numbers_and_the_flags():
+    told = options.manual(str(ROOT / "configs" / "theory.py"))
+    text = (ROOT / "configs" / "theory.py").read_text("utf-8")
+    assert text.partition('"""')[2].partition('"""')[0].strip() in told
+    assert "config.num_draws = 64  # draws of the noise" in told and "--workdir: " in told

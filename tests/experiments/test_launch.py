@@ -8,14 +8,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
-from tests.experiments.test_processes import assert_same
+from tests.experiments.test_processes import RECIPES, assert_same, until
 from tests.experiments.test_run import ROOT, TOY, environment
 
-RECIPES = ROOT / "docs" / "machines"
 SHORT = ["lasso", *TOY[1:], "--config.algorithms=fed_dyn"]
 # What Slurm does with the file that submitit hands to it: each task of the array by itself.
 SBATCH = """#!/bin/sh
@@ -69,14 +67,6 @@ def finished(folder):
     assert results.returncode == 0, said
     assert "size_3/index.html" in (folder / "all.html").read_text()
     return list(csv.DictReader(said.splitlines()))
-
-
-def until(condition):
-    """Wait for a condition, at most four minutes."""
-    end = time.monotonic() + 240
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """Private runs of the command: epsilon in rows, a ledger, a budget, and no reused noise."""
 
 import json
-import re
 
 import numpy as np
 import pytest
@@ -22,6 +21,7 @@ PRIVATE = [
     *(argument for argument in TOY if "cohort_size" not in argument),
     "--config.algorithms=fed_dual_avg,fed_mid",
     "--config.participation=coin_flips:0.5",
+    "--config.cohort_size=None",
     "--config.clip_norm=0.3",
     "--config.noise_multiplier=4.0",
     "--config.privacy_delta=0.01",
@@ -55,8 +55,7 @@ def test_rows_say_what_they_cost_and_the_page_what_all_cost_and_other_data_are_r
 
     known = json.loads((tmp_path / "config.json").read_text())
     tidy.write_json(tmp_path / "config.json", known | {"data": "of another population"})
-    lines = (tmp_path / "rows.jsonl").read_text().splitlines(keepends=True)
-    (tmp_path / "rows.jsonl").write_text("".join(lines[:-1]))  # no longer finished
+    (tmp_path / "summary.json").unlink()  # no longer finished
     refused = launch(*arguments)
     assert refused.returncode == 2 and "private run on other data" in refused.stderr
     assert len(refused.stderr.splitlines()) <= 2
@@ -72,10 +71,6 @@ def test_a_budget_ends_all_runs_with_the_last_round_within_it(tmp_path):
     assert {row["round"] for row in rows} == {0, 5, 7}
     told = json.loads((tmp_path / "summary.json").read_text())["privacy"]
     assert "stopped after round 7" in told["budget"] and told["rounds of all of them"] == 28
-    noise, alone = re.search(r"of ([\d.]+) allows 20 .* (\d+) to one run", told["budget"]).groups()
-    needed = privacy.Releases(COINS, float(noise) / 2**0.5, 2 * 20)  # of four digits
-    assert privacy.total_epsilon([needed], 6, 0.01) == pytest.approx(budget, rel=1e-2)
-    assert spent(int(alone)) <= budget < spent(int(alone) + 1)
     assert told["budget"].partition(" is spent")[0] in (tmp_path / "index.html").read_text()
 
 
@@ -85,12 +80,6 @@ def test_a_run_without_noise_has_no_epsilon():
         Toy(noise_multiplier=1.0)
     with pytest.raises(ValueError, match="privacy_budget needs privacy_delta"):
         Toy(clip_norm=0.3, noise_multiplier=1.0, privacy_budget=2.0)
-
-
-@pytest.mark.parametrize("delta", [0.0, 1.0, 2.0])
-def test_a_delta_that_promises_nothing_is_refused(delta):
-    with pytest.raises(ValueError, match="privacy_delta is .* strictly between 0 and 1"):
-        Toy(clip_norm=0.3, noise_multiplier=1.0, privacy_delta=delta)
 
 
 def test_a_large_delta_is_said_in_the_summary_and_on_the_page(tmp_path):
@@ -114,7 +103,7 @@ def test_one_client_has_no_delta_by_default():
     settings = Toy().settings
     with pytest.raises(UserError, match="privacy_delta is 1 by default with one client"):
         delta_of(settings, fcojax.from_clients([{"a": np.ones(1)}]))
-    assert delta_of(settings._replace(delta=0.5), None) == 0.5
+    assert delta_of(settings._replace(keys=settings.keys._replace(privacy_delta=0.5)), None) == 0.5
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Several processes of one run: on loopback, with gloo, two CPU devices each."""
+"""Several processes of one run, on loopback with gloo, and the files that start them."""
 
 import dataclasses
 import os
@@ -14,10 +14,10 @@ import pytest
 import fcojax
 from experiments.process import distributed
 from experiments.report import rows as tidy
-from fcojax import privacy
 from tests.experiments.test_run import ROOT, TOY, command, environment
 
 # Eight points, so that the devices of four processes have one each; a method that keeps states.
+RECIPES = ROOT / "docs" / "machines"
 SHORT = [
     *TOY,
     "--config.algorithms=fed_dyn",
@@ -25,39 +25,6 @@ SHORT = [
     "--checkpoint_every=0",
     "--config.client_lr=0.003,0.005,0.008,0.01,0.015,0.02,0.025,0.03",
 ]
-SPREAD = """
-import sys, jax, jax.numpy as jnp, numpy as np
-jax.config.update("jax_cpu_collectives_implementation", "gloo")
-jax.distributed.initialize(sys.argv[1], 2, int(sys.argv[2]))
-from jax.experimental import multihost_utils
-import fcojax
-from tests.experiments.test_processes import solved
-data, solve = solved()
-spread = fcojax.devices.shard_clients(data, fcojax.devices.device_mesh(sweep=2, clients=2))
-several = multihost_utils.process_allgather(solve(spread), tiled=True)
-np.testing.assert_allclose(several, solve(data), rtol=1e-6, atol=1e-6)
-print("same")
-jax.distributed.shutdown()
-"""
-
-
-def solved():
-    """Return a population, and a function that sweeps an algorithm with states over it."""
-    import jax
-    import jax.numpy as jnp
-
-    import fcojax
-
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((24, 3), dtype=np.float32)
-    data = fcojax.from_rows({"x": x, "y": x @ np.ones(3, np.float32)}, sizes=[5, 9, 3, 7])
-    algorithm = fcojax.algorithms.scaffold(lambda w, rows: (rows["x"] @ w - rows["y"]) ** 2)
-    grid = fcojax.grid.product(algorithm.hparams_type, client_lr=[0.01, 0.02])
-    plan = fcojax.Plan(fcojax.local_steps(2, batch_size=2), fcojax.uniform_cohort(cohort_size=3))
-    keys = jax.random.split(jax.random.key(0), 1)
-    return data, lambda data: fcojax.sweep(
-        algorithm, grid, jnp.zeros(3), data, keys, plan, num_rounds=20
-    )[0]
 
 
 def coordinator():
@@ -77,6 +44,14 @@ def begun(arguments, devices=2):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
+
+
+def until(condition):
+    """Wait for a condition, at most four minutes."""
+    end = time.monotonic() + 240
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def begin(workdir, number, short=SHORT):
@@ -122,53 +97,10 @@ def assert_same(found, expected):
 
 
 @pytest.mark.slow
-def test_a_mesh_of_two_processes_gives_the_models_of_one():
-    where = coordinator()
-    codes, said = ended(
-        [begun([sys.executable, "-c", SPREAD, where, str(index)]) for index in range(2)]
-    )
-    assert codes == [0, 0], said
-
-
-@pytest.mark.slow
 def test_two_processes_give_the_model_of_one(tmp_path, alone):
     codes, said = ended(begin(tmp_path / "run", 2))
     assert codes == [0, 0], said
     assert_same(tmp_path / "run", alone)
-
-
-@pytest.mark.slow
-def test_a_budget_ends_two_processes_with_the_round_and_the_models_of_one(tmp_path):
-    """This holds if both are killed during the run, and one process continues."""
-
-    def spent(rounds):  # by eight points with the same cohorts
-        together = privacy.Releases(fcojax.coin_flips(0.5), 20 / 8**0.5, rounds)
-        return privacy.total_epsilon([together], 6, 0.01)
-
-    private = [
-        *(argument for argument in SHORT if "cohort_size" not in argument),
-        "--config.participation=coin_flips:0.5",
-        "--config.clip_norm=0.01",
-        "--config.noise_multiplier=20.0",
-        "--config.privacy_delta=0.01",
-        "--config.broadcast=half",
-        f"--config.privacy_budget={(spent(22) + spent(23)) / 2}",
-    ]
-    codes, said = ended(begin(tmp_path / "one", 1, private), 900)
-    assert codes == [0], said
-    rows = tidy.load(tmp_path / "one" / "rows.jsonl")
-    assert max(row["round"] for row in rows) == 22
-    codes, said = ended(begin(tmp_path / "two", 2, private), 900)
-    assert codes == [0, 0] and "stopped after round 22" in said[0], said
-    assert_same(tmp_path / "two", tmp_path / "one")
-    running = begin(tmp_path / "killed", 2, private)
-    while not (tmp_path / "killed" / "rows.jsonl").exists() and running[0].poll() is None:
-        time.sleep(0.01)
-    running[0].send_signal(signal.SIGKILL)
-    ended(running, 900)
-    codes, said = ended(begin(tmp_path / "killed", 1, private), 900)
-    assert codes == [0], said
-    assert_same(tmp_path / "killed", tmp_path / "one")
 
 
 @pytest.mark.slow
@@ -181,7 +113,7 @@ def test_a_budget_ends_two_processes_with_the_round_and_the_models_of_one(tmp_pa
             2,
             ["was started unlike process 1; start all of them with", "with algorithms = "],
         ),
-        ([], 1, ["have 2, 1 devices; give all equally many"] * 2),
+        ([], 1, ["have different numbers of devices"] * 2),
     ],
 )
 def test_processes_with_other_flags_or_devices_are_refused(tmp_path, flags, devices, messages):
@@ -197,10 +129,9 @@ def test_processes_with_other_flags_or_devices_are_refused(tmp_path, flags, devi
 def begun_and_saved(workdir):
     """Start two processes of one command, and wait for a checkpoint and rows."""
     running = begin(workdir, 2)
-    saved = workdir / "checkpoints" / "fed_dyn" / "0-7"
+    saved = workdir / "checkpoints" / "fed_dyn" / "0-7.npz"
     while all(process.poll() is None for process in running):
-        is_saved = saved.is_dir() and any(saved.glob("*.npz"))
-        if is_saved and len(tidy.load(workdir / "rows.jsonl")) > 8 * 4:
+        if saved.exists() and len(tidy.load(workdir / "rows.jsonl")) > 8 * 4:
             break
         time.sleep(0.01)
     return running
@@ -239,27 +170,15 @@ def test_jobs_of_several_tasks_are_known(monkeypatch, around, several):
     assert distributed.is_job_of_several() == several
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("index", [0, 1])
-def test_a_process_whose_others_never_come_ends_in_a_sentence(index):
-    program = (
-        "from experiments.process import distributed\n"
-        "distributed._TOGETHER = 2\n"
-        f"distributed.connect({coordinator()!r}, 2, {index})\n"
-    )
-    codes, said = ended([begun([sys.executable, "-c", program])], 60)
-    assert codes == [distributed.GONE] and "did not find each other" in said[0], said
-
-
 ON_DISK = """
 import os, pathlib
 import jax
 import fcojax
 from configs import lasso
 from configs.lasso import get_config, quick
-from fcojax.engine.placement import mesh
+from fcojax.problems import memory
 
-FOLDER, padded_rows = pathlib.Path({folder!r}), mesh._padded_rows
+FOLDER, padded_rows = pathlib.Path({folder!r}), memory.padded_rows
 
 def problem(config):
     own = fcojax.open_clients(FOLDER / f"clients_{{jax.process_index()}}")
@@ -271,8 +190,8 @@ def told_of(leaf, start, end, num_rows):
             print(start, end - start, file=file)
     return padded_rows(leaf, start, end, num_rows)
 
-if padded_rows.__name__ == "_padded_rows":  # the file is run more than once
-    mesh._padded_rows = told_of
+if padded_rows.__name__ == "padded_rows":  # the file is run more than once
+    memory.padded_rows = told_of
 EXPERIMENT = lasso.EXPERIMENT._replace(problem=problem)
 """
 
@@ -311,3 +230,124 @@ def test_each_of_two_processes_reads_its_own_clients_from_disk(tmp_path):
     read = [path.read_text().splitlines() for path in tmp_path.glob("read *")]
     quarters = ["0 1024", "1024 1024", "2048 1024", "3072 1024"]
     assert sorted(map(sorted, read)) == [quarters[:2], quarters[2:]]
+
+
+# The files for clusters, with what each platform sets; the run of one process is the judge.
+# Slurm starts the tasks, and sends SIGTERM before the time limit: here once there is a checkpoint.
+SRUN = """#!{python}
+import glob, os, signal, subprocess, sys, time
+tasks = [
+    subprocess.Popen(sys.argv[2:], env=os.environ | {{
+        "SLURM_STEP_NODELIST": "127.0.0.1", "SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4",
+        "SLURM_PROCID": str(index), "SLURM_LOCALID": str(index)}})
+    for index in range(4)
+]
+if sys.argv[1] != "--kill-on-bad-exit=1":
+    sys.exit("srun was given " + sys.argv[1])
+while not os.path.exists("requeued") and all(task.poll() is None for task in tasks):
+    if glob.glob("run/checkpoints/*/*.npz"):
+        for task in tasks:
+            task.send_signal(signal.SIGTERM)
+        break
+    time.sleep(0.02)
+sys.exit(max(task.wait() for task in tasks))
+"""
+
+
+def sky(index, number, where):
+    return {
+        "SKYPILOT_NODE_IPS": "127.0.0.1\n" * number,
+        "SKYPILOT_NUM_NODES": str(number),
+        "SKYPILOT_NODE_RANK": str(index),
+    }
+
+
+def kubernetes(index, number, where):
+    return {"JOB_COMPLETION_INDEX": str(index), "COORDINATOR": where}
+
+
+def kubeflow(index, number, where):
+    return {
+        "JAX_PROCESS_ID": str(index),
+        "JAX_NUM_PROCESSES": str(number),
+        "JAX_COORDINATOR_ADDRESS": where,
+    }
+
+
+def commanded(name):
+    """Return the command line of a file, and the number of its processes."""
+    yaml = pytest.importorskip("yaml")
+    *_, job = yaml.safe_load_all((RECIPES / name).read_text())
+    if name == "skypilot.yaml":
+        return ["bash", "-c", job["run"]], job["num_nodes"]
+    if name == "kubeflow.yaml":
+        trainer = job["spec"]["trainer"]
+        return [*trainer["command"], *trainer["args"]], trainer["numNodes"]
+    [container] = job["spec"]["template"]["spec"]["containers"]
+    return [*container["command"], *container["args"]], job["spec"]["completions"]
+
+
+def tools(folder, **scripts):
+    """Return variables with scripts, and a ``fcojax`` that adds flags, in front of the path."""
+    flags = " ".join([*SHORT[1:], f"--workdir={folder / 'run'}"])
+    scripts["fcojax"] = f'#!/bin/sh\nexec {sys.executable} -m fcojax "$@" {flags}\n'
+    (folder / "bin").mkdir()
+    for name, text in scripts.items():
+        (folder / "bin" / name).write_text(text)
+        (folder / "bin" / name).chmod(0o755)
+    path = os.pathsep.join([os.fspath(folder / "bin"), os.environ["PATH"]])
+    return environment() | {"PYTHONPATH": os.fspath(ROOT), "PATH": path, "XLA_SHORT[1:]": ""}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "variables"),
+    [("kubernetes.yaml", kubernetes), ("kubeflow.yaml", kubeflow), ("skypilot.yaml", sky)],
+)
+def test_a_file_runs_and_after_a_process_is_killed_continues(tmp_path, alone, name, variables):
+    around, (line, number) = tools(tmp_path), commanded(name)
+
+    def start():
+        where = coordinator()
+        return [
+            subprocess.Popen(
+                line,
+                env=around | {"JAX_NUM_CPU_DEVICES": "2"} | variables(index, number, where),
+                text=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+            for index in range(number)
+        ]
+
+    running = start()
+    checkpoints = tmp_path / "run" / "checkpoints"
+    until(lambda: [*checkpoints.rglob("*.npz")] or running[0].poll() is not None)
+    os.killpg(running[1].pid, signal.SIGKILL)
+    codes, said = ended(running)
+    assert codes[0] not in (0, 2), said
+    codes, said = ended(start())
+    assert codes == [0] * number, said
+    assert_same(tmp_path / "run", alone)
+
+
+@pytest.mark.slow
+def test_the_slurm_file_continues_after_its_time_limit(tmp_path, alone):
+    """Four tasks with one device each."""
+    scontrol = '#!/bin/sh\necho "$@" > requeued\n'
+    around = tools(tmp_path, srun=SRUN.format(python=sys.executable), scontrol=scontrol)
+    around |= {"JAX_NUM_CPU_DEVICES": "1", "SLURM_JOB_ID": str(os.getpid())}
+    script = ["bash", os.fspath(RECIPES / "slurm.sh")]
+    codes = [subprocess.run(script, cwd=tmp_path, env=around).returncode for _ in range(2)]
+    assert codes == [128 + signal.SIGTERM, 0]
+    assert (tmp_path / "requeued").read_text() == f"requeue {os.getpid()}\n"
+    assert_same(tmp_path / "run", alone)
+
+
+@pytest.mark.slow
+def test_a_network_spread_over_a_mesh_is_the_one_of_one_device(tmp_path):
+    around = tools(tmp_path) | {"JAX_NUM_CPU_DEVICES": "4"}
+    script = [sys.executable, os.fspath(RECIPES / "model_axis.py")]
+    done = subprocess.run(script, env=around, capture_output=True, text=True)
+    assert done.stdout == "equal; a device holds 250 of 484 parameters\n", done.stderr

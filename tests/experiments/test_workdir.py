@@ -1,6 +1,5 @@
-"""Ownership of a workdir, and its state when a command is repeated."""
+"""The folder of a run: what may resume it, who may write to it, and what it keeps."""
 
-import json
 import os
 import subprocess
 import sys
@@ -8,25 +7,23 @@ import sys
 import numpy as np
 import pytest
 
+from experiments.process import invocation
 from experiments.process.errors import UserError
-from experiments.publishing import comparison
 from experiments.report import page
 from experiments.report import rows as tidy
-from experiments.storage import checkpoints
-from experiments.storage.provenance import LAYOUT
-from experiments.storage.workdir import Workdir, held
+from experiments.storage import checkpoints, provenance
+from experiments.storage.row_store import RowStore
+from experiments.storage.workdir import Workdir
+from tests.experiments.test_run import ROOT
 
 OURS = {
-    "layout": LAYOUT,
+    "layout": provenance.LAYOUT,
     "config": {"num_rounds": 5},
     "options": {"jax_enable_x64": False},
-    "code": {"config file": "a1", "experiments.studies.lasso": "b1"},
+    "code": {"the config file": "a1", "the module experiments.studies.lasso": "b1"},
     "versions": {"fcojax": "0.2.0", "jax": "0.10.2", "python": "3.11.2"},
-    "command": ["python"],
-    "devices": ["cpu:0"],
     "device_kind": "cpu",
     "xla_flags": "",
-    "git_commit": None,
 }
 
 
@@ -34,9 +31,9 @@ def workdir(path, said=None, overwrite=False, resume="yes"):
     return Workdir(os.fspath(path), overwrite, resume, (said if said is not None else []).append)
 
 
-def begun(path, ours=OURS):
+def begun(path):
     """Return a folder in which this run has a row."""
-    with workdir(path).claimed(ours, True):
+    with workdir(path).claimed(OURS):
         (path / "rows.jsonl").write_text('{"round": 0}\n')
     return path
 
@@ -49,8 +46,9 @@ def with_(what, **changes):
     ("now", "message"),
     [
         (with_("config", num_rounds=6), "with num_rounds = 5 and this one has 6"),
-        (with_("code", **{"config file": "a2"}), "by another version of the config file"),
-        (with_("versions", fcojax="0.3.0"), "by fcojax 0.2.0 and this is fcojax 0.3.0"),
+        (with_("options", jax_enable_x64=True), "with jax_enable_x64 = False and this one has"),
+        (with_("code", **{"the config file": "a2"}), "by another version of the config file"),
+        (OURS | {"layout": 0}, "with layout = "),
     ],
 )
 def test_a_run_of_other_numbers_is_refused_and_its_folder_kept(tmp_path, now, message):
@@ -59,31 +57,35 @@ def test_a_run_of_other_numbers_is_refused_and_its_folder_kept(tmp_path, now, me
     with pytest.raises(UserError, match=message):
         workdir(tmp_path / "w").look(now)
     assert (tmp_path / "w" / "config.json").read_bytes() == before
+    (tmp_path / "w" / "rows.jsonl").unlink()
+    assert workdir(tmp_path / "w").look(now) == {}  # without rows it is a new run
 
 
-def test_resume_anyway_notes_code_that_changed(tmp_path):
+@pytest.mark.parametrize(
+    ("now", "told"),
+    [
+        (with_("code", **{"the config file": "a2"}), "by another version of the config file"),
+        (with_("versions", jax="0.12.0"), "with jax = 0.10.2 and this one has 0.12.0"),
+        (OURS | {"code": OURS["code"] | {"the module mine": "c"}}, None),  # loaded later
+    ],
+)
+def test_a_run_that_goes_on_with_other_code_or_versions_says_so(tmp_path, now, told):
     begun(tmp_path / "w")
-    said, now = [], with_("code", **{"config file": "a2"})
-    with workdir(tmp_path / "w", said, resume="anyway").claimed(now, True):
+    said = []
+    with workdir(tmp_path / "w", said, resume="anyway").claimed(now):
         pass
-    assert "it was begun by another version of the config file" in said[0]
-    known = json.loads((tmp_path / "w" / "config.json").read_text())
-    assert known["code"] == OURS["code"] and len(known["resumed"]) == 1
+    assert (told in said[0]) if told else said == []
 
 
-def test_other_versions_and_devices_are_noted_when_a_run_resumes(tmp_path):
-    begun(tmp_path / "w")
-    said, now = [], with_("versions", jax="0.12.0") | {"devices": ["cpu:0", "cpu:1"]}
-    for _ in range(2):
-        with workdir(tmp_path / "w", said).claimed(now, True):
-            pass
-    assert said == [
-        f"going on with the run in {tmp_path / 'w'}, but jax was 0.10.2 and is 0.12.0; there were "
-        "1 devices and are 2."
-    ]
-    known = json.loads((tmp_path / "w" / "config.json").read_text())
-    assert known["versions"]["jax"] == "0.10.2"
-    assert known["resumed"][0]["versions"]["jax"] == "0.12.0"
+def test_what_makes_the_numbers_of_a_run_is_hashed(tmp_path):
+    """The config file, the library, and studies; not what only reports and stores."""
+    (tmp_path / "config.py").write_text("1")
+    found = provenance.provenance({"client_lr": 0.1}, tmp_path / "config.py", [])
+    assert {"the config file", "the library"} <= found["code"].keys()
+    assert not any("experiments.storage" in name for name in found["code"])
+    (tmp_path / "config.py").write_text("2")
+    other = provenance.provenance({"client_lr": 0.1}, tmp_path / "config.py", [])
+    assert "config file" in provenance.difference(found, other, provenance.CODE)
 
 
 def test_overwrite_removes_what_runs_write_and_nothing_else(tmp_path):
@@ -91,19 +93,16 @@ def test_overwrite_removes_what_runs_write_and_nothing_else(tmp_path):
     (folder / "notes.txt").write_text("mine")
     (folder / "checkpoints" / "x").mkdir(parents=True)
     now = with_("config", num_rounds=6)
-    with workdir(folder, overwrite=True).claimed(now, True):
-        assert not (folder / "rows.jsonl").exists()
-        (folder / "rows.jsonl").write_text('{"round": 0}\n')
-    assert {path.name for path in folder.iterdir()} == {"notes.txt", "config.json", "rows.jsonl"}
+    with workdir(folder, overwrite=True).claimed(now):
+        names = {path.name for path in folder.iterdir()}
+    assert names - {"lock"} == {"notes.txt", "config.json"}
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("1")
     with pytest.raises(UserError, match="neither an empty folder"):
         workdir(tmp_path / "thesis", overwrite=True).look(now)
 
 
-@pytest.mark.parametrize(
-    "name", ["config.json", "rows.jsonl", "figures", "figures/curves.png", "models/a.npz", "lock"]
-)
+@pytest.mark.parametrize("name", ["config.json", "figures", "figures/curves.png", "lock"])
 @pytest.mark.parametrize("target", ["mine", "nowhere", "/dev/zero"])
 def test_a_folder_with_links_is_refused_and_their_targets_are_kept(tmp_path, name, target):
     folder = begun(tmp_path / "w")
@@ -111,75 +110,66 @@ def test_a_folder_with_links_is_refused_and_their_targets_are_kept(tmp_path, nam
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).unlink(missing_ok=True)
     (folder / name).symlink_to(tmp_path / target)
-    refused = pytest.raises(UserError, match=f"{folder / name} is a link or a device; remove it")
-    with refused:
+    with pytest.raises(UserError, match=f"{folder / name} is a link or a device; remove it"):
         workdir(folder, overwrite=True).look(OURS)
-    assert {path.name for path in tmp_path.iterdir()} == {"w", "mine"}
     assert (tmp_path / "mine").read_text() == "mine"
 
 
-@pytest.mark.parametrize("name", ["config.json", "rows.jsonl", "lock"])
-def test_a_named_pipe_is_refused_where_a_run_would_wait_for_ever(tmp_path, name):
-    os.mkfifo(tmp_path / name)
-    with pytest.raises(UserError, match=f"{name} is a link or a device"):
+def test_a_named_pipe_is_refused_where_a_run_would_wait_for_ever(tmp_path):
+    os.mkfifo(tmp_path / "rows.jsonl")
+    with pytest.raises(UserError, match="is a link or a device"):
         workdir(tmp_path).look(OURS)
 
 
 def test_files_beside_are_new_whatever_link_has_their_name(tmp_path):
     (tmp_path / "mine").write_text("mine")
-    for name in ("config.partial", "rows.partial", "index.partial", "partial"):
+    for name in ("config.partial", "rows.partial", "index.partial", "0-1.partial"):
         (tmp_path / name).symlink_to(tmp_path / "mine")
     tidy.write_json(tmp_path / "config.json", OURS)
     tidy.write(tmp_path / "rows.jsonl", [{"round": 0}])
     page.write(tmp_path / "index.html", "Title", "command", [], [])
-    checkpoints.save(tmp_path, 5, {"a": np.ones(2)}, {})
-    made = {"config.json", "rows.jsonl", "index.html", "5.npz"}
+    checkpoints.save(tmp_path / "0-1.npz", {"a": np.ones(2)}, {})
+    made = {"config.json", "rows.jsonl", "index.html", "0-1.npz"}
     assert {path.name for path in tmp_path.iterdir()} == made | {"mine"}
     assert not any((tmp_path / name).is_symlink() for name in made)
     assert (tmp_path / "mine").read_text() == "mine"
 
 
 def test_files_of_100_000_brackets_are_damaged_ones(tmp_path):
-    deep, said = "[" * 100_000, []
+    deep = "[" * 100_000
     folder = begun(tmp_path / "w")
     (folder / "rows.jsonl").write_text(f'{{"round": 0}}\n{deep}\n')
     (folder / "summary.json").write_text(deep)
-    assert workdir(folder, said).look(OURS) == {} and "summary.json has changed" in said[0]
-    assert workdir(folder).rows().rows == {"": [{"round": 0}]}
-    (folder / "config.json").write_text(deep)
-    with pytest.raises(UserError, match="config.json is damaged"):
-        workdir(folder).look(OURS)
-    with pytest.raises(UserError, match="holds no finished sweep"):
-        comparison.read(folder)
+    assert workdir(folder).look(OURS) == {}
+    assert RowStore(folder / "rows.jsonl").rows == {"": [{"round": 0}]}
+    assert tidy.load(folder / "rows.jsonl") == [{"round": 0}]  # it was written again
+    for text in (deep, '{"model": 1}'):
+        (folder / "config.json").write_text(text)
+        with pytest.raises(UserError, match="config.json is damaged or of another program"):
+            workdir(folder).look(OURS)
 
 
-@pytest.mark.slow
-def test_a_lock_is_held_by_one_and_gone_afterwards(tmp_path):
-    path, said = tmp_path / "lock", []
-    with held(path, said.append):
-        ours = pytest.raises(UserError, match=f"process {os.getpid()} on .* is writing to")
-        with ours, held(path, said.append):
-            raise AssertionError
-        other = (
-            "import pathlib, sys; from experiments.storage.workdir import held\n"
-            "try:\n  held(pathlib.Path(sys.argv[1]), print).__enter__()\n"
-            "except Exception as error: print(error)"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", other, path], capture_output=True, text=True, check=True
-        )
-        assert f"process {os.getpid()} on" in done.stdout
-    assert not path.exists() and said == []
-
-
-def test_a_lock_of_a_process_that_was_killed_is_taken_over(tmp_path):
-    path, said = tmp_path / "lock", []
+def test_a_folder_has_one_writer_until_its_process_has_ended(tmp_path):
     dying = (
-        "import os, pathlib, sys; from experiments.storage.workdir import held\n"
-        "with held(pathlib.Path(sys.argv[1]), print): os.kill(os.getpid(), 9)"
+        "import os, sys; from tests.experiments.test_workdir import OURS, workdir\n"
+        "with workdir(sys.argv[1]).claimed(OURS): os.kill(os.getpid(), 9)"
     )
-    subprocess.run([sys.executable, "-c", dying, path], check=False)
-    assert path.exists()
-    with held(path, said.append):
-        pass
-    assert "which has ended" in said[0] and not path.exists()
+    refused = pytest.raises(UserError, match="another process is writing to")
+    with workdir(tmp_path / "w").claimed(OURS), refused:
+        workdir(tmp_path / "w").claimed(OURS).__enter__()
+    subprocess.run([sys.executable, "-c", dying, tmp_path / "w"], cwd=ROOT, check=False)
+    begun(tmp_path / "w")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["python", "/bin/fcojax", "run", "lasso", "--quick"], "fcojax run lasso --quick"),
+        (["python", "-m", "fcojax", "run", "a.py", "--quick"], "fcojax run a.py --quick"),
+        (["python", "-m", "experiments.run", "--quick"], "python -m experiments.run --quick"),
+    ],
+)
+def test_the_command_is_told_as_it_was_typed(given, told, monkeypatch):
+    monkeypatch.setattr(sys, "orig_argv", given)
+    monkeypatch.setattr(sys, "argv", ["experiments/run.py", "--quick"])
+    assert " ".join(invocation.command("run")) == told

@@ -1,11 +1,12 @@
 """A toy experiment that runs in the test's own process, in a workdir that a test may damage."""
 
+import pathlib
+
 from configs import lasso
 from experiments.cli.console import Progress
-from experiments.config.settings import resolve
-from experiments.execution.evaluation import observer
-from experiments.execution.jobs import build
+from experiments.execution.experiment import prepared
 from experiments.execution.sweep_runner import SweepRunner
+from experiments.process.invocation import Watch
 from experiments.report import rows as tidy
 from experiments.storage.row_store import RowStore
 
@@ -37,13 +38,16 @@ class Toy:
         config = lasso.get_config()
         with config.ignore_type(), config.unlocked():
             config.update(TOY | changes)
-        self.settings = resolve(config, sweep)
-        self.problem, self.penalty = sweep.problem(config), sweep.penalty(config)
+        # Without panels: clients on disk have no optimum, and the toys solve for none.
+        self.given = prepared(sweep._replace(panels=()), config)
+        self.settings, self.problem = self.given.settings, self.given.problem
+        (self.job,) = self.given.jobs
         # Shared by all runners, so that they share compiled programs.
-        self.observe = observer(
-            self.problem, self.penalty, self.settings.penalty_scales[0], self.settings.certificate
-        )
-        (self.job,) = build(sweep, config, self.settings, self.problem, self.penalty)
+        self.observe = self.runner(pathlib.Path(), Progress()).observe
+
+    def runner(self, workdir, progress):
+        store = RowStore(workdir / "rows.jsonl")
+        return SweepRunner(self.given, workdir, store, {}, progress, Watch(), 0.0)
 
     def run(self, workdir, size=None, share=lambda label, done, what="": None):
         """Run or resume; return the summary without its seconds, the rows, and the messages."""
@@ -52,15 +56,7 @@ class Toy:
         progress = Progress(said.append)
         progress.share = share
         job = self.job._replace(plan=self.job.plan._replace(point_chunk_size=size))
-        runner = SweepRunner(
-            self.settings,
-            self.problem,
-            self.penalty,
-            workdir,
-            RowStore(workdir / "rows.jsonl"),
-            progress=progress,
-            checkpoint_every=0.0,
-        )
+        runner = self.runner(workdir, progress)
         runner.observe = self.observe
         summary = runner.run(job)
         del summary["seconds"]

@@ -155,9 +155,9 @@ def the_launchers_block():
     given = entry.algorithm, entry.grid, problem.init, entry.train
     state = jax.eval_shape(lambda keys: fcojax.start(*given, keys, entry.plan), keys)
     look = observer(problem, penalty, settings.penalty_scales[0])
-    program = Program(entry.algorithm, entry.plan, look, 1, settings.eval_every)
+    program = Program(entry.algorithm, entry.plan, look, 1, settings.keys.eval_every)
     context = problem.train, problem.validation
-    num_rounds = np.int32(settings.eval_every)
+    num_rounds = np.int32(settings.keys.eval_every)
     return advance_donating.trace(program, entry.grid, entry.train, state, context, num_rounds)
 
 

@@ -8,7 +8,6 @@ other has to begin, and on the rows that the table has.
 """
 
 import contextlib
-import functools
 import os
 import pathlib
 import random
@@ -633,11 +632,7 @@ def judge(seed: int, number: int) -> Iterator[Verdict]:
     """Yield the verdicts that are not well."""
     import experiments.run  # noqa: F401  (before the forks)
     import fcojax_sites.selection.select  # noqa: F401
-    from experiments.storage import provenance
 
-    # Hashes of 229 source files, 1.3 s a command.
-    provenance._outline = functools.cache(provenance._outline)
-    provenance._code_of_users()
     with tempfile.TemporaryDirectory() as where:
         folder = pathlib.Path(where)
         for index, case in enumerate(cases(seed, number, folder)):

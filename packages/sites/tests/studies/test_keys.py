@@ -1,11 +1,9 @@
 """Keys of the configs say what they may be, and other values are refused in one sentence."""
 
 import importlib
-import pathlib
 
 import pytest
 
-from experiments.cli.help import documented
 from experiments.study import check, keyed
 
 NAMES = ("select", "sites", "flamby")
@@ -33,12 +31,6 @@ def test_every_key_of_a_study_says_what_it_may_be(name):
     module, config = config_of(name)
     said = [key for names in module.EXPERIMENT.keys.values() for key, *_ in keyed(config, names)]
     assert sorted(said) == sorted(leaves(config))
-
-
-def test_every_key_of_select_has_a_meaning():
-    module, config = config_of("select")
-    told = {key: meaning for key, _, meaning in documented(config, pathlib.Path(module.__file__))}
-    assert set(told) == set(config) and all(told.values())
 
 
 @pytest.mark.parametrize(
