@@ -1,16 +1,20 @@
 """Claims of the sources, each of which a measured number confirms or refutes."""
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
+from experiments.report.plots import style
+
 _CONFIDENCE = 0.95
 NEEDS_THE_FULL_RUN, NOT_DECIDED = "needs the full run", "not decided"
 _FEWEST_SEEDS = 3  # rates that are enough to decide
+OURS = "Expected by us"  # heads the rows of a table that no source states
 
 
 class Claim(NamedTuple):
@@ -56,9 +60,7 @@ class Claim(NamedTuple):
     @property
     def margin(self) -> float:
         """The distance from the worse end of the interval to the threshold; negative if wrong."""
-        worse = self.measured
-        if self.interval is not None:
-            worse = self.interval[0 if self.at_least else 1]
+        worse = self.interval[not self.at_least] if self.interval else self.measured
         return worse - self.needed if self.at_least else self.needed - worse
 
     @property
@@ -67,18 +69,6 @@ class Claim(NamedTuple):
         equal = self.interval is None and self.margin == 0
         found = self.examples is None or self.examples <= 1 - _CONFIDENCE
         return math.isfinite(self.margin) and (self.margin > 0 or equal) and found
-
-    @property
-    def decided(self) -> bool:
-        """Whether the claim rests on enough seeds and rates, if on any, to be decided."""
-        return (self.seeds is None or self.seeds >= _FEWEST_SEEDS) and self.rates != 1
-
-    @property
-    def relation(self) -> str:
-        """The comparison that the number has to satisfy, in words."""
-        if self.interval is None:
-            return "at least" if self.at_least else "at most"
-        return "above" if self.at_least else "below"
 
     def as_json(self, quick: bool = False) -> dict[str, Any]:
         """Return the claim for a summary; ``open`` is the reason if it is not decided.
@@ -89,9 +79,11 @@ class Claim(NamedTuple):
           >>> Claim("two is large", 2.0, 1.5, seeds=2).as_json()["open"]
           'not decided'
         """
-        reason = None if self.decided else NOT_DECIDED
+        decided = (self.seeds is None or self.seeds >= _FEWEST_SEEDS) and self.rates != 1
+        reason = None if decided else NOT_DECIDED
         if quick and not self.quick:
             reason = NEEDS_THE_FULL_RUN
+        words = ("at most", "at least") if self.interval is None else ("below", "above")
         return {
             "claim": self.text,
             "source": self.source,
@@ -100,7 +92,7 @@ class Claim(NamedTuple):
             "part": self.part,
             "measured": _number(self.measured),
             "interval": self.interval and [_number(end) for end in self.interval],
-            "relation": self.relation,
+            "relation": words[self.at_least],
             "needed": self.needed,
             "holds": None if reason else self.holds,
             "open": reason,
@@ -109,17 +101,61 @@ class Claim(NamedTuple):
         }
 
 
+def judged(table: str, numbers: Mapping[str, Any], quick: bool = False) -> list[Claim]:
+    """Return the claims of a table of statements.
+
+    A row is ``column | statement | what the number is | comparison``; indented lines continue it.
+    A line without bars is the source of the rows below it, or ``OURS``. The comparisons are
+
+    - ``>= 2`` and ``<= 2``: of every number, so that the least or the largest decides;
+    - ``> 2`` and ``< 2``: of the mean over the seeds, as in ``over_seeds``; a quick run cannot
+      decide them.
+
+    With ``| full run`` at its end a row needs the full run.
+
+    Args:
+      table: the rows.
+      numbers: for each column a number or an array, or a dictionary of these by the part that they
+        are about, such as the label of an algorithm, or by the case and the part. ``None`` in place
+        of a number leaves it out. A pair of a number and a dictionary has further fields of the
+        claim.
+      quick: whether a quick run can decide the rows that compare every number.
+
+    Example:
+      >>> [claim] = judged("error | it is exact | largest error | <= 1e-6", {"error": [0, 1e-9]})
+      >>> claim.measured, claim.holds
+      (1e-09, True)
+    """
+    found, source = [], ""
+    for line in re.sub(r"\n\s+", " ", table.strip()).splitlines():
+        column, *cells = (cell.strip() for cell in line.split("|"))
+        if not cells:
+            source = "" if column == OURS else column
+            continue
+        text, measure, comparison, *full_run = cells
+        sign, needed = comparison.split()
+        at_least, by = sign.startswith(">"), numbers[column]
+        for key, values in by.items() if isinstance(by, Mapping) else [("", by)]:
+            case, part = key if isinstance(key, tuple) else ("", key)
+            values, fields = values if isinstance(values, tuple) else (values, {})
+            if values is None:
+                continue
+            if sign in (">", "<"):
+                claim = over_seeds(text, values, float(needed), at_least)
+            else:
+                worst = float(np.min(values) if at_least else np.max(values))
+                claim = Claim(text, worst, float(needed), at_least, quick=quick and not full_run)
+            named = {"source": source, "measure": measure, "case": case, **fields}
+            found.append(claim._replace(**named, part=style(part)[0] if part else ""))
+    return found
+
+
 def over_seeds(
     text: str,
     values: Sequence[float] | np.ndarray,
     needed: float,
     at_least: bool = True,
-    *,
-    source: str = "",
-    measure: str = "",
-    case: str = "",
-    part: str = "",
-    examples: float | None = None,
+    **fields: Any,
 ) -> Claim:
     """Return a claim about a mean over seeds: its 95 % interval must be beyond the threshold.
 
@@ -133,28 +169,14 @@ def over_seeds(
       >>> over_seeds("a is larger than b", [0.2, -0.1, 0.25], 0.0).holds
       False
     """
-    values = np.asarray(values, float)
+    values, half = np.asarray(values, float), math.nan
     mean = float(values.mean())
-    if len(values) < 2 or not np.isfinite(values).all():
-        interval = (math.nan, math.nan)
-    else:
+    if len(values) > 1 and np.isfinite(values).all():
         error = float(values.std(ddof=1)) / math.sqrt(len(values))
         half = error * float(special.stdtrit(len(values) - 1, (1 + _CONFIDENCE) / 2))
-        interval = (mean - half, mean + half)
-    return Claim(
-        text,
-        mean,
-        needed,
-        at_least,
-        interval,
-        source,
-        measure,
-        case,
-        part,
-        examples,
-        quick=False,
-        seeds=len(values),
-    )
+    interval = (mean - half, mean + half)
+    fields = {"interval": interval, "quick": False, "seeds": len(values)} | fields
+    return Claim(text, mean, needed, at_least, **fields)
 
 
 def mcnemar(first: ArrayLike, second: ArrayLike) -> float:

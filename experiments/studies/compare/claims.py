@@ -1,14 +1,38 @@
-"""Claims of the sources about the limits of their methods, and our own expectations."""
+"""What the sources say about the limits of their methods, and our own expectations."""
 
 import math
-from typing import Any
+from collections import defaultdict
 
-from experiments.report.claims import Claim
+from experiments.report.claims import Claim, judged
 from experiments.report.rows import Row, Summary
-from experiments.studies.compare.methods import METHODS, Method
+from experiments.studies.compare.methods import METHODS
 from experiments.study import Config
 
-_PAPERS = "the papers of the methods, convergence theorems"
+STATEMENTS = """
+the papers of the methods, convergence theorems
+claimed | corrected and primal-dual methods converge to the solution
+    | relative distance | <= 1e-10
+saved | if the clients have the same Hessian, local steps save exchanges
+    | ProxGD's exchanges over the least | >= 2 | full run
+Expected by us
+exact | so do corrected methods without such a theorem, or on half of the clients
+    | relative distance | <= 1e-10
+off least | methods without correction are off by O(step)
+    | distance at the safe step over that at half of it | >= 1.8 | full run
+off largest | methods without correction are off by O(step)
+    | distance at the safe step over that at half of it | <= 2.1 | full run
+printed | FedMiD as printed solves another problem | relative distance | >= 0.1
+half | and half the step does not help it
+    | distance at the safe step over that at half of it | <= 1.2
+support | FedDualAvg's support has the right size, but for one | difference | <= 1
+tracking | tracking needs hardly more exchanges than Composite FL | ratio | <= 1.25 | full run
+momentum | momentum saves exchanges | ratio | >= 1.5 | full run
+smoothing | smoothing ends no nearer than dual averaging at equal tuning budgets
+    | ratio | >= 1 | full run
+central | nothing needs fewer exchanges than ProxGD
+    | least exchanges over ProxGD's | >= 1 | full run
+skips | FedPD that skips stalls | relative distance | >= 1e-2
+"""
 _CASES = {
     "own": "own Hessians",
     "shared": "shared Hessians",
@@ -21,130 +45,39 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     """Return claims on limits and rounds at tuned steps; none if the config lacks their methods."""
     if "own" not in config.problems or {"prox_gd", "fed_mid", "fed_dual_avg"} - set(config.methods):
         return []
-    own = summary["own"]["methods"]
-    found = [
-        Claim(
-            "corrected and primal-dual methods converge to the solution"
-            if method.claimed
-            else "so do corrected methods without such a theorem, or on half of the clients",
-            entry["limit"],
-            1e-10,
-            False,
-            source=_PAPERS if method.claimed else "",
-            measure="relative distance",
-            case=_CASES[problem],
-            part=method.text,
-        )
+    numbers: dict[str, dict] = defaultdict(dict)
+    ends = {
+        problem: {name: summary[problem]["methods"][METHODS[name].text] for name in config.methods}
         for problem in config.problems
-        for method, entry in _entries(config, problem, summary, True)
-    ]
-    off = [
-        e["limit"] / e["limit at half the step"] for _, e in _entries(config, "own", summary, False)
-    ]
-    printed, dual = (own[METHODS[name].text] for name in ("fed_mid", "fed_dual_avg"))
-    found += [
-        # Claims over all methods and rates, of which a quick run has few.
-        *(
-            Claim(
-                "methods without correction are off by O(step)",
-                ratio,
-                needed,
-                at_least,
-                measure="distance at the safe step over that at half of it",
-                case=_CASES["own"],
-                part=part,
-                quick=False,
-            )
-            for part, ratio, needed, at_least in (
-                ("the least", min(off), 1.8, True),
-                ("the largest", max(off), 2.1, False),
-            )
-        ),
-        Claim(
-            "FedMiD as printed solves another problem",
-            printed["limit"],
-            0.1,
-            measure="relative distance",
-            case=_CASES["own"],
-        ),
-        Claim(
-            "and half the step does not help it",
-            printed["limit"] / printed["limit at half the step"],
-            1.2,
-            False,
-            measure="distance at the safe step over that at half of it",
-            case=_CASES["own"],
-        ),
-        Claim(
-            "FedDualAvg's support has the right size, but for one",
-            abs(dual["nonzeros"] - summary["own"]["problem"]["nonzeros"]),
-            1,
-            False,
-            measure="difference",
-            case=_CASES["own"],
-        ),
-    ]
-    found += _of_relatives(config, summary)
-    central, best = _rounds(summary, "own")
-    found.append(
-        Claim(
-            "nothing needs fewer exchanges than ProxGD",
-            best / central,
-            1,
-            measure="least exchanges over ProxGD's",
-            case=_CASES["own"],
-            quick=False,
-        )
-    )
-    if "shared" in config.problems:
-        central, best = _rounds(summary, "shared")
-        found.append(
-            Claim(
-                "if the clients have the same Hessian, local steps save exchanges",
-                central / best,
-                2.0,
-                source=_PAPERS,
-                measure="ProxGD's exchanges over the least",
-                case=_CASES["shared"],
-                quick=False,
-            )
-        )
-    if "skipping" in config.methods:
-        limit = own[METHODS["skipping"].text]["limit"]
-        text = "FedPD that skips stalls"
-        measure = "relative distance"
-        found.append(Claim(text, limit, 1e-2, measure=measure, case=_CASES["own"]))
-    return found
-
-
-def _of_relatives(config: Config, summary: Summary) -> list[Claim]:
-    """Return claims that compare tracking, momentum and smoothing with their nearest relatives."""
-    found = []
-
-    def compare(text, problem, name, other, what, needed, at_least=True):
-        if {name, other} <= set(config.methods) and problem in config.problems:
-            table = summary[problem]["methods"]
-            first, second = (table[METHODS[key].text][what] or math.inf for key in (name, other))
-            labels = {"measure": "ratio", "case": _CASES[problem], "quick": False}
-            found.append(Claim(text, first / second, needed, at_least)._replace(**labels))
-
-    text = "tracking needs hardly more exchanges than Composite FL"
-    for problem in _CASES:
-        compare(text, problem, "dual_tracking", "composite_fl", "rounds", 1.25, False)
-    compare("momentum saves exchanges", "shared", "feedback", "fast_scaffold", "rounds", 1.5)
-    text = "smoothing ends no nearer than dual averaging at equal tuning budgets"
-    compare(text, "own", "smoothed", "fed_dual_avg", "last_distance", 1.0)
-    return found
-
-
-def _entries(
-    config: Config, problem: str, summary: Summary, exact: bool
-) -> list[tuple[Method, Any]]:
-    table = summary[problem]["methods"]
-    chosen = (METHODS[name] for name in config.methods)
-    return [(method, table[method.text]) for method in chosen if method.exact is exact]
-
-
-def _rounds(summary: Summary, problem: str) -> tuple[float, float]:
-    found = {name: e["rounds"] or math.inf for name, e in summary[problem]["methods"].items()}
-    return found.pop(METHODS["prox_gd"].text), min(found.values())
+    }
+    for problem, table in ends.items():
+        for name, entry in table.items():
+            if METHODS[name].exact:
+                kind = "claimed" if METHODS[name].claimed else "exact"
+                numbers[kind][_CASES[problem], METHODS[name].text] = entry["limit"]
+    own, here = ends["own"], (_CASES["own"], "")
+    halved = {name: e["limit"] / e["limit at half the step"] for name, e in own.items()}
+    off = [ratio for name, ratio in halved.items() if METHODS[name].exact is False]
+    numbers["off least"][here[0], "the least"] = off
+    numbers["off largest"][here[0], "the largest"] = off
+    numbers["printed"][here], numbers["half"][here] = own["fed_mid"]["limit"], halved["fed_mid"]
+    truth = summary["own"]["problem"]["nonzeros"]
+    numbers["support"][here] = abs(own["fed_dual_avg"]["nonzeros"] - truth)
+    numbers["skips"][here] = own["skipping"]["limit"] if "skipping" in own else None
+    for problem, table in ends.items():
+        case = _CASES[problem], ""
+        rounds = {name: entry["rounds"] or math.inf for name, entry in table.items()}
+        # Tracking, momentum and smoothing are compared with their nearest relatives.
+        if {"dual_tracking", "composite_fl"} <= table.keys():
+            numbers["tracking"][case] = rounds["dual_tracking"] / rounds["composite_fl"]
+        central = rounds.pop("prox_gd")
+        if problem == "own":
+            numbers["central"][case] = min(rounds.values()) / central
+            if "smoothed" in table:
+                ratio = table["smoothed"]["last_distance"] / own["fed_dual_avg"]["last_distance"]
+                numbers["smoothing"][case] = ratio
+        elif problem == "shared":
+            numbers["saved"][case] = central / min(rounds.values())
+            if {"feedback", "fast_scaffold"} <= table.keys():
+                numbers["momentum"][case] = rounds["feedback"] / rounds["fast_scaffold"]
+    return judged(STATEMENTS, numbers, quick=True)

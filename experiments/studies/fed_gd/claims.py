@@ -1,112 +1,51 @@
-"""Claims of the closed form and of the theorem."""
+"""What the closed form and the theorem say."""
 
 import numpy as np
 
-from experiments.report.claims import Claim
+from experiments.report.claims import Claim, judged
 from experiments.report.rows import Row, Summary, column, select
 from experiments.study import Config
 
-_LECTURE = "lecture on FedGD, least squares"
-_PAPER = "Li, Huang, Yang, Wang and Zhang (ICLR 2020), Theorem 1"
+STATEMENTS = """
+lecture on FedGD, least squares
+difference | the closed form gives the rounds of FedGD | largest difference | <= 1e-10
+few | with E = 1 FedGD ends at the least-squares solution | distance | <= 1e-12
+growth | with E > 1 it does not, and ends the farther the larger E
+    | least increase of the distance | >= 1e-4
+many | as E grows the limit approaches the mean of the clients' own minimisers
+    | distance with ten million local steps | <= 1e-12
+fewer | more local steps need fewer rounds to the limit
+    | rounds of E = 1 over those of E = 2, over 2 | >= 0.8
+Li, Huang, Yang, Wang and Zhang (ICLR 2020), Theorem 1
+bound | Theorem 1 is above the gap of Local SGD | least bound over mean gap | >= 1 | full run
+Expected by us
+same | clients that share a minimiser, or a Hessian, are led to the pooled solution
+    | largest distance | <= 1e-12
+spread | the distance is proportional to the spread of the minimisers | relative error | <= 1e-10
+late | whatever E, late gaps are what gradient noise alone costs | largest ratio | <= 1.5 | full run
+"""
 
 
 def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     """Return the claims of the closed form and of the theorem."""
     limit, bound = select(rows, part="limit"), select(rows, part="bound")
-    knobs = select(rows, part="heterogeneity")
-    growth = [
-        np.diff(column(select(limit, step_share=share), "distance")[:-1]).min()
-        for share in config.step_shares
-    ]
-    few, many = (select(limit, num_steps=config.many_steps[i]) for i in (0, -1))
+    by_share = [select(limit, step_share=share) for share in config.step_shares]
+    few, many = (select(limit, num_steps=config.many_steps[end]) for end in (0, -1))
     late = [row for row in bound if row["step"] > config.sgd_total_steps / 2]
-    fewer = [
-        one["rounds"] / two["rounds"] / 2
-        for share in config.step_shares
-        for one, two in [select(limit, step_share=share)[:2]]
-    ]
-    difference = _largest(select(rows, part="rounds"), "difference")
-    tightest = np.min(column(bound, "bound") / column(bound, "gap"))
-    cost = np.max(column(late, "gap") / column(late, "limit"))
-    return [
-        Claim(
-            "the closed form gives the rounds of FedGD",
-            difference,
-            1e-10,
-            False,
-            source=_LECTURE,
-            measure="largest difference",
-        ),
-        Claim(
-            "with E = 1 FedGD ends at the least-squares solution",
-            _largest(few, "distance"),
-            1e-12,
-            False,
-            source=_LECTURE,
-            measure="distance",
-        ),
-        Claim(
-            "with E > 1 it does not, and ends the farther the larger E",
-            float(min(growth)),
-            1e-4,
-            source=_LECTURE,
-            measure="least increase of the distance",
-        ),
-        Claim(
-            "as E grows the limit approaches the mean of the clients' own minimisers",
-            _largest(many, "from_many_steps"),
-            1e-12,
-            False,
-            source=_LECTURE,
-            measure="distance with ten million local steps",
-        ),
-        *(_heterogeneity(config, knobs) if knobs else []),
-        Claim(
-            "more local steps need fewer rounds to the limit",
-            float(min(fewer)),
-            0.8,
-            source=_LECTURE,
-            measure="rounds of E = 1 over those of E = 2, over 2",
-        ),
-        Claim(
-            "Theorem 1 is above the gap of Local SGD",
-            float(tightest),
-            1.0,
-            source=_PAPER,
-            measure="least bound over mean gap",
-            quick=False,
-        ),
-        Claim(
-            "whatever E, late gaps are what gradient noise alone costs",
-            float(cost),
-            1.5,
-            False,
-            measure="largest ratio",
-            quick=False,
-        ),
-    ]
-
-
-def _heterogeneity(config: Config, knobs: list[Row]) -> list[Claim]:
-    spread = select(knobs, knob="minimisers", seed=config.instances[0])[1:]
-    slopes = column(spread, "distance") / column(spread, "value")
-    return [
-        Claim(
-            "clients that share a minimiser, or a Hessian, are led to the pooled solution",
-            _largest(select(knobs, value=0.0), "distance"),
-            1e-12,
-            False,
-            measure="largest distance",
-        ),
-        Claim(
-            "the distance is proportional to the spread of the minimisers",
-            float(slopes.max() / slopes.min() - 1),
-            1e-10,
-            False,
-            measure="relative error",
-        ),
-    ]
-
-
-def _largest(rows: list[Row], name: str) -> float:
-    return float(column(rows, name).max())
+    numbers = {
+        "difference": column(select(rows, part="rounds"), "difference"),
+        "few": column(few, "distance"),
+        "growth": [np.diff(column(own, "distance")[:-1]).min() for own in by_share],
+        "many": column(many, "from_many_steps"),
+        "fewer": [own[0]["rounds"] / own[1]["rounds"] / 2 for own in by_share],
+        "bound": column(bound, "bound") / column(bound, "gap"),
+        "same": None,
+        "spread": None,
+        "late": column(late, "gap") / column(late, "limit"),
+    }
+    if knobs := select(rows, part="heterogeneity"):
+        spread = select(knobs, knob="minimisers", seed=config.instances[0])[1:]
+        slopes = column(spread, "distance") / column(spread, "value")
+        numbers["same"] = column(select(knobs, value=0.0), "distance")
+        numbers["spread"] = slopes.max() / slopes.min() - 1
+    return judged(STATEMENTS, numbers, quick=True)
