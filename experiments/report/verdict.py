@@ -20,7 +20,6 @@ WARNINGS = {
     "take smaller steps"
 }
 
-
 # What a table shows of a verdict, in words.
 LEGEND = {
     "diverged": f"not finite, or {_BLOW_UP:g} times its start",
@@ -73,26 +72,9 @@ def verdict(
       >>> verdict([0, 10, 20], [1.0, 5.0, float("inf")]).sentence
       'diverged by round 20: the objective is inf; take a smaller rate'
     """
-    judged = _judge(rounds, objective, optimum, dropped, participants, since)
-    for name, values in (flags or {}).items():
-        first = next((at for at in range(since, len(rounds)) if values[at] > 0), None)
-        if first is not None:
-            sentence = f"{judged.sentence}; by round {rounds[first]} {WARNINGS[name]}"
-            judged = judged._replace(sentence=sentence, warned=True)
-    return judged
-
-
-def _judge(
-    rounds: Sequence[int],
-    objective: Sequence[float],
-    optimum: float | None,
-    dropped: Sequence[int] | None,
-    participants: Sequence[int] | None,
-    since: int,
-) -> Verdict:
     start = objective[0]
     for index in range(since, len(rounds)):
-        now, value, reason = rounds[index], objective[index], ""
+        value, reason = objective[index], ""
         if not math.isfinite(value):
             reason = f"the objective is {value}"
         elif index and dropped and participants and dropped[index] >= participants[index] > 0:
@@ -100,26 +82,38 @@ def _judge(
         elif value - start > _BLOW_UP * max(abs(start), 1e-12):
             reason = f"the objective is {value:.3g}, it began at {start:.3g}"
         if reason:
-            return _verdict(Status.DIVERGED, now, reason)
-    last = rounds[-1]
+            status, at, detail = Status.DIVERGED, rounds[index], reason
+            break
+    else:
+        at = rounds[-1]
+        status, detail = _end(rounds, objective, optimum)
+    sentence, warned = status.sentence(at, detail), False
+    for name, values in (flags or {}).items():
+        first = next((now for now in range(since, len(rounds)) if values[now] > 0), None)
+        if first is not None:
+            sentence += f"; by round {rounds[first]} {WARNINGS[name]}"
+            warned = True
+    return Verdict(status, at, sentence, warned)
+
+
+def _end(
+    rounds: Sequence[int], objective: Sequence[float], optimum: float | None
+) -> tuple[Status, str]:
+    """Return the status of a finite curve by its last quarter, with the number that tells it."""
+    last, end = rounds[-1], objective[-1]
     spacing = last - rounds[-2] if len(rounds) > 1 else 1
     looks = (last - rounds[0]) // spacing + 1  # as if all evaluations were this far apart
-    begun = last - max(2, looks // 4) * spacing
-    tail = objective[bisect.bisect_right(rounds, begun) :]
-    moved = max(tail) - min(tail)
-    size = max(abs(objective[-1]), 1e-12)
+    tail = objective[bisect.bisect_right(rounds, last - max(2, looks // 4) * spacing) :]
+    moved, size = max(tail) - min(tail), max(abs(end), 1e-12)
     if looks < 4 or moved > _STANDSTILL * size:
-        change = objective[-1] - tail[0] if len(tail) > 1 else objective[-1] - start
-        least = min(objective)
-        if change > moved / 2 and objective[-1] - least > _ARRIVED * size:
-            detail = f"the objective is {objective[-1]:.4g}, it was {least:.4g} at round "
-            return _verdict(Status.RISING, last, f"{detail}{rounds[objective.index(least)]}")
-        return _verdict(Status.IMPROVING if change < -moved / 2 else Status.MOVING, last)
-    if optimum is None or objective[-1] - optimum <= _ARRIVED * max(abs(optimum), 1e-12):
-        return _verdict(Status.CONVERGED, last)
-    gap = objective[-1] - optimum
-    return _verdict(Status.STALLED, last, f"{gap:.3g}")
-
-
-def _verdict(status: Status, at: int, detail: str = "") -> Verdict:
-    return Verdict(status, at, status.sentence(at, detail))
+        change, least = end - (tail if len(tail) > 1 else objective)[0], min(objective)
+        if change > moved / 2 and end - least > _ARRIVED * size:
+            before = rounds[objective.index(least)]
+            return (
+                Status.RISING,
+                f"the objective is {end:.4g}, it was {least:.4g} at round {before}",
+            )
+        return (Status.IMPROVING if change < -moved / 2 else Status.MOVING), ""
+    if optimum is None or end - optimum <= _ARRIVED * max(abs(optimum), 1e-12):
+        return Status.CONVERGED, ""
+    return Status.STALLED, f"{end - optimum:.3g}"
