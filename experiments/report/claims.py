@@ -101,45 +101,62 @@ class Claim(NamedTuple):
         }
 
 
-def judged(table: str, numbers: Mapping[str, Any], quick: bool = False) -> list[Claim]:
-    """Return the claims of a table of statements.
+# x of a method and y of ours, the first, or the x of all others.
+_COMPARISONS = {
+    "its": lambda x, y, others: x,
+    "behind": lambda x, y, others: y - x,
+    "beyond": lambda x, y, others: x - y,
+    "over": lambda x, y, others: x / y,
+    "first": lambda x, y, others: x - np.max(others, axis=0),
+}
 
-    A row is ``column | statement | what the number is | comparison``; indented lines continue it.
-    A line without bars is the source of the rows below it, or ``OURS``. The comparisons are
 
-    - ``>= 2`` and ``<= 2``: of every number, so that the least or the largest decides;
-    - ``> 2`` and ``< 2``: of the mean over the seeds, as in ``over_seeds``; a quick run cannot
+def judged(
+    table: str, numbers: Mapping[str, Any], case: str = "", quick: bool = False
+) -> list[Claim]:
+    """Return the claims of the rows of a table of statements for which there are numbers.
+
+    A row is ``column | statement | what the number is | threshold``; indented lines continue it. A
+    line without bars is the source of the rows below it, or ``OURS``. The thresholds are
+
+    - ``>= 2`` and ``<= 2``: for every number, so that the least or the largest decides;
+    - ``> 2`` and ``< 2``: for the mean over the seeds, as in ``over_seeds``; a quick run cannot
       decide them.
 
-    With ``| full run`` at its end a row needs the full run.
+    With ``| full run`` at its end a row needs the full run. A column ``f1 behind b c`` compares the
+    methods b and c, where the numbers have them, with the first method of the numbers, ours. With x
+    of a method and y of ours, ``its`` is x, ``behind`` is y - x, ``beyond`` is x - y, ``over`` is
+    x / y, and ``first`` is x minus the largest of all others.
 
     Args:
       table: the rows.
-      numbers: for each column a number or an array, or a dictionary of these by the part that they
-        are about, such as the label of an algorithm, or by the case and the part. ``None`` in place
-        of a number leaves it out. A pair of a number and a dictionary has further fields of the
-        claim.
-      quick: whether a quick run can decide the rows that compare every number.
+      numbers: for each column a number or an array, or a dictionary of these by part or, where a
+        row compares them, by method. A pair of a number and a dictionary has further fields of the
+        claim. Columns that no row has are refused.
+      case: the setting within the run.
+      quick: whether a quick run can decide the rows on every number.
 
     Example:
-      >>> [claim] = judged("error | it is exact | largest error | <= 1e-6", {"error": [0, 1e-9]})
-      >>> claim.measured, claim.holds
-      (1e-09, True)
+      >>> rows = "f1 behind b c | a is ahead of both | difference | >= 0"
+      >>> first, second = judged(rows, {"f1": {"a": 0.9, "b": 0.5, "c": 1.0}})
+      >>> first.part, first.measured, first.holds, second.holds
+      ('b', 0.4, True, False)
     """
-    found, source = [], ""
+    found, source, unused = [], "", set(numbers)
     for line in re.sub(r"\n\s+", " ", table.strip()).splitlines():
-        column, *cells = (cell.strip() for cell in line.split("|"))
+        key, *cells = (cell.strip() for cell in line.split("|"))
         if not cells:
-            source = "" if column == OURS else column
+            source = "" if key == OURS else key
             continue
-        text, measure, comparison, *full_run = cells
-        sign, needed = comparison.split()
-        at_least, by = sign.startswith(">"), numbers[column]
-        for key, values in by.items() if isinstance(by, Mapping) else [("", by)]:
-            case, part = key if isinstance(key, tuple) else ("", key)
+        (column, *how), (text, measure, threshold, *full_run) = key.split(), cells
+        unused.discard(column)
+        if (by := numbers.get(column)) is None:
+            continue
+        sign, needed = threshold.split()
+        at_least = sign.startswith(">")
+        by = _compared(by, *how) if how else by if isinstance(by, Mapping) else {"": by}
+        for part, values in by.items():
             values, fields = values if isinstance(values, tuple) else (values, {})
-            if values is None:
-                continue
             if sign in (">", "<"):
                 claim = over_seeds(text, values, float(needed), at_least)
             else:
@@ -147,6 +164,18 @@ def judged(table: str, numbers: Mapping[str, Any], quick: bool = False) -> list[
                 claim = Claim(text, worst, float(needed), at_least, quick=quick and not full_run)
             named = {"source": source, "measure": measure, "case": case, **fields}
             found.append(claim._replace(**named, part=style(part)[0] if part else ""))
+    if unused:
+        raise ValueError(f"no statement is about {', '.join(sorted(unused))}.")
+    return found
+
+
+def _compared(by: Mapping[str, Any], comparison: str, *methods: str) -> dict[str, Any]:
+    """Return a comparison of each method that has numbers; one alone has no name."""
+    found = {}
+    for name in (name for name in methods if name in by):
+        others = [number for other, number in by.items() if other != name]
+        number = _COMPARISONS[comparison](by[name], next(iter(by.values())), others)
+        found[name if len(methods) > 1 else ""] = number
     return found
 
 

@@ -1,7 +1,6 @@
 """What the sources say about compressed uploads, and our own expectations."""
 
 import math
-from collections import defaultdict
 
 import numpy as np
 
@@ -46,43 +45,40 @@ def exact(
     known = {WHOLE, _TOP} <= set(config.codecs) and _TOP in config.alone
     if not known or _TIGHT not in config.tolerances:
         return []
-    numbers: dict[str, dict] = defaultdict(dict)
-    for case, entries in _by_method(config, summary):
+    found, but = [], f" but {slow}" if slow else ""
+    for case in (METHODS[method].text for method in config.methods):
+        entries = {row["codec"]: row for row in summary["best"] if row["method"] == case}
         ends = {name: _number(entry["distance at the end"]) for name, entry in entries.items()}
-        rounds = {name: _number(entry["rounds to 1e-06"]) for name, entry in entries.items()}
         good = [name for name in entries if not name.endswith(ALONE) and name != slow]
-        numbers["alone"][case] = ends[_TOP + ALONE]
-        numbers["ends"][case] = [ends[name] for name in good]
-        numbers["support"][case] = [entries[name]["F1 at the end"] for name in good]
-        numbers["rounds"][case] = rounds[_TOP] / rounds[WHOLE]
-        numbers["times"][case] = max(entries[name]["times fewer to 1e-06"] or 0.0 for name in good)
-        numbers["slow"][case] = ends.get(slow)
-    but = f" but {slow}" if slow else ""
-    return judged(STATEMENTS.format(but=but, fewer=fewer, slow=slow), numbers)
+        rounds = [_number(entries[name]["rounds to 1e-06"]) for name in (_TOP, WHOLE)]
+        numbers = {
+            "alone": ends[_TOP + ALONE],
+            "ends": [ends[name] for name in good],
+            "support": [entries[name]["F1 at the end"] for name in good],
+            "rounds": rounds[0] / rounds[1],
+            "times": max(entries[name]["times fewer to 1e-06"] or 0.0 for name in good),
+            "slow": ends.get(slow),
+        }
+        found += judged(STATEMENTS.format(but=but, fewer=fewer, slow=slow), numbers, case)
+    return found
 
 
 def network(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     """Return claims for each method on a network; none if the config lacks what they need."""
     if WHOLE not in config.codecs:
         return []
-    numbers: dict[str, dict] = defaultdict(dict)
-    near = f"{min(config.tolerances):g}"
-    for method, (case, entries) in zip(config.methods, _by_method(config, summary), strict=True):
-        errors = {}
-        for name in config.codecs:
-            curves = by_seed(select(rows, part="curve", method=method, codec=name)).values()
-            errors[name] = np.array([column(curve, "error")[-1] for curve in curves])
+    found, near = [], f"{min(config.tolerances):g}"
+    for method in config.methods:
+        errors, times, case = {}, [], METHODS[method].text
+        own = [row for row in summary["best"] if row["method"] == case]
+        for row in (row for row in own if row["codec"] in config.codecs):
+            curves = by_seed(select(rows, part="curve", method=method, codec=row["codec"]))
+            errors[row["codec"]] = np.array([column(one, "error")[-1] for one in curves.values()])
+            times.append(row[f"times fewer to {near}"] or 0.0)
         worst = max(errors.values(), key=np.mean)
-        numbers["errors"][case] = worst - errors[WHOLE]
-        times = (entries[name][f"times fewer to {near}"] or 0.0 for name in config.codecs)
-        numbers["times"][case] = max(times)
-    return judged(_ON_A_NETWORK.format(near=near), numbers)
-
-
-def _by_method(config: Config, summary: Summary):
-    """Yield the case of each method, and its entries by codec."""
-    for text in (METHODS[method].text for method in config.methods):
-        yield (text, ""), {row["codec"]: row for row in summary["best"] if row["method"] == text}
+        numbers = {"errors": worst - errors[WHOLE], "times": max(times)}
+        found += judged(_ON_A_NETWORK.format(near=near), numbers, case)
+    return found
 
 
 def _number(value: float | None) -> float:

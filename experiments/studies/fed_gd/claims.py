@@ -39,8 +39,6 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         "many": column(many, "from_many_steps"),
         "fewer": [own[0]["rounds"] / own[1]["rounds"] / 2 for own in by_share],
         "bound": column(bound, "bound") / column(bound, "gap"),
-        "same": None,
-        "spread": None,
         "late": column(late, "gap") / column(late, "limit"),
     }
     if knobs := select(rows, part="heterogeneity"):

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections import defaultdict
+from typing import Any
 
 import numpy as np
 
@@ -42,19 +42,19 @@ crowds | and no faster than 1 / n | log-log slope of the squared gradient's floo
 
 def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     """Return the claims of the paper on every split."""
-    numbers: dict[str, dict] = defaultdict(dict)
+    table, found = STATEMENTS.format(tolerance=config.tolerance), []
     for floor in (row for row in rows if row["part"] == "floor"):
-        for name, number in _of_split(config, select(rows, split=floor["split"]), floor).items():
-            numbers[name][floor["split"], ""] = number
+        numbers = _of_split(config, select(rows, split=floor["split"]), floor)
+        found += judged(table, numbers, floor["split"])
     by_size = curves(rows, "crowds", "num_clients")
     if len(by_size) > 1:
         logs = np.log([floors(curve) for curve in by_size.values()])  # [sizes, seeds]
         slopes = np.polyfit(np.log([size for (size,) in by_size]), logs, 1)[0]
-        numbers["crowds"]["synthetic", ""] = slopes
-    return judged(STATEMENTS.format(tolerance=config.tolerance), numbers)
+        found += judged(table, {"crowds": slopes}, "synthetic")
+    return found
 
 
-def _of_split(config: Config, rows: list[Row], floor: Row) -> dict[str, float]:
+def _of_split(config: Config, rows: list[Row], floor: Row) -> dict[str, Any]:
     """Return the numbers of one split, by column."""
     methods = {name: curve for (name,), curve in curves(rows, "methods", "algorithm").items()}
     half, found = config.num_rounds / 2, {}

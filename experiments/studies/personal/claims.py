@@ -10,12 +10,12 @@ from experiments.study import Config
 
 STATEMENTS = """
 Expected by us
-ditto global | on digits ditto is more accurate than the global model, by 0.01
+ditto_global | on digits ditto is more accurate than the global model, by 0.01
     | difference | > 0.01
-partial global | on digits partial sharing is more accurate than the global model, by 0.01
+partial_global | on digits partial sharing is more accurate than the global model, by 0.01
     | difference | > 0.01
-ditto local | on digits ditto is more accurate than local models, by 0.01 | difference | > 0.01
-partial local | on digits partial sharing is no less accurate than local models, up to 0.01
+ditto_local | on digits ditto is more accurate than local models, by 0.01 | difference | > 0.01
+partial_local | on digits partial sharing is no less accurate than local models, up to 0.01
     | difference | > -0.01
 """
 
@@ -25,5 +25,11 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     if set(config.methods) != set(METHODS) or "digits" not in config.tasks:
         return []
     ends = {name: means(rows, "digits", name, "accuracy") for name in METHODS}
-    leads = {f"{ours} {other}": ends[ours] - ends[other] for ours in ends for other in ends}
-    return judged(STATEMENTS, leads)
+    return judged(
+        STATEMENTS,
+        {
+            f"{ours}_{other}": ends[ours] - ends[other]
+            for ours in ("ditto", "partial")
+            for other in ("global", "local")
+        },
+    )

@@ -27,7 +27,7 @@ error | Fast- and MC-FedDualAvg recover the truth more accurately{where}
 stages | several stages are faster than one{where} | further rounds of C-FedDualAvg | > 0
 """
 _DIGITS = """
-validation_loss | Fast- and MC-FedDualAvg end at a lower loss{where}
+loss | Fast- and MC-FedDualAvg end at a lower loss{where}
     | lead over the better baseline | > 0
 accuracy | Fast- and MC-FedDualAvg end at a higher accuracy{where}
     | lead over the better baseline | > 0
@@ -38,16 +38,12 @@ def recovery(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     """Return the claims on errors during the run and at the end."""
     found, target = [], config.target_error
     for head, where, shown in _shown(config, rows, summary, (*_BASELINES, *_NEW, _ONE)):
-        rounds = {
-            name: first_rounds(curve, "error", target, "min", config.num_rounds)
-            for name, curve in shown.items()
-        }
-        ends = {name: _ends(curve, "error") for name, curve in shown.items()}
-        numbers = {
-            "rounds": _leads(rounds),
-            "error": _leads(ends),
-            "stages": rounds[_ONE] - rounds["mc_fed_dual_avg"],
-        }
+        rounds, error = {}, {}
+        for name, curve in shown.items():
+            rounds[name] = first_rounds(curve, "error", target, "min", config.num_rounds)
+            error[name] = _ends(curve, "error")
+        stages = rounds[_ONE] - rounds["mc_fed_dual_avg"]
+        numbers = {"rounds": _leads(rounds), "error": _leads(error), "stages": stages}
         found += judged(head + _RECOVERY.format(where=where, target=f"{target:g}"), numbers)
     return found
 
@@ -56,11 +52,9 @@ def digits(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     """Return the claims on losses and accuracies at the end, at both kinds of rates."""
     found = []
     for head, where, shown in _shown(config, rows, summary, (*_BASELINES, *_NEW)):
-        numbers = {
-            measure: _leads({name: sign * _ends(own, measure) for name, own in shown.items()})
-            for measure, sign in (("validation_loss", 1), ("accuracy", -1))
-        }
-        found += judged(head + _DIGITS.format(where=where), numbers)
+        loss = _leads({name: _ends(own, "validation_loss") for name, own in shown.items()})
+        accuracy = _leads({name: -_ends(own, "accuracy") for name, own in shown.items()})
+        found += judged(head + _DIGITS.format(where=where), {"loss": loss, "accuracy": accuracy})
     return found
 
 

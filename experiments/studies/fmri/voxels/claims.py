@@ -17,11 +17,9 @@ recall | all voxels that respond are found | recall | >= 0.95
 def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     """Return that both kinds of halves agree and, where it is known, that the voxels respond."""
     scans, sessions = (found(config, rows, halves) for halves in HALVES)
-    respond = {
-        measure: {
-            f"halves of the {e['halves of the']}": e.get(measure) for e in summary["stability"]
-        }
-        for measure in ("precision", "recall")
-    }
     both = (scans & sessions).sum() / max((scans | sessions).sum(), 1)
-    return judged(STATEMENTS, {"overlap": both, "voxels": scans.sum()} | respond)
+    numbers = {"overlap": both, "voxels": scans.sum(), "precision": {}, "recall": {}}
+    for entry in summary["stability"]:
+        for measure in {"precision", "recall"} & entry.keys():
+            numbers[measure][f"halves of the {entry['halves of the']}"] = entry[measure]
+    return judged(STATEMENTS, numbers)
