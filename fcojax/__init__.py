@@ -31,7 +31,7 @@ from fcojax.engine.state import State, StateObserver
 from fcojax.engine.stepper import advance, look, read_model, start
 from fcojax.engine.stream import Stream
 from fcojax.problems.building import from_clients, from_rows
-from fcojax.problems.clients import ClientData
+from fcojax.problems.client_data import ClientData
 from fcojax.problems.stored import open_clients, save_clients
 from fcojax.uploads.aggregator import Aggregator
 from fcojax.uploads.participation import dropout, norm_bound

@@ -32,6 +32,7 @@ Result = TypeVar("Result")
 
 _MOST_LETTERS = 80
 
+
 # Factories that took other arguments in 0.3, and the calls that replace those.
 _SINCE_0_4 = {
     "attacked": "Plan(work, uploads=attacks.attacked(clients, attack))",
@@ -177,7 +178,9 @@ class _Readable(NamedTuple):
     annotation: Any
 
     def __repr__(self) -> str:
-        text = inspect.formatannotation(self.annotation).replace("typing.", "")
+        kind = self.annotation
+        text = kind if isinstance(kind, str) else inspect.formatannotation(kind)
+        text = text.replace("typing.", "")
         for name, alias in vars(aliases).items():
             if typing.get_origin(alias) is Annotated:
                 text = text.replace(repr(alias).replace("typing.", ""), name)

@@ -21,7 +21,7 @@ from fcojax.algorithms.frame import (
 from fcojax.algorithms.local import Batch, mean_gradient
 from fcojax.problems.losses import Loss
 from fcojax.transforms.mirrors.mirror import Mirror
-from fcojax.transforms.penalties.l1 import zero
+from fcojax.transforms.penalties.separable import zero
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import Array, NonNegative, Numbers, Params, Positive, PyTree
 

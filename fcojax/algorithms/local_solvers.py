@@ -24,7 +24,7 @@ from fcojax.algorithms.local import mean_gradient
 from fcojax.arguments import validated
 from fcojax.memo import memoised
 from fcojax.problems.quadratic import Factored
-from fcojax.transforms.penalties.l1 import zero
+from fcojax.transforms.penalties.separable import zero
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import Array, Count, Params, Positive
 from fcojax.xla.conditionals import cond_unbatched

@@ -16,7 +16,7 @@ from fcojax.arguments import factory
 from fcojax.problems.loss_kinds import RandomLoss, WholeBatchLoss
 from fcojax.problems.losses import Loss
 from fcojax.transforms.calculus.predicates import PathPredicate
-from fcojax.transforms.penalties.l1 import zero
+from fcojax.transforms.penalties.separable import zero
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import Array, NonNegative, Params, Positive, PyTree
 

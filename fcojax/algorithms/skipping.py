@@ -19,7 +19,7 @@ from fcojax.algorithms.frame import (
 from fcojax.algorithms.local_solvers import gd
 from fcojax.algorithms.splittings import augmented_slope
 from fcojax.problems.losses import Loss
-from fcojax.transforms.penalties.l1 import zero
+from fcojax.transforms.penalties.separable import zero
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import Array, NonNegative, Params, Positive, Probability, PyTree, Scalar
 

@@ -13,7 +13,7 @@ from fcojax.algorithms.frame import Correction, Geometry, LocalProblem, ServerSt
 from fcojax.algorithms.local import Batch
 from fcojax.algorithms.local_solvers import gd
 from fcojax.problems.losses import Loss
-from fcojax.transforms.penalties.l1 import zero
+from fcojax.transforms.penalties.separable import zero
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import NonNegative, Params, Positive, PyTree, Scalar
 

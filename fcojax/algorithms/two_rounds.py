@@ -13,7 +13,7 @@ from fcojax.algorithms.local import Batch, mean_gradient
 from fcojax.algorithms.manifolds import MapNames, RFedAvgHparams, curved, gradient_on, maps_of
 from fcojax.problems.losses import Loss
 from fcojax.transforms.manifolds.manifold import Manifold, transport
-from fcojax.transforms.penalties.l1 import zero
+from fcojax.transforms.penalties.separable import zero
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import Array, NonNegative, Params, Positive, Probability
 from fcojax.xla.conditionals import cond_unbatched

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from fcojax.algorithms.local import Local
 from fcojax.algorithms.work import Work
 from fcojax.engine.plan import Draw, Plan
-from fcojax.problems.clients import ClientData
+from fcojax.problems.clients import Clients
 from fcojax.types import Array, Key, PyTree
 from fcojax.xla.loops import batch_max, small_slice
 
@@ -70,7 +70,7 @@ def folded_by(key: Key, hparams: PyTree) -> Key:
     return jax.lax.scan(fold, key, jnp.concatenate(words))[0] if words else key
 
 
-def draw_cohort(plan: Plan, data: ClientData, key: Key, index: Array) -> Draw:
+def draw_cohort(plan: Plan, data: Clients, key: Key, index: Array) -> Draw:
     """Return the cohort of round ``index``, the same on every device of a mesh.
 
     The sampler's key is the same in all rounds, so that a sampler can have memory.
@@ -92,7 +92,7 @@ def draw_cohort(plan: Plan, data: ClientData, key: Key, index: Array) -> Draw:
     return drawn
 
 
-def sizes_of_all(data: ClientData) -> Array:
+def sizes_of_all(data: Clients) -> Array:
     """Return the number of examples of each client of the population, also inside a mesh."""
     sizes = jnp.diff(data.offsets) if data.held is None else data.held.sizes
     if data.mesh is None:
@@ -101,7 +101,7 @@ def sizes_of_all(data: ClientData) -> Array:
     return jax.lax.all_gather(sizes, "clients", tiled=True)[: data.num_clients]
 
 
-def slots_of(plan: Plan, data: ClientData, cohort: Draw) -> Slots:
+def slots_of(plan: Plan, data: Clients, cohort: Draw) -> Slots:
     """Return the members of the cohort that this device computes, with their weights."""
     if data.num_shards > 1:
         cohort, places, first_client = _on_this_shard(data, cohort)
@@ -129,7 +129,7 @@ def slots_of(plan: Plan, data: ClientData, cohort: Draw) -> Slots:
     return Slots(rows, places, weights, client_of, can_be_empty)
 
 
-def _on_this_shard(data: ClientData, cohort: Draw) -> tuple[Draw, Array, Array]:
+def _on_this_shard(data: Clients, cohort: Draw) -> tuple[Draw, Array, Array]:
     """Return the draw with this device's own members first, their places, and its first client."""
     first_client = jax.lax.axis_index("clients") * data.clients_per_shard
     if cohort.members is None:
@@ -156,7 +156,7 @@ def _on_this_shard(data: ClientData, cohort: Draw) -> tuple[Draw, Array, Array]:
 
 
 def local_handle(
-    data: ClientData,
+    data: Clients,
     work: Work,
     key: Key,
     index: Array,
@@ -185,7 +185,7 @@ def local_handle(
     )
 
 
-def sizes_matter(work: Work, data: ClientData) -> bool:
+def sizes_matter(work: Work, data: Clients) -> bool:
     """Return whether clients of different sizes have different amounts of work."""
     if work.batch_size is None:
         # Each step takes all rows: sizes matter if clients are padded to different bounds.
@@ -194,12 +194,12 @@ def sizes_matter(work: Work, data: ClientData) -> bool:
     return work.max_steps(data.min_size) < work.max_steps(data.max_size)
 
 
-def bounds_for(work: Work, data: ClientData) -> tuple[int, ...]:
+def bounds_for(work: Work, data: Clients) -> tuple[int, ...]:
     """Return the row counts to pad to, ascending; only one for minibatches, which need none."""
     return data.size_bounds if work.batch_size is None else (data.max_size,)
 
 
-def num_examples_of(data: ClientData, rows: Array, weights: Array) -> Array:
+def num_examples_of(data: Clients, rows: Array, weights: Array) -> Array:
     """Return the number of examples of the clients in these rows, 0 for an absent one."""
     return jnp.where(weights > 0, data.offsets[rows + 1] - data.offsets[rows], 0)
 

@@ -8,7 +8,7 @@ from fcojax import tree
 from fcojax.arguments import validated
 from fcojax.engine.state import Observe
 from fcojax.memo import memoised
-from fcojax.problems.clients import ClientData
+from fcojax.problems.client_data import ClientData
 from fcojax.problems.losses import Loss, require_floats
 from fcojax.problems.problem import population_loss
 from fcojax.transforms.penalty import Penalty

@@ -27,7 +27,7 @@ from fcojax.engine.stepper import start
 from fcojax.engine.stream import Stream, on_disk
 from fcojax.engine.tally import RoundContext, one_update
 from fcojax.memo import jit_per
-from fcojax.problems.clients import ClientData
+from fcojax.problems.client_data import ClientData
 from fcojax.types import Array, Key, Params, PyTree
 from fcojax.uploads.aggregator import first_estimate
 from fcojax.uploads.forms import split

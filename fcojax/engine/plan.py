@@ -124,15 +124,8 @@ class Sampler:
         )
 
 
-class EqualSampler(Sampler):
-    """Base class of samplers that draw all clients with the same probability."""
-
-    def inclusion(self, clients, num_clients, sizes=None) -> Array | float:
-        return self.mean_size(num_clients) / num_clients
-
-
 @dataclasses.dataclass(frozen=True)
-class Everyone(EqualSampler):
+class Everyone(Sampler):
     """See ``everyone``."""
 
     can_be_absent = False
@@ -142,6 +135,9 @@ class Everyone(EqualSampler):
 
     def size(self, num_clients: int) -> int:
         return num_clients
+
+    def inclusion(self, clients, num_clients, sizes=None) -> Array | float:
+        return 1.0
 
 
 class Plan(NamedTuple):

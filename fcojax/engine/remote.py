@@ -32,7 +32,7 @@ from fcojax.engine.tally import (
 )
 from fcojax.engine.validation import as_first_states, require_run
 from fcojax.memo import jit_per
-from fcojax.problems.clients import ClientData
+from fcojax.problems.client_data import ClientData
 from fcojax.types import Array, Key, Params, PyTree
 from fcojax.uploads import transform
 from fcojax.uploads.aggregator import MEAN

@@ -14,7 +14,7 @@ from fcojax.algorithms.base import uncounted
 from fcojax.engine.client_loop import client_function, run_clients
 from fcojax.engine.members import DOWN, SHARED, Slots, draw_cohort, purpose_key, slots_of
 from fcojax.engine.tally import RoundContext, Rows, server_half
-from fcojax.problems.clients import ClientData
+from fcojax.problems.clients import Clients
 from fcojax.types import Array, PyTree, Scalar
 from fcojax.uploads import transform
 from fcojax.uploads.aggregator import next_estimate
@@ -106,7 +106,7 @@ def _total_weights(context: RoundContext, slots: Slots) -> RoundWeights:
     return RoundWeights(none, cohort, everyone, none, expected * everyone, largest)
 
 
-def _over_devices(data: ClientData, sums: PyTree) -> PyTree:
+def _over_devices(data: Clients, sums: PyTree) -> PyTree:
     """Sum over the clients of all devices."""
     return jax.lax.psum(sums, "clients") if data.num_shards > 1 else sums
 

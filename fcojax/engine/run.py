@@ -7,7 +7,7 @@ and ``_traced`` is its body, for use inside larger programs.
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -40,19 +40,22 @@ from fcojax.engine.state import (
 from fcojax.engine.tally import RoundContext, Rows, first_uploads
 from fcojax.engine.validation import as_first_states, as_params, as_program
 from fcojax.memo import jit_per
-from fcojax.problems.clients import ClientData
+from fcojax.problems.clients import Clients
 from fcojax.types import Array, Key, Params, PyTree
 from fcojax.uploads.forms import merged
 from fcojax.xla.jaxprs import fast_inside_loops
 from fcojax.xla.loops import scan_some
 from fcojax.xla.rules import in_full_precision
 
+if TYPE_CHECKING:
+    from fcojax.problems.client_data import ClientData
+
 
 def run(
     algorithm: Algorithm,
     hparams: PyTree,
     params: Params,
-    data: ClientData,
+    data: "ClientData",
     key: Key,
     plan: Plan | Work,
     *,
@@ -113,7 +116,7 @@ def sweep(
     algorithm: Algorithm,
     grid: PyTree,
     params: Params,
-    data: ClientData,
+    data: "ClientData",
     keys: Key,
     plan: Plan | Work,
     *,
@@ -178,7 +181,7 @@ def sweep(
 @in_full_precision
 @with_auto_axes
 def start_traced(
-    algorithm: Algorithm, plan: Plan, init, hparams, params, data: ClientData, key: Key
+    algorithm: Algorithm, plan: Plan, init, hparams, params, data: Clients, key: Key
 ) -> State:
     """Body of ``start``; ``init`` makes the start point from a key, or is ``None``."""
 
@@ -205,7 +208,7 @@ start_compiled = jit_per(num_static=3)(start_traced)
 @in_full_precision
 @with_auto_axes
 def advance_traced(
-    program: Program, hparams, data: ClientData, state: State, context, num_rounds=None
+    program: Program, hparams, data: Clients, state: State, context, num_rounds=None
 ) -> tuple[State, dict[str, Array]]:
     """Body of ``advance``; runs ``num_rounds`` before an evaluation if that is given."""
     algorithm, plan, observe, num_evaluations, length = program
@@ -306,7 +309,7 @@ def _seen(algorithm, observe, context, hparams, state):
 
 @jit_per(num_static=1)
 def run_compiled(
-    program: Program, hparams: PyTree, params: Params, data: ClientData, key: Key, context: PyTree
+    program: Program, hparams: PyTree, params: Params, data: Clients, key: Key, context: PyTree
 ) -> tuple[Params, PyTree]:
     """Start, advance and read the model; for a vector of keys with axes [points, seeds]."""
     state = start_traced(program.algorithm, program.plan, None, hparams, params, data, key)
@@ -336,7 +339,7 @@ def _with_progress(progress, program: Program, hparams, params, data, key, conte
 
 
 def runs_at_once(
-    algorithm: Algorithm, grid: PyTree, params: Params, data: ClientData, plan: Plan, keys: Key
+    algorithm: Algorithm, grid: PyTree, params: Params, data: "ClientData", plan: Plan, keys: Key
 ) -> tuple[int, Key]:
     """Return how many points run together, and the keys, the last one repeated if need be.
 

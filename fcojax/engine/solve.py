@@ -19,7 +19,7 @@ from fcojax.engine.run import advance_traced, look_traced, start_traced
 from fcojax.engine.state import Observe, State, is_sweep
 from fcojax.engine.validation import as_params, as_program
 from fcojax.memo import jit_per
-from fcojax.problems.clients import ClientData
+from fcojax.problems.client_data import ClientData
 from fcojax.types import Array, Count, Key, NonNegative, Params, PyTree, Scalar
 
 _BLOW_UP = 1e8  # a violation that has grown by this factor counts as divergence

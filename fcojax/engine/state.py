@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax.arguments import shown
-from fcojax.problems.clients import ClientData
+from fcojax.problems.clients import Clients
 from fcojax.types import Array, Key, Params, PyTree
 
 Result = TypeVar("Result")
@@ -50,7 +50,7 @@ def is_sweep(key: Key) -> bool:
 
 
 def over_grid(
-    function: Callable, data: ClientData | None, in_axes: tuple, out_axes: PyTree
+    function: Callable, data: Clients | None, in_axes: tuple, out_axes: PyTree
 ) -> Callable:
     """Map a function of one point and one seed over points and over seeds.
 
@@ -72,7 +72,7 @@ def over_grid(
     return over_both
 
 
-def sweep_axes(data: ClientData, num_points: int, num_seeds: int) -> tuple[str | None, str | None]:
+def sweep_axes(data: Clients, num_points: int, num_seeds: int) -> tuple[str | None, str | None]:
     """Return for the points and for the seeds of a sweep the mesh axis that shards them, if any."""
     if data.mesh is None or "sweep" not in data.mesh.shape:
         return None, None
@@ -87,7 +87,7 @@ def sweep_axes(data: ClientData, num_points: int, num_seeds: int) -> tuple[str |
     )
 
 
-def with_repeats(data: ClientData, num_points: int, num_seeds: int) -> tuple[int, int]:
+def with_repeats(data: Clients, num_points: int, num_seeds: int) -> tuple[int, int]:
     """Return the numbers of points and seeds, padded so that all devices run equally many.
 
     Devices share the points; with fewer points than devices they share the seeds, if each device
@@ -174,7 +174,7 @@ def _own_mesh(args: PyTree) -> contextlib.AbstractContextManager:
     """Enter the mesh of a population among the arguments, if another one is around it."""
     around = jax.sharding.get_abstract_mesh()
     for argument in args:
-        if isinstance(argument, ClientData) and argument.mesh is not None and not around.empty:
+        if isinstance(argument, Clients) and argument.mesh is not None and not around.empty:
             return jax.sharding.use_abstract_mesh(argument.mesh.abstract_mesh)
     return contextlib.nullcontext()
 
@@ -252,7 +252,7 @@ class State(NamedTuple):
 STATE_AXES = State(PER_RUN, PER_RUN, PER_RUN, SHARED, PER_SEED, PER_RUN)
 
 
-def on_mesh(state: State, data: ClientData) -> State:
+def on_mesh(state: State, data: Clients) -> State:
     """Shard an initial state as ``advance`` shards its results.
 
     Otherwise the second block of rounds would need another program than the first.

@@ -23,7 +23,7 @@ from fcojax.engine.run import (
 from fcojax.engine.state import Observe, State, is_sweep
 from fcojax.engine.validation import as_params, as_program
 from fcojax.memo import jit_per
-from fcojax.problems.clients import ClientData
+from fcojax.problems.client_data import ClientData
 from fcojax.types import Array, Key, Params, PyTree
 
 

@@ -25,7 +25,8 @@ from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.state import Observe, State
 from fcojax.memo import jit_per
 from fcojax.problems import memory, stored
-from fcojax.problems.clients import ClientData, Held, require_one_device
+from fcojax.problems.client_data import ClientData
+from fcojax.problems.clients import Held, require_one_device
 from fcojax.types import Array, Count, Key, Params, PyTree
 
 # Cohorts are drawn for several blocks at once, up to these numbers of blocks and of members.

@@ -15,7 +15,7 @@ from fcojax.engine.members import AGGREGATE, SERVER, SHARED, local_handle, purpo
 from fcojax.engine.nonfinite import guarded
 from fcojax.engine.plan import Plan
 from fcojax.engine.state import Memory
-from fcojax.problems.clients import ClientData
+from fcojax.problems.clients import Clients
 from fcojax.types import Array, Key, PyTree
 from fcojax.uploads import transform
 from fcojax.uploads.aggregator import MEAN, SUM, first_estimate
@@ -264,7 +264,7 @@ def one_update(
     hparams: PyTree,
     server: PyTree,
     client: PyTree,
-    data: ClientData,
+    data: Clients,
     index: Any = None,
 ) -> ClientResult:
     """Return the result of a client, by default the first, in the first round.
@@ -279,7 +279,7 @@ def one_update(
 
 
 def first_uploads(
-    algorithm: Algorithm, plan: Plan, hparams: PyTree, states: tuple, data: ClientData
+    algorithm: Algorithm, plan: Plan, hparams: PyTree, states: tuple, data: Clients
 ) -> tuple[tuple, Memory]:
     """Return what a client's transforms and the server keep at first.
 

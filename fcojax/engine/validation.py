@@ -14,7 +14,7 @@ from fcojax.engine.hparams import as_arrays, is_schedule
 from fcojax.engine.nonfinite import warn_of_nonfinite
 from fcojax.engine.plan import Plan, Program, as_plan
 from fcojax.engine.state import Observe, is_sweep
-from fcojax.problems.clients import ClientData
+from fcojax.problems.clients import Clients
 from fcojax.tree import by_field
 from fcojax.types import Array, Count, Key, PyTree
 from fcojax.uploads.aggregator import MEAN
@@ -23,7 +23,7 @@ from fcojax.uploads.aggregator import MEAN
 def as_program(
     algorithm: Algorithm,
     hparams: PyTree,
-    data: ClientData,
+    data: Clients,
     key: Key | None,
     plan: Plan | Work,
     num_rounds: int | None = None,
@@ -40,7 +40,9 @@ def as_program(
     warn_of_nonfinite()
     plan, num_evaluations, last = as_plan(plan), 1, None
     checked_value("algorithm", algorithm, Algorithm)  # a factory may not have been called
-    checked_value("data", data, ClientData)
+    if not isinstance(data, Clients):
+        example = "fcojax.from_rows(rows, sizes)"
+        raise ValueError(f"data is {shown(data)}; pass a ClientData, as in {example}.")
     _require_cohort(algorithm, plan, data)
     _require_uploads(algorithm, plan, data.num_clients)
     _require_work(plan, data)
@@ -62,7 +64,7 @@ def as_program(
 
 
 def require_run(
-    algorithm: Algorithm, plan: Plan, hparams: PyTree, data: ClientData, key: Key | None = None
+    algorithm: Algorithm, plan: Plan, hparams: PyTree, data: Clients, key: Key | None = None
 ) -> None:
     """Raise ``ValueError`` if these cannot make a run, or a sweep where ``key`` is a vector."""
     as_program(algorithm, hparams, data, key, plan)
@@ -101,7 +103,7 @@ def as_first_states(states: Any) -> tuple[PyTree, PyTree]:
     return states
 
 
-def _require_cohort(algorithm: Algorithm, plan: Plan, data: ClientData) -> None:
+def _require_cohort(algorithm: Algorithm, plan: Plan, data: Clients) -> None:
     # `size` refuses a cohort that is larger than the population.
     places, needs = plan.cohort.size(data.num_clients), algorithm.facts.needs_everyone
     losing = [one.name for one in plan.uploads.transforms if one.facts.leaves_out is not None]
@@ -153,7 +155,7 @@ def _require_uploads(algorithm: Algorithm, plan: Plan, num_clients: int) -> None
             )
 
 
-def _require_work(plan: Plan, data: ClientData) -> None:
+def _require_work(plan: Plan, data: Clients) -> None:
     counts, batch_size = plan.work.counts, plan.work.batch_size
     if counts is not None and len(counts) != data.num_clients:
         raise ValueError(

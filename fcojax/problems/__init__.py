@@ -2,7 +2,7 @@
 
 from fcojax.problems import partition
 from fcojax.problems.building import from_clients, from_rows
-from fcojax.problems.clients import ClientData
+from fcojax.problems.client_data import ClientData
 from fcojax.problems.condensed import condensed
 from fcojax.problems.features import feature_skew, quadratic_features, random_features
 from fcojax.problems.fmri import brain_voxels, fmri_surrogate, on_grid

@@ -8,7 +8,7 @@ import numpy as np
 
 from fcojax.arguments import checked_value
 from fcojax.problems import fields, memory
-from fcojax.problems.clients import ClientData, population
+from fcojax.problems.client_data import ClientData, population
 from fcojax.types import PyTree
 
 

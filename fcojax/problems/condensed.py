@@ -12,7 +12,7 @@ import numpy as np
 from fcojax.arguments import validated
 from fcojax.problems import memory
 from fcojax.problems.building import from_rows
-from fcojax.problems.clients import ClientData
+from fcojax.problems.client_data import ClientData
 from fcojax.problems.least_squares import half_squared_error
 from fcojax.problems.linear_models import half_square, squared_error
 from fcojax.problems.loss_kinds import LinearLoss

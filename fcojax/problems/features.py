@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax.arguments import shown, validated
-from fcojax.problems.clients import ClientData
+from fcojax.problems.client_data import ClientData
 from fcojax.problems.partition import Partition
 from fcojax.types import Count, NonNegative, Positive, Seed
 

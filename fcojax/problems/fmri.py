@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 
 from fcojax.arguments import at_most, validated
 from fcojax.problems.building import from_stacked
-from fcojax.problems.clients import ClientData
+from fcojax.problems.client_data import ClientData
 from fcojax.problems.logistic import logistic
 from fcojax.problems.planted import recovery
 from fcojax.problems.problem import Problem

@@ -6,7 +6,8 @@ import numpy as np
 from fcojax.arguments import validated
 from fcojax.problems import memory
 from fcojax.problems.building import from_rows
-from fcojax.problems.clients import ClientData, ids_of, require_one_device
+from fcojax.problems.client_data import ClientData, ids_of
+from fcojax.problems.clients import require_one_device
 from fcojax.types import Key, Share
 
 

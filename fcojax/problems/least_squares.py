@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax.arguments import validated
-from fcojax.problems.clients import ClientData
+from fcojax.problems.client_data import ClientData
 from fcojax.problems.labels import check_features
 from fcojax.problems.loss_kinds import LinearLoss
 from fcojax.problems.problem import Problem, second_moment

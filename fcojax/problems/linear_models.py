@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax.arguments import factory, validated
-from fcojax.problems.clients import ClientData
+from fcojax.problems.client_data import ClientData
 from fcojax.problems.labels import check_features, check_splits
 from fcojax.problems.loss_kinds import LinearLoss
 from fcojax.problems.losses import Loss

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from fcojax.arguments import validated
-from fcojax.problems.clients import ClientData
+from fcojax.problems.client_data import ClientData
 from fcojax.problems.linear_models import classifier, predictor
 from fcojax.problems.problem import Problem
 from fcojax.types import Array, Params, PyTree

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax.arguments import validated
-from fcojax.problems.clients import ClientData
+from fcojax.problems.client_data import ClientData
 from fcojax.problems.measures import at_cuts, rank
 from fcojax.problems.problem import Problem, population_loss
 from fcojax.types import Array, PyTree

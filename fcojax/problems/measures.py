@@ -8,7 +8,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from fcojax.arguments import checked_value, validated
-from fcojax.problems.clients import ClientData, require_one_device
+from fcojax.problems.client_data import ClientData
+from fcojax.problems.clients import require_one_device
 from fcojax.problems.losses import Loss
 from fcojax.problems.problem import population_loss
 from fcojax.types import Array, Axis, NonNegative, Params, PyTree

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax.arguments import at_most, validated
-from fcojax.problems.clients import ClientData
+from fcojax.problems.client_data import ClientData
 from fcojax.problems.problem import Problem, second_moment
 from fcojax.types import Array, Count, PyTree
 from fcojax.xla.linalg import singular_values, thin_svd

@@ -12,7 +12,7 @@ import numpy as np
 
 from fcojax.arguments import at_most, validated
 from fcojax.problems.building import from_clients, from_stacked
-from fcojax.problems.clients import ClientData
+from fcojax.problems.client_data import ClientData
 from fcojax.problems.least_squares import least_squares
 from fcojax.problems.linear_models import squared_error
 from fcojax.problems.logistic import logistic

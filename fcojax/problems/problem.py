@@ -10,7 +10,7 @@ import numpy as np
 from jax.extend.core import primitives
 
 from fcojax.arguments import validated
-from fcojax.problems.clients import ClientData
+from fcojax.problems.client_data import ClientData
 from fcojax.problems.loss_kinds import WholeBatchLoss
 from fcojax.problems.losses import Loss, losses_of
 from fcojax.types import Array, Count, Key, Params, PyTree

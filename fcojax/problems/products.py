@@ -9,7 +9,7 @@ import numpy as np
 from jax.core import Tracer
 
 from fcojax.arguments import validated
-from fcojax.problems.clients import ClientData
+from fcojax.problems.client_data import ClientData
 from fcojax.types import Array, PyTree
 
 # Features per row of the largest client from which products are kept: they take at most 1 / 16 of

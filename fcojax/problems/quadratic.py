@@ -10,7 +10,8 @@ from jax.flatten_util import ravel_pytree
 
 from fcojax.arguments import validated
 from fcojax.problems.building import from_rows
-from fcojax.problems.clients import ClientData, require_one_device
+from fcojax.problems.client_data import ClientData
+from fcojax.problems.clients import require_one_device
 from fcojax.problems.losses import Loss
 from fcojax.types import Array, Params, PyTree
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import optax
 
 from fcojax.arguments import validated
-from fcojax.problems.clients import ClientData
+from fcojax.problems.client_data import ClientData
 from fcojax.problems.linear_models import classifier
 from fcojax.problems.problem import Problem
 from fcojax.types import Array, Count, Params, PyTree

@@ -15,7 +15,8 @@ import numpy as np
 
 from fcojax.arguments import validated
 from fcojax.problems import memory
-from fcojax.problems.clients import ClientData, ids_of, population, require_one_device
+from fcojax.problems.client_data import ClientData, ids_of, population
+from fcojax.problems.clients import require_one_device
 from fcojax.problems.sparse import SparseRows, unchecked
 from fcojax.types import PyTree
 

@@ -11,7 +11,7 @@ import fcojax
 from fcojax import datasets
 from fcojax.problems import memory, partition
 from fcojax.problems.building import from_clients, from_rows
-from fcojax.problems.clients import size_bounds
+from fcojax.problems.client_data import size_bounds
 from fcojax.problems.problem import population_loss
 from fcojax.xla.jaxprs import bytes_of_results
 from fcojax.xla.rules import pretend

@@ -21,7 +21,7 @@ from fcojax.problems import (
     softmax,
     synthetic_softmax,
 )
-from fcojax.problems.clients import ids_of
+from fcojax.problems.client_data import ids_of
 from fcojax.transforms import Penalty, l1_ball, l2_ball, named, on_subtree, per_leaf
 from fcojax.types import Array, Params
 

@@ -15,8 +15,15 @@ import numpy as np
 
 from fcojax import shuffle
 from fcojax.arguments import at_most, checked_value, shown, validated
-from fcojax.engine.plan import Draw, EqualSampler, Everyone, Sampler
+from fcojax.engine.plan import Draw, Everyone, Sampler
 from fcojax.types import Array, Count, Key, Real, Share
+
+
+class EqualSampler(Sampler):
+    """Base class of samplers that draw all clients with the same probability."""
+
+    def inclusion(self, clients, num_clients, sizes=None) -> Array | float:
+        return self.mean_size(num_clients) / num_clients
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,6 +7,7 @@ those of one run, or their shapes; ``num_points`` points of a sweep run together
 
 import functools
 import os
+from typing import TYPE_CHECKING
 
 import jax
 
@@ -20,11 +21,14 @@ from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.state import with_repeats
 from fcojax.engine.tally import first_uploads, one_update
 from fcojax.engine.validation import require_run
-from fcojax.problems.clients import ClientData
+from fcojax.problems.clients import Clients
 from fcojax.types import Count, Params, PyTree
 from fcojax.uploads.aggregator import SUM
 from fcojax.xla.jaxprs import bytes_of_results
 from fcojax.xla.rules import pretended_memory, rules
+
+if TYPE_CHECKING:
+    from fcojax.problems.client_data import ClientData
 
 # The share of memory that one program may use; the rest is for the caller and for fragmentation.
 _SHARE = 0.5
@@ -38,7 +42,7 @@ def sized(
     algorithm: Algorithm,
     hparams: PyTree,
     params: Params,
-    data: ClientData,
+    data: "ClientData",
     plan: Plan | Work,
     *,
     num_points: Count = 1,
@@ -93,7 +97,7 @@ def sized(
 
 
 def choose_chunk_size(
-    plan: Plan, algorithm: Algorithm, hparams, server, data: ClientData, num_points: int = 1
+    plan: Plan, algorithm: Algorithm, hparams, server, data: Clients, num_points: int = 1
 ) -> int:
     """Return the plan's number of clients that run together, or choose it by the rules."""
     if plan.client_chunk_size is not None:
@@ -122,7 +126,7 @@ def choose_chunk_size(
     return max(chosen, chunk_size(*given, traced, places, num_points, left))
 
 
-def client_bytes(work: Work, data: ClientData, message: PyTree, num_points: int = 1) -> int:
+def client_bytes(work: Work, data: Clients, message: PyTree, num_points: int = 1) -> int:
     """Return the bytes of one client's step, without intermediate results.
 
     These are its examples, which the points of a sweep share, and for each point its iterate, the
@@ -137,7 +141,7 @@ def client_bytes(work: Work, data: ClientData, message: PyTree, num_points: int 
 
 def chunk_size(
     work: Work,
-    data: ClientData,
+    data: Clients,
     each: int,
     num_places: int,
     num_points: int = 1,

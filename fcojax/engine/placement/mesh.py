@@ -23,7 +23,8 @@ from fcojax.engine.placement.chunk_size import choose_chunk_size, client_bytes, 
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.validation import require_run
 from fcojax.problems import memory
-from fcojax.problems.clients import ClientData, require_one_device
+from fcojax.problems.client_data import ClientData
+from fcojax.problems.clients import require_one_device
 from fcojax.types import Count, Params, PyTree
 from fcojax.xla import rules
 from fcojax.xla.jaxprs import equations

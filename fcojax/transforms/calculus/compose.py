@@ -15,7 +15,8 @@ from jax.core import Tracer
 from fcojax import tree
 from fcojax.arguments import factory
 from fcojax.transforms.calculus.predicates import PathPredicate, split_leaves
-from fcojax.transforms.penalty import Penalty, indicator, largest, steps_like
+from fcojax.transforms.indicators import indicator, largest
+from fcojax.transforms.penalty import Penalty, steps_like
 from fcojax.transforms.shapes import require_ordered, require_same_shapes
 from fcojax.transforms.stable_norms import relative_rounding
 from fcojax.transforms.subdifferentials import distance_up_to_rounding

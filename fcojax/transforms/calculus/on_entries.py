@@ -8,7 +8,8 @@ import numpy as np
 
 from fcojax import tree
 from fcojax.arguments import factory
-from fcojax.transforms.penalty import Penalty, largest
+from fcojax.transforms.indicators import largest
+from fcojax.transforms.penalty import Penalty
 from fcojax.transforms.shapes import flattened
 
 

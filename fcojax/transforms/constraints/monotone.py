@@ -14,7 +14,8 @@ import numpy as np
 from fcojax import tree
 from fcojax.arguments import factory
 from fcojax.transforms.blocks import along_axis, block_means, block_numbers, differences
-from fcojax.transforms.penalty import Penalty, indicator, largest
+from fcojax.transforms.indicators import indicator, largest
+from fcojax.transforms.penalty import Penalty
 from fcojax.types import Array, Axis
 
 

@@ -5,8 +5,9 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.arguments import factory
+from fcojax.transforms.indicators import indicator, largest
 from fcojax.transforms.penalties.l1 import l1_norm
-from fcojax.transforms.penalty import Penalty, indicator, largest, strength
+from fcojax.transforms.penalty import Penalty, strength
 from fcojax.transforms.shapes import flattened
 from fcojax.transforms.subdifferentials import distance_to_level, is_on_sphere
 from fcojax.transforms.thresholds import project_l1_ball, project_simplex

@@ -1,4 +1,4 @@
-"""No penalty, the l1 norm, and soft thresholding."""
+"""The l1 norm, and soft thresholding."""
 
 import jax
 import jax.numpy as jnp
@@ -7,30 +7,6 @@ from fcojax import tree
 from fcojax.memo import memoised
 from fcojax.transforms.penalty import Penalty, entrywise, strength, times_scale
 from fcojax.types import Array, PyTree, Scalar
-
-
-@memoised
-def zero() -> Penalty:
-    """Return the zero penalty, whose prox is the identity.
-
-    Example:
-      >>> zero().prox(jnp.array([3.0, -1.0]), 1.0, 1.0).tolist()
-      [3.0, -1.0]
-    """
-
-    def value(x, scale):
-        del scale
-        return tree.total(jax.tree.map(lambda leaf: jnp.zeros((), leaf.dtype), x))
-
-    def prox(v, step, scale):
-        del step, scale
-        return v
-
-    def subdiff_distance(x, v, scale):
-        del x, scale
-        return tree.euclidean_norm(tree.floats(v))
-
-    return Penalty(value, prox, separable=True, subdiff_distance=subdiff_distance)
 
 
 @memoised

@@ -1,14 +1,17 @@
-"""Separable penalties other than the l1 norm: squared l2 and elastic net.
+"""Separable penalties other than the l1 norm: none, squared l2 and elastic net.
 
 Each prox is one elementwise pass. See ``lp_power`` for more.
 """
 
 from typing import Annotated
 
+import jax
+import jax.numpy as jnp
 from jax.core import Tracer
 
 from fcojax import tree
 from fcojax.arguments import factory
+from fcojax.memo import memoised
 from fcojax.transforms.penalties.l1 import l1, soft_threshold
 from fcojax.transforms.penalty import Penalty, entrywise, times_scale
 from fcojax.transforms.subdifferentials import absolute_value_interval, distance_to_intervals
@@ -17,6 +20,30 @@ from fcojax.types import Numbers
 Fraction = Annotated[
     float, Numbers("a number from 0 to 1", lambda values: (values >= 0) & (values <= 1))
 ]
+
+
+@memoised
+def zero() -> Penalty:
+    """Return the zero penalty, whose prox is the identity.
+
+    Example:
+      >>> zero().prox(jnp.array([3.0, -1.0]), 1.0, 1.0).tolist()
+      [3.0, -1.0]
+    """
+
+    def value(x, scale):
+        del scale
+        return tree.total(jax.tree.map(lambda leaf: jnp.zeros((), leaf.dtype), x))
+
+    def prox(v, step, scale):
+        del step, scale
+        return v
+
+    def subdiff_distance(x, v, scale):
+        del x, scale
+        return tree.euclidean_norm(tree.floats(v))
+
+    return Penalty(value, prox, separable=True, subdiff_distance=subdiff_distance)
 
 
 @factory

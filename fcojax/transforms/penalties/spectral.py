@@ -11,8 +11,9 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.arguments import factory
+from fcojax.transforms.indicators import indicator, largest
 from fcojax.transforms.penalties.l1 import soft_threshold
-from fcojax.transforms.penalty import Penalty, indicator, largest, strength, times_scale, weight
+from fcojax.transforms.penalty import Penalty, strength, times_scale, weight
 from fcojax.transforms.singular_values import (
     SingularValueMap,
     apply_map,

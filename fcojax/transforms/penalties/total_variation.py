@@ -19,9 +19,10 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.arguments import factory
 from fcojax.transforms.blocks import along_axis, block_means, block_numbers, differences
+from fcojax.transforms.indicators import least_scale
 from fcojax.transforms.penalties.l1 import l1_norm, soft_threshold
 from fcojax.transforms.penalties.separable import Fraction
-from fcojax.transforms.penalty import Penalty, least_scale, times_scale, weight
+from fcojax.transforms.penalty import Penalty, times_scale, weight
 from fcojax.types import Array, Axis
 
 

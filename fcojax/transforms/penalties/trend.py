@@ -19,8 +19,9 @@ import numpy as np
 
 from fcojax import tree
 from fcojax.arguments import factory
+from fcojax.transforms.indicators import largest
 from fcojax.transforms.penalties.l1 import l1_norm
-from fcojax.transforms.penalty import Penalty, largest, times_scale, weight
+from fcojax.transforms.penalty import Penalty, times_scale, weight
 from fcojax.types import Array, Axis, Count
 from fcojax.xla import linalg
 
