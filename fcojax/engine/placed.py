@@ -168,14 +168,15 @@ def sweep_blocks(
         return [state for state, _ in found], [history for _, history in found]
 
     def keep(points, states, alive):
-        return _put(placed, jax.device_get(_collected(placed, points, states)), points, alive)
+        collected = jax.device_get(_collected(placed, points, states))
+        return _put(placed, collected, points, _groups(placed, alive))
 
     if state is None:
         states, histories = _begun(placed, points)
         yield Block(0, points, _joined(histories, points))
     else:
         assert stored is not None
-        states = _put(placed, state, stored, points)
+        states = _put(placed, state, stored, _groups(placed, points))
 
     given = {"points": points, "is_over": is_over, "keep": keep, "wants_state": wants_state}
     for block in blocks(advance, states, ends, first=int(states[0].round), **given):
@@ -207,7 +208,7 @@ def _begun(placed: Placed, points: np.ndarray) -> tuple[list[State], list[PyTree
             shapes = placed._shapes(group, placed.data, placed.keys)._replace(key=())
             zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
             keys = jnp.copy(placed.keys)  # each group donates its own
-            (state,) = _put(placed, zeros._replace(key=keys), group, group)
+            (state,) = _put(placed, zeros._replace(key=keys), group, [group])
             names = look_compiled.eval_shape(algorithm, observe, grid, state, placed.context)
             state, seen = _advance(placed, grid, state, 0)
             seen = {name: seen[name] for name in names}
@@ -265,12 +266,14 @@ def _collected(placed: Placed, points: np.ndarray, states: Sequence[State]) -> S
     return take_points(whole, np.arange(points.size))
 
 
-def _put(placed: Placed, state: State, stored: np.ndarray, points: np.ndarray) -> list[State]:
+def _put(
+    placed: Placed, state: State, stored: np.ndarray, groups: Sequence[np.ndarray]
+) -> list[State]:
     """Return some points of a collected state, one state for each group."""
     data, states = placed.data, []
     rows = np.arange(data.clients_per_shard * data.num_shards)
     put = jax.jit(lambda state: on_mesh(_with_seeds(placed, state, placed.keys.size), data))
-    for group in _groups(placed, points):
+    for group in groups:
         some = take_points(state, np.argmax(stored == group[:, None], axis=1))
         if rows.size > data.num_clients:  # the last client's row fills up a mesh
             at = np.s_[:, :, np.minimum(rows, data.num_clients - 1)]

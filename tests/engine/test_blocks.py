@@ -17,10 +17,10 @@ ENDS = [1, 2, 4, 6]
 POINTS = np.arange(3)
 
 
-def placed(ends=ENDS):
+def placed(ends=ENDS, grid=GRID):
     return place(
         fed_dyn,
-        GRID,
+        grid,
         lambda key: federations.start(),
         data(),
         KEYS,
@@ -52,6 +52,15 @@ def test_blocks_are_those_of_a_sweep_and_the_last_one_has_its_state():
         np.testing.assert_allclose(block.history["model"], wanted)
     assert [block.state is None for block in found] == [True] * 4 + [False]
     assert found[-1].state.round == 6
+
+
+def test_a_few_of_many_points_begin_in_a_group_of_their_own():
+    """Nine points run in groups of six, and three of them in one of four on two devices."""
+    many = placed(grid=jax.tree.map(lambda column: np.repeat(column, 3), GRID))
+    *_, last = sweep_blocks(many, POINTS, ENDS)
+    (expected,) = blocks(POINTS[:1])[-1].history["model"]
+    for model in last.history["model"]:
+        np.testing.assert_allclose(model, expected, rtol=1e-9)
 
 
 def test_a_state_resumes_also_some_of_its_points_to_the_last_bit():
