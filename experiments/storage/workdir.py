@@ -115,14 +115,14 @@ class Workdir:
             ) from error
         # The system releases the lock of a process that has ended.
         lock = filelock.FileLock(self.path / "lock", blocking=False)
-        try:
-            lock.acquire()
-        except filelock.Timeout:
-            raise UserError(
-                f"another process is writing to {self.path}; wait for it, end it, or pass another "
-                "--workdir."
-            ) from None
-        with lock:
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(lock)
+            except filelock.Timeout:
+                raise UserError(
+                    f"another process is writing to {self.path}; wait for it, end it, or pass "
+                    "another --workdir."
+                ) from None
             self.look(ours)
             if self.overwrite or not (self.path / "rows.jsonl").exists():
                 self._clear()

@@ -62,9 +62,13 @@ def test_a_run_that_three_signals_end_is_the_same_bit_for_bit(config, tmp_path):
     expected = result(whole)
     for turn, number in enumerate((signal.SIGTERM, signal.SIGINT, signal.SIGKILL)):
         least = len(expected[0]) * (turn + 1) // 5
+        began, rows = time.time(), broken / "rows.jsonl"
         with started(config, broken) as process:
-            rows = broken / "rows.jsonl"
-            while not rows.exists() or rows.read_bytes().count(b"\n") < least:
+            while not (  # rows of this process, and not of the one before
+                rows.exists()
+                and rows.stat().st_mtime > began
+                and rows.read_bytes().count(b"\n") >= least
+            ):
                 assert process.poll() is None
                 time.sleep(0.005)
             process.send_signal(number)
