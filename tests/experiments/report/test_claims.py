@@ -1,6 +1,7 @@
-"""Claims: both sides of the threshold, numbers that are not finite, and held-out examples."""
+"""Claims: comparisons and thresholds of rows, numbers that are not finite, held-out examples."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -8,59 +9,106 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from experiments.report.claims import Claim, mcnemar, over_seeds
+from experiments.report.claims import OURS, Claim, judged, mcnemar, over_seeds
+
+METHODS = {"a": np.array([4.0, 5.0, 6.0]), "b": np.array([2.0, 3.0, 3.0]), "c": np.ones(3)}
 
 
 @pytest.mark.parametrize(
-    ("measured", "at_least", "holds"),
+    ("column", "measured"),
     [
-        (2.0, True, True),
-        (1.0, True, True),
-        (0.5, True, False),
-        (0.5, False, True),
-        (2.0, False, False),
-        (float("nan"), True, False),
-        (float("nan"), False, False),
-        (float("inf"), True, False),
-        (float("-inf"), False, False),
+        ("x its b", {"": [2, 3, 3]}),
+        ("x behind b", {"": [2, 2, 3]}),
+        ("x beyond b", {"": [-2, -2, -3]}),
+        ("x over b", {"": [0.5, 0.6, 0.5]}),
+        ("x first a", {"": [2, 2, 3]}),
+        ("x first b", {"": [-2, -2, -3]}),
+        ("x behind b c", {"b": [2, 2, 3], "c": [3, 4, 5]}),
+        ("x behind b d", {"b": [2, 2, 3]}),  # the numbers have no d
+        ("x", {"a": [4, 5, 6], "b": [2, 3, 3], "c": [1, 1, 1]}),
+        ("y", {"": [7]}),
+        ("z", {}),
     ],
 )
-def test_a_claim_holds_on_its_side_for_finite_numbers(measured, at_least, holds):
-    claim = Claim("one", measured, 1.0, at_least)
-    assert claim.holds is holds
+def test_methods_are_compared_with_the_first(column, measured):
+    numbers = {"x": METHODS, "y": 7.0}
+    rest = "x | | | > 0\ny | | | >= 0\n"
+    for threshold, of in (("> 0", np.mean), (">= 0", np.min), ("<= 0", np.max)):
+        if column == "y" and threshold == "> 0":
+            continue  # one number has no interval
+        claims = judged(f"{rest}A (2020)\n{column} | it is so | number | {threshold}", numbers)
+        found = {claim.part: claim.measured for claim in claims if claim.source}
+        assert found == pytest.approx({part: of(own) for part, own in measured.items()})
+
+
+@pytest.mark.parametrize(
+    ("threshold", "values", "holds"),
+    [
+        (">= 1", 1.0, True),
+        (">= 1", 0.99, False),
+        ("<= 1", 1.0, True),
+        ("<= 1", 1.01, False),
+        (">= 1", [1.5, 0.5], False),
+        ("<= 1", [1.5, 0.5], False),
+        ("<= -1e-2", -0.02, True),
+        ("> 1", [1.2, 1.3, 1.4], True),
+        ("> 1", [0.9, 1.2, 1.3], False),  # the mean is above, the interval is not
+        ("> 1", [1.0, 1.0, 1.0], False),  # equal results do not beat each other
+        ("< 1", [0.6, 0.7, 0.8], True),
+        ("< 1", [0.7, 0.8, 1.1], False),
+        (">= 1", math.nan, False),
+        ("<= 1", [math.nan, 0.0], False),
+        (">= 1", math.inf, False),
+        ("<= 1", -math.inf, False),
+    ],
+)
+def test_a_claim_holds_on_its_side_of_the_threshold(threshold, values, holds):
+    [claim] = judged(f"x | it is so | number | {threshold}", {"x": values})
     entry = json.loads(json.dumps(claim.as_json(), allow_nan=False))
-    assert entry["holds"] is holds and (entry["relation"] == "at least") is at_least
-    if entry["margin"] is not None:
-        assert (entry["margin"] >= 0) is holds
+    words = {">=": "at least", "<=": "at most", ">": "above", "<": "below"}
+    sign, needed = threshold.split()
+    assert (entry["holds"], entry["needed"]) == (holds, float(needed))
+    assert entry["relation"] == words[sign]
+    assert entry["margin"] is None or (entry["margin"] >= 0) is holds or entry["margin"] == 0
 
 
-def test_equal_results_do_not_beat_each_other():
-    tie = over_seeds("it is faster", [0.0, 0.0, 0.0], 0.0)
-    assert not tie.holds and tie.as_json()["relation"] == "above"
-    assert over_seeds("it is faster", [0.1, 0.1, 0.1], 0.0).holds
-    assert over_seeds("it is close behind", [0.0, 0.0], 0.05, at_least=False).holds
+def test_a_row_has_its_source_its_case_and_its_settings():
+    table = f"""
+A (2020), Figure 1
+x | it is large
+    and grows | number | >= 1
+y | it is small | number | <= 1 | full run
+{OURS}
+z | it is ahead | difference | > 0
+"""
+    numbers = {"x": 2.0, "y": (2.0, {"rates": 1}), "z": [1.0, 1.0, 1.0]}
+    found = judged(table, numbers, "by digit", quick=True)
+    assert [claim.text for claim in found] == [
+        "it is large and grows",
+        "it is small",
+        "it is ahead",
+    ]
+    assert [claim.source for claim in found] == 2 * ["A (2020), Figure 1"] + [""]
+    assert {claim.case for claim in found} == {"by digit"}
+    assert [claim.as_json(quick=True)["open"] for claim in found] == [None] + 2 * [
+        "needs the full run"
+    ]
+    # A single rate is no best one.
+    assert [claim.as_json()["open"] for claim in found] == [None, "not decided", None]
+    assert not any(claim.quick for claim in judged(table, numbers))
+    with pytest.raises(ValueError, match="no statement is about w"):
+        judged(table, numbers | {"w": 1.0})
 
 
 def test_one_or_two_seeds_decide_nothing():
-    clear = [1.0, 1.0, 1.0]
     for count, holds, reason in (
         (1, None, "not decided"),
         (2, None, "not decided"),
         (3, True, None),
     ):
-        entry = over_seeds("it is larger", clear[:count], 0.0).as_json()
+        entry = over_seeds("it is larger", [1.0] * count, 0.0).as_json()
         assert (entry["holds"], entry["open"]) == (holds, reason)
-        of_means = Claim("a mean is larger", 1.0, 0.0, seeds=count)
-        assert of_means.as_json()["holds"] is holds
-    assert (
-        over_seeds("it is larger", clear, 0.0).as_json(quick=True)["open"] == "needs the full run"
-    )
-
-
-def test_a_single_rate_decides_nothing_about_the_best_one():
-    claim = Claim("larger rates are better", 1.0, 2.0, rates=1)
-    assert claim.as_json()["holds"] is None and claim.as_json()["open"] == "not decided"
-    assert claim._replace(rates=2).as_json()["holds"] is False
+        assert Claim("a mean is larger", 1.0, 0.0, seeds=count).as_json()["holds"] is holds
 
 
 @settings(deadline=None, max_examples=50)
@@ -69,24 +117,17 @@ def test_mcnemar_is_the_exact_binomial_test_of_the_examples_that_differ(pairs):
     first, second = np.array(pairs).T
     wins, losses = int((first & ~second).sum()), int((second & ~first).sum())
     expected = stats.binomtest(wins, wins + losses).pvalue if wins + losses else 1.0
-    assert mcnemar(first, second) == pytest.approx(expected)
-    assert mcnemar(second, first) == pytest.approx(expected)
-
-
-def test_more_seeds_on_the_same_examples_are_no_more_examples():
-    first, second = np.array([1] * 5 + [0] * 50), np.zeros(55)
-    alone = mcnemar(first, second)
-    assert alone == pytest.approx(2 * 0.5**5)
-    assert mcnemar(np.tile(first, (10, 1)), np.tile(second, (10, 1))) == alone
+    assert mcnemar(first, second) == pytest.approx(expected) == mcnemar(second, first)
+    # More seeds on the same examples are no more examples.
+    assert mcnemar(np.tile(first, (10, 1)), np.tile(second, (10, 1))) == pytest.approx(expected)
 
 
 def test_a_difference_of_one_scan_in_every_seed_is_not_found():
     """All seeds agree, so their interval has no width; one example of 54 decides nothing."""
     first, second = np.ones((3, 54)), np.ones((3, 54))
-    second[:, 0] = 0
-    lead = (first - second).mean(axis=1)
-    assert over_seeds("more accurate", lead, 0.0).holds
-    claim = over_seeds("more accurate", lead, 0.0, examples=mcnemar(first, second))
-    assert not claim.holds and claim.as_json()["examples"] == 1.0
-    second[:, :6] = 0
-    assert over_seeds("more accurate", lead, 0.0, examples=mcnemar(first, second)).holds
+    for wrong, holds in ((1, False), (6, True)):
+        second[:, :wrong] = 0
+        lead, chance = (first - second).mean(axis=1), mcnemar(first, second)
+        assert over_seeds("more accurate", lead, 0.0).holds
+        claim = over_seeds("more accurate", lead, 0.0, examples=chance)
+        assert claim.holds is holds and claim.as_json()["examples"] == chance
