@@ -58,7 +58,6 @@ def get_config():
         num_true=512,  # features of weight one; the other weights are zero
         mean_scale=0.1,  # standard deviation of clients' means
         correlation=0.0,  # c, where features i and j have covariance c^|i-j|
-        feature_skew=0.0,  # standard deviation of the clients' feature shifts, such as 0.8
         bias_scale=1.0,  # standard deviation of the true bias
         noise_scale=1.0,  # standard deviation of the noise
         cuts=(1e-2, 1e-4),  # sizes above which an entry counts as found

@@ -4,8 +4,7 @@ from typing import Literal
 
 from experiments.report.plots import Panel
 from experiments.studies.lasso import claims, strength
-from experiments.studies.lasso.references import PLANS, REFERENCES
-from experiments.studies.lasso.server_optimisers import SERVER_OPTIMISERS
+from experiments.studies.lasso.methods import METHODS, PLANS
 from experiments.study import Sweep
 from fcojax.types import NonNegative, Positive
 
@@ -21,10 +20,10 @@ EXPERIMENT = Sweep(
         Panel("density", "share of nonzero weights", early=True),
         Panel("objective", r"objective $F + \psi$", log=True, early=True),
     ),
-    algorithms=REFERENCES | SERVER_OPTIMISERS,
+    algorithms=METHODS,
     plans=PLANS,
     keys={
-        NonNegative: "cuts feature_skew",
+        NonNegative: "cuts",
         Positive: "candidates",
         Literal["typed", "validation", "pattern"]: "strength",
         Literal["l1", "decreasing"]: "penalty",

@@ -1,13 +1,10 @@
 """The penalty and its strength: given, or chosen by the pooled solver."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from experiments.study import Config, from_config, with_support
-from fcojax.problems import ClientData, Problem, feature_skew, lasso, partition, population_loss
+from fcojax.problems import Problem, lasso, population_loss
 from fcojax.reference import optimum
 from fcojax.transforms import Penalty, l1, monotone, named, on_subtree, precomposed
 
@@ -29,26 +26,11 @@ def penalty(config: Config) -> Penalty:
 def problem(config: Config) -> Problem:
     """Return the planted regression of the config."""
     drawn = from_config(lasso, config, seed=config.data_seed)
-    if amount := config.get("feature_skew", 0.0):
-        assert drawn.validation is not None  # num_validation is at least one
-        drawn = drawn._replace(
-            train=_skewed(drawn.train, amount, config.data_seed),
-            validation=_skewed(drawn.validation, amount, config.data_seed),
-        )
     if config.get("penalty", "l1") != "l1":
         # Outside of the cone the objective is infinite, and a run that starts there has diverged.
         cone, init = penalty(config), drawn.init
         drawn = drawn._replace(init=lambda key: cone.prox(init(key), 1.0, 1.0))
     return with_support(drawn, config.cuts[0])
-
-
-def _skewed(data: ClientData, amount: float, seed: int) -> ClientData:
-    """Return the clients with features transformed by a random map for each client."""
-    owner = np.repeat(np.arange(data.num_clients), np.asarray(data.sizes))
-    x = feature_skew(
-        np.asarray(data.examples["x"]), partition.by_column(owner), shift=amount, seed=seed
-    )
-    return dataclasses.replace(data, examples={**data.examples, "x": jnp.asarray(x)})
 
 
 def strengths(config: Config) -> tuple[float, ...]:

@@ -168,23 +168,6 @@ def test_supports_have_numbers_of_their_own():
     np.testing.assert_array_equal(codes[0], codes[1])
 
 
-def test_a_skew_moves_all_features_of_a_client_by_the_same_vector():
-    sweep, config = quick_config("lasso")
-    plain = sweep.problem(config)
-    config.feature_skew = 0.8
-    skewed = sweep.problem(config)
-    moved = {}
-    for part in ("train", "validation"):
-        before, after = (getattr(problem, part) for problem in (plain, skewed))
-        change = np.asarray(after.examples["x"]) - np.asarray(before.examples["x"])
-        each = np.split(change, np.asarray(after.offsets)[1:-1])
-        moved[part] = np.stack([rows.mean(axis=0) for rows in each])
-        for rows, mean in zip(each, moved[part], strict=True):
-            np.testing.assert_allclose(rows, np.broadcast_to(mean, rows.shape), atol=1e-5)
-        assert np.std(moved[part]) == pytest.approx(0.8, rel=0.1)
-    np.testing.assert_allclose(moved["train"], moved["validation"], atol=1e-5)
-
-
 def test_the_optimum_is_found_where_it_is_convex_shown_and_within_reach():
     sweep, config = quick_config("lasso")
     problem, penalty = sweep.problem(config), sweep.penalty(config)
