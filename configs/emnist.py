@@ -53,8 +53,6 @@ def get_config():
     config.mlp.radii = ConfigDict({"l1": (100.0, 1000.0), "l2": (1.0, 10.0)})
     config.cnn = ConfigDict({"client_lr": (0.1, 0.3), "server_lr": (1.0,), "num_rounds": 20})
     config.cnn.radii = ConfigDict({"l1": (100.0, 1000.0), "l2": (1.0, 10.0)})
-    # The network of FedJAX and TensorFlow Federated, with dropout; not among the models by default.
-    config.emnist_net = ConfigDict(config.cnn.to_dict())
     config.num_hidden = 200
     config.num_features = 1024  # random features; the authors' code has 4096
     # The published sizes are 32, 64 and 512; these take a twelfth of the time.

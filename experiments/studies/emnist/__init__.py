@@ -6,7 +6,7 @@ from experiments.studies.emnist import claims, figures, rows
 from experiments.study import Study
 from fcojax.types import Count, CountOrZero, NonNegative, Positive, Share
 
-MODELS = ("softmax", "klr", "qlr", "mlp", "cnn", "emnist_net")
+MODELS = ("softmax", "klr", "qlr", "mlp", "cnn")
 
 EXPERIMENT = Study(
     title="Digits by writer, every dense kernel in a ball",
@@ -28,9 +28,7 @@ EXPERIMENT = Study(
         str: "data_dir",
     },
     requires={
-        "data_dir, or models beside cnn and emnist_net": lambda own: (
-            own.data_dir or {*own.models} - {"cnn", "emnist_net"}
-        ),
+        "data_dir, or models beside cnn": lambda own: own.data_dir or {*own.models} - {"cnn"},
     }
     | {
         f"{model}.num_rounds that eval_every divides": lambda own, model=model: (

@@ -17,7 +17,6 @@ _TITLES = {
     "qlr": "quadratic features",
     "mlp": "two-layer network",
     "cnn": "CNN",
-    "emnist_net": "CNN with dropout",
 }
 _LABELS = {
     "loss": "training loss",

@@ -138,7 +138,7 @@ def _norm(constraint: str, kernel: Array) -> Array:
 
 def _model(config: Config, digits: Data, model: str) -> tuple[Problem, Callable]:
     """Return the problem, and a predicate that selects the constrained leaves."""
-    from fcojax.networks import conv_net, dense_kernels, emnist_net, network, two_layer
+    from fcojax.networks import conv_net, dense_kernels, network, two_layer
 
     options = {"num_classes": NUM_CLASSES, "cuts": (config.cut,)}
     sets, num_features = (digits.train, digits.validation), digits.train.examples["x"].shape[1]
@@ -152,8 +152,6 @@ def _model(config: Config, digits: Data, model: str) -> tuple[Problem, Callable]
             f"model={model} needs images of 28 x 28, not {num_features} features; pass data_dir, "
             "or leave it out of models."
         )
-    elif model == "emnist_net":
-        build = emnist_net(num_classes=NUM_CLASSES)
     else:
         build = conv_net((28, 28, 1), tuple(config.cnn_filters), config.cnn_hidden, NUM_CLASSES)
     return network(build, *sets, **options), dense_kernels

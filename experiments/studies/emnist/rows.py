@@ -40,7 +40,7 @@ def study(config: Config) -> Iterator[Row]:
         "validation_images": int(digits.validation.offsets[-1]),
     }
     for model in config.models:
-        if model in ("cnn", "emnist_net") and digits.name == SYNTHETIC:
+        if model == "cnn" and digits.name == SYNTHETIC:
             continue  # without images there are no convolutions
         for constraint in config.constraints:
             chosen = task(config, digits, model, constraint)
