@@ -90,6 +90,7 @@ z | it is ahead | difference | > 0
     ]
     assert [claim.source for claim in found] == 2 * ["A (2020), Figure 1"] + [""]
     assert {claim.case for claim in found} == {"by digit"}
+    assert [claim.measure for claim in found] == ["number", "number", "difference"]
     assert [claim.as_json(quick=True)["open"] for claim in found] == [None] + 2 * [
         "needs the full run"
     ]
@@ -98,6 +99,12 @@ z | it is ahead | difference | > 0
     assert not any(claim.quick for claim in judged(table, numbers))
     with pytest.raises(ValueError, match="no statement is about w"):
         judged(table, numbers | {"w": 1.0})
+
+
+def test_the_interval_is_student_s():
+    values = METHODS["a"]
+    expected = stats.t.interval(0.95, 2, values.mean(), stats.sem(values))
+    assert over_seeds("it is larger", values, 0.0).interval == pytest.approx(expected)
 
 
 def test_one_or_two_seeds_decide_nothing():
@@ -125,7 +132,7 @@ def test_mcnemar_is_the_exact_binomial_test_of_the_examples_that_differ(pairs):
 def test_a_difference_of_one_scan_in_every_seed_is_not_found():
     """All seeds agree, so their interval has no width; one example of 54 decides nothing."""
     first, second = np.ones((3, 54)), np.ones((3, 54))
-    for wrong, holds in ((1, False), (6, True)):
+    for wrong, holds in ((1, False), (5, False), (6, True)):
         second[:, :wrong] = 0
         lead, chance = (first - second).mean(axis=1), mcnemar(first, second)
         assert over_seeds("more accurate", lead, 0.0).holds
