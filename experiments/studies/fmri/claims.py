@@ -1,5 +1,7 @@
 """What the paper says about Figures 1 and 5."""
 
+from typing import Any
+
 import numpy as np
 
 from experiments.report.claims import Claim, judged, mcnemar
@@ -48,7 +50,7 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     if _ORDER[0] not in entries or config.get("penalty", "l1") != "l1":
         return []
     judge = Criterion("accuracy", "max", config.criterion_rounds)
-    numbers = {
+    numbers: dict[str, Any] = {
         measure: {
             name: best_scores(rows, name, entry, judge._replace(measure=measure))
             for name, entry in entries.items()
@@ -56,18 +58,11 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         for measure in ("accuracy", "density", "objective")
     }
     # A clear lead in accuracy holds over the scans as well as over the seeds.
-    accuracy, right = numbers["accuracy"], [best_right(rows, n, e) for n, e in entries.items()]
-    numbers["clear"] = {
-        name: (
-            accuracy[_ORDER[0]] - accuracy[name],
-            {
-                "examples": mcnemar(right[0], own)
-                if right[0] is not None and own is not None
-                else None
-            },
-        )
-        for name, own in zip(entries, right, strict=True)
-    }
+    right = [best_right(rows, name, entry) for name, entry in entries.items()]
+    accuracy, numbers["clear"] = numbers["accuracy"], {}
+    for name, own in zip(entries, right, strict=True):
+        chance = mcnemar(right[0], own) if right[0] is not None and own is not None else None
+        numbers["clear"][name] = accuracy[_ORDER[0]] - accuracy[name], {"examples": chance}
     # A failed run counts as a random classifier.
     tables = {
         name: np.maximum(grid_scores(rows, name, entries[name], judge), 0.5)
@@ -85,10 +80,9 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
             )
         )
         numbers["near"], numbers["other"] = near, {}
-        for part, shares in (
-            ("share within one per cent of its own best accuracy", own),
-            ("mean accuracy over the grid", mean),
+        for part, (ours, *others) in (
+            ("share within one per cent of its own best accuracy", own.values()),
+            ("mean accuracy over the grid", mean.values()),
         ):
-            ours, *others = shares.values()
             numbers["other"][part] = ours - np.max(others, axis=0)
     return judged(STATEMENTS, numbers)

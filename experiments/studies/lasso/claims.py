@@ -1,5 +1,7 @@
 """What the paper says about Figure 3."""
 
+from typing import Any
+
 import numpy as np
 
 from experiments.report.claims import Claim, judged
@@ -34,7 +36,8 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         return []
     judge = Criterion("f1", "max", config.criterion_rounds)
     end = Criterion("density", "max", config.eval_every)
-    rates, numbers = {}, {name: {} for name in ("f1", "rounds", "density", "good")}
+    rates: dict[str, Any] = {}
+    numbers: dict[str, Any] = {name: {} for name in ("f1", "rounds", "density", "good")}
     for name, entry in entries.items():
         rates[name] = entry["best"]["client_lr"], entry["best"]["server_lr"]
         best, table = at_best(rows, name, entry["best"]), grid_scores(rows, name, entry, judge)
