@@ -1,6 +1,5 @@
 """Rows of every algorithm on its grid of rates, by model, constraint and radius, and the table."""
 
-import math
 from collections.abc import Iterator
 
 import jax
@@ -161,7 +160,7 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
             curve = select(rows, part="curve", algorithm=name, **setting)
             end = max(column(curve, "round"))
             last = select(curve, round=end)
-            failed = sum(not finite(point["score"]) for point in points)
+            failed = int(np.sum(~np.isfinite(column(points, "score"))))
             table.append(
                 setting
                 | {"algorithm": style(name)[0]}
@@ -172,8 +171,3 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
             )
     [facts] = select(rows, part="data")
     return {"data": [{key: facts[key] for key in facts if key != "part"}], "best": table}
-
-
-def finite(value: float | None) -> bool:
-    """Return whether a value is finite; rows have ``None`` for values that are not."""
-    return value is not None and math.isfinite(value)
