@@ -15,8 +15,6 @@ from fcojax.problems.least_squares import half_squared_error
 from fcojax.reference import fista
 from fcojax.transforms import Penalty, group_l2, l1
 
-_OBJECTIVE = functools.partial(population_loss, factored_loss)
-
 
 class Task(NamedTuple):
     """One of the problems.
@@ -48,43 +46,45 @@ def penalty_of(problem: str, dim: int, group_size: int) -> Penalty:
     return group_l2(labels=np.arange(dim, dtype=np.int32) // group_size)
 
 
-def lasso(config: Config, problem: str) -> tuple[Task, Row]:
-    r"""Least squares, :math:`|A_m w - b_m|^2 / (2 n)`, with an l1 norm or a group norm.
-
-    The clients are drawn as in ``fcojax.check``. They differ in their true weights and, in the
-    problems ``own``, in the axes of their covariance.
-    """
-    own, rng, dim = config[problem], np.random.default_rng(config.data_seed), config.dim
-    sizes = (config.num_clients, own.num_examples, dim)
+def clients_of(config: Config, own: Config, own_axes: bool) -> tuple[list, fcojax.ClientData]:
+    """Return clients drawn as in ``fcojax.check``, as rows and factored."""
     clients = regression_clients(
-        rng,
-        sizes,
+        np.random.default_rng(config.data_seed),
+        (config.num_clients, own.num_examples, config.dim),
         spectrum=tuple(own.spectrum),
         num_true=config.num_true,
         spread=own.spread,
-        own_axes=problem.startswith("own"),
+        own_axes=own_axes,
     )
+    data = fcojax.from_clients(clients)
+    return clients, factored(half_squared_error, data, jnp.zeros(config.dim))
+
+
+def lasso(config: Config, problem: str) -> tuple[Task, Row]:
+    r"""Least squares, :math:`|A_m w - b_m|^2 / (2 n)`, with an l1 norm or a group norm.
+
+    The clients differ in their true weights and, in the problems ``own``, in the axes of their
+    covariance.
+    """
+    own = config[problem]
+    clients, data = clients_of(config, own, problem.startswith("own"))
     features, targets = (np.stack([client[name] for client in clients]) for name in "xy")
-    data = factored(half_squared_error, fcojax.from_clients(clients), jnp.zeros(dim))
-    penalty = penalty_of(problem, dim, config.group_size)
-    found = fista(_OBJECTIVE, penalty, own.scale, jnp.zeros(dim), data, tolerance=1e-13)
+    penalty = penalty_of(problem, config.dim, config.group_size)
+    objective = functools.partial(population_loss, factored_loss)
+    found = fista(objective, penalty, own.scale, jnp.zeros(config.dim), data, tolerance=1e-13)
     optimum = np.asarray(found.params)
     errors = np.einsum("mni,i->mn", features, optimum) - targets
     gradients = np.einsum("mni,mn->mi", features, errors) / own.num_examples
     apart = gradients - gradients.mean(axis=0)
-    mean_hessian = np.einsum("mni,mnj->ij", features, features) / np.prod(sizes[:2])
-    largest = float(data.examples.curvatures.max())
-    spectrum = np.linalg.eigvalsh(mean_hessian)
-    facts = {
+    hessian = np.einsum("mni,mnj->ij", features, features) / targets.size
+    largest, spectrum = float(data.examples.curvatures.max()), np.linalg.eigvalsh(hessian)
+    least = float(spectrum[0])
+    return Task(data, penalty, own.scale, own.num_steps, largest, least, optimum), {
         "num_steps": own.num_steps,
         "largest_smoothness": largest,
         "smoothness": float(spectrum[-1]),
-        "strong_convexity": float(spectrum[0]),
+        "strong_convexity": least,
         "nonzeros": int(np.count_nonzero(optimum)),
         "gradients_apart": float(np.sqrt((apart**2).sum(axis=1).mean())),
         "residual": float(found.residual),
     }
-    task = Task(
-        data, penalty, own.scale, own.num_steps, largest, facts["strong_convexity"], optimum
-    )
-    return task, facts

@@ -7,9 +7,9 @@ import fcojax
 from configs.compare import get_config
 from experiments.report.rows import column, select
 from experiments.studies.compare import rows
+from experiments.studies.compare.methods import decreasing, smoothed
 from experiments.studies.compare.problem import lasso
 from experiments.studies.compare.rows import points
-from experiments.studies.compare.smoothing import decreasing, smoothed
 from fcojax.transforms import l1
 from tests.experiments.studies.quick_studies import draw_figures
 

@@ -1,0 +1,93 @@
+"""What studies share: sweeps as arrays, and figures of curves."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fcojax
+from experiments.report import axes
+from experiments.report.rows import Row, by_seed, column
+
+
+def swept(*given: Any, seeds: Sequence[int], plan: Any, **options: Any) -> dict[str, np.ndarray]:
+    """Return the history of ``fcojax.sweep``, axes [points, seeds, evaluations, ...].
+
+    Args:
+      *given: algorithm, grid, start and data.
+      seeds: the seeds, of one key each.
+      plan: the plan.
+      **options: further arguments of ``fcojax.sweep``.
+    """
+    keys = jax.vmap(jax.random.key)(jnp.asarray(seeds))
+    return jax.tree.map(np.asarray, fcojax.sweep(*given, keys, plan, **options)[1])
+
+
+class Curve(NamedTuple):
+    """The mean of a column over the seeds, with the range; or with the columns low and high.
+
+    Attributes:
+      rows: the rows, of several seeds if they have one.
+      y: the column.
+      colour: the colour.
+      label: the text in the legend.
+      line: the line style and marker.
+    """
+
+    rows: Sequence[Row]
+    y: str
+    colour: Any
+    label: str
+    line: str = "-"
+
+
+class Chart(NamedTuple):
+    """Curves in one set of axes.
+
+    Attributes:
+      x: the column along the horizontal axis.
+      labels: of the horizontal and of the vertical axis.
+      curves: the curves; none leaves the place empty.
+      title: the heading.
+      log: the logarithmic axes, as in ``"xy"``.
+      level: the height of a dotted line, and its text.
+      limits: of the vertical axis; with a logarithmic one, values below are drawn on it.
+    """
+
+    x: str
+    labels: tuple[str, str]
+    curves: Sequence[Curve]
+    title: str = ""
+    log: str = ""
+    level: tuple[float, str] | None = None
+    limits: tuple[float, float] | None = None
+
+
+def figure(
+    path: Path, title: str, charts: Sequence[Chart], columns: int = 0, height: float = 2.6
+) -> list[Path]:
+    """Draw charts in lines of so many columns, by default in one line, with one legend."""
+    columns = columns or len(charts)
+    drawn, places = axes.panels(columns, -(-len(charts) // columns), height)
+    for axis, chart in zip(places, charts, strict=True):
+        for rows, y, colour, label, line in chart.curves:
+            seeds = list(by_seed(rows).values()) if "seed" in rows[0] else [rows]
+            x = np.mean([column(one, chart.x) for one in seeds], axis=0)
+            values = np.array([column(one, y) for one in seeds])
+            if chart.limits and "y" in chart.log:
+                values = np.maximum(values, chart.limits[0])
+            look = {"color": colour, "label": label, "linewidth": 1.3, "markersize": 3}
+            axes.band(axis, x, values, line, **look)
+            if y == "gap" and "low" in rows[0]:
+                axes.quantiles(axis, rows, chart.x, colour)
+        if chart.level:
+            height, text = chart.level
+            axis.axhline(height, color="#555555", linestyle=":", linewidth=1, label=text)
+        axes.describe(axis, *chart.labels, title=chart.title, log=chart.log)
+        if chart.limits:
+            axis.set_ylim(*chart.limits)
+        axis.set_visible(bool(chart.curves))
+    return [axes.finish(drawn, path, title)]
