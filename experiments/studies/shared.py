@@ -72,21 +72,28 @@ def figure(
     """Draw charts in lines of so many columns, by default in one line, with one legend."""
     columns = columns or len(charts)
     drawn, places = axes.panels(columns, -(-len(charts) // columns), height)
-    for axis, chart in zip(places, charts, strict=True):
-        for rows, y, colour, label, line in chart.curves:
+    for at, (axis, chart) in enumerate(zip(places, charts, strict=True)):
+        # Curves that coincide stay visible, as each is narrower than those before it.
+        widths = np.linspace(2.2, 1.0, len(chart.curves))
+        for (rows, y, colour, label, line), width in zip(chart.curves, widths, strict=True):
             seeds = list(by_seed(rows).values()) if "seed" in rows[0] else [rows]
             x = np.mean([column(one, chart.x) for one in seeds], axis=0)
             values = np.array([column(one, y) for one in seeds])
             if chart.limits and "y" in chart.log:
                 values = np.maximum(values, chart.limits[0])
-            look = {"color": colour, "label": label, "linewidth": 1.3, "markersize": 3}
+            look = {"color": colour, "label": label, "linewidth": width, "markersize": 3}
             axes.band(axis, x, values, line, **look)
             if y == "gap" and "low" in rows[0]:
                 axes.quantiles(axis, rows, chart.x, colour)
         if chart.level:
             height, text = chart.level
             axis.axhline(height, color="#555555", linestyle=":", linewidth=1, label=text)
-        axes.describe(axis, *chart.labels, title=chart.title, log=chart.log)
+        # What is the same as in the chart on the left, above or below is said once.
+        (across, up), title, below = chart.labels, chart.title, charts[at + columns :][:1]
+        up = "" if at % columns and charts[at - 1].labels[1] == up else up
+        title = "" if at >= columns and charts[at - columns].title == title else title
+        across = "" if below and below[0].curves and below[0].labels[0] == across else across
+        axes.describe(axis, across, up, title=title, log=chart.log)
         if chart.limits:
             axis.set_ylim(*chart.limits)
         axis.set_visible(bool(chart.curves))

@@ -3,21 +3,21 @@
 from functools import partial
 from typing import Any, Literal
 
-from experiments.studies.compress import claims, figures, problem, rows
+from experiments.studies.compress import claims, problem, rows
 from experiments.study import Study
 from fcojax.types import Count, CountOrZero, NonNegative, Positive, Share
 
 
-def _study(title: str, kind: problem.Kind, **given: Any) -> Study:
-    shown = " and ".join(kind.measures.values())
+def _study(title: str, build: Any, step: str, measures: dict[str, str], **given: Any) -> Study:
+    kind = rows.Kind(build, measures, step)
     return Study(
-        title=title,
+        title=f"Compressed uploads {title}",
         rows=partial(rows.study, kind),
         summarise=partial(rows.summarise, kind),
-        figures=partial(figures.draw, kind),
+        figures=partial(rows.draw, kind),
         captions={
-            "curves": f"Each codec at its best step: {shown}, over the kilobytes that all clients "
-            "have sent. Dashed: without feedback."
+            "curves": f"Each codec at its best step: {' and '.join(measures.values())}, over the "
+            "kilobytes that all clients have sent. Dashed: without feedback."
         },
         keys={
             Literal[*rows.METHODS]: "methods",
@@ -30,28 +30,19 @@ def _study(title: str, kind: problem.Kind, **given: Any) -> Study:
             NonNegative: "own.spread own.scale own.ridge",
         },
         requires={
-            "eval_every a divisor of num_rounds": lambda config: (
-                config.num_rounds % config.eval_every == 0
-            )
+            "eval_every a divisor of num_rounds": lambda own: own.num_rounds % own.eval_every == 0
         },
         **given,
     )
 
 
-LASSO = _study(
-    "Compressed uploads on one heterogeneous lasso",
-    problem.LASSO,
-    claims=partial(claims.exact, "", 5.0),
-    x64=True,
+_UNIT, _NEAR = ", of 1 / (K L)", {"distance": "relative distance", "f1": "F1 of the support"}
+_ERRORS = {"error": "error on test digits", "density": "density of dense kernels"}
+LASSO, DIGITS = (
+    _study(title, build, _UNIT, _NEAR, claims=partial(claims.exact, *given), x64=True)
+    for title, build, given in (
+        ("on one heterogeneous lasso", problem.lasso, ("", 5.0)),
+        ("on digits", problem.digits, ("sign", 10.0)),
+    )
 )
-DIGITS = _study(
-    "Compressed uploads on digits",
-    problem.DIGITS,
-    claims=partial(claims.exact, "sign", 10.0),
-    x64=True,
-)
-NETWORK = _study(
-    "Compressed uploads of a convolutional network",
-    problem.NETWORK,
-    claims=claims.network,
-)
+NETWORK = _study("of a convolutional network", problem.network, "", _ERRORS, claims=claims.network)

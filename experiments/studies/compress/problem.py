@@ -1,7 +1,7 @@
 """A heterogeneous lasso, softmax regression on digits, and a small convolutional network."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -10,20 +10,12 @@ import numpy as np
 
 import fcojax
 from experiments.report.rows import Row
+from experiments.studies.compare.problem import clients_of
 from experiments.study import Config
 from fcojax import datasets, tree
 from fcojax.algorithms import Work
-from fcojax.check.population import regression_clients
 from fcojax.datasets.reading import optional
-from fcojax.problems import (
-    factored,
-    factored_loss,
-    from_rows,
-    partition,
-    population_loss,
-    softmax,
-)
-from fcojax.problems.least_squares import half_squared_error
+from fcojax.problems import factored_loss, from_rows, partition, population_loss, softmax
 from fcojax.problems.losses import Loss
 from fcojax.reference import fista
 from fcojax.transforms import Penalty, l1, named, on_subtree
@@ -42,8 +34,8 @@ class Task(NamedTuple):
       scale: its strength.
       start: the start point.
       work: the K local steps of a client in a round.
-      smoothness: the largest curvature L of any client's loss; ``None`` if there is no bound.
       observe: ``(hparams, model, context) -> dict``, the measures of a point.
+      smoothness: the largest curvature L of any client's loss; ``None`` if there is no bound.
       context: the data that ``observe`` reads.
     """
 
@@ -53,40 +45,16 @@ class Task(NamedTuple):
     scale: float
     start: Params
     work: Work
-    smoothness: float | None
     observe: Callable[[Any, Params, Any], dict[str, Array]]
+    smoothness: float | None = None
     context: Any = None
-
-
-class Kind(NamedTuple):
-    """A problem of the study, and the labels in its tables.
-
-    Attributes:
-      build: ``config -> (Task, facts)``.
-      measures: the observed measures with their labels; the tolerances are bounds on the first one.
-      step: the unit of the steps, as it follows a comma in a label.
-    """
-
-    build: Callable[[Config], tuple[Task, Row]]
-    measures: Mapping[str, str]
-    step: str = ", of 1 / (K L)"
 
 
 def lasso(config: Config) -> tuple[Task, Row]:
     """Return least squares with an l1 norm on clients that differ in Hessians and true weights."""
-    own, rng = config.own, np.random.default_rng(config.data_seed)
-    clients = regression_clients(
-        rng,
-        (config.num_clients, own.num_examples, config.dim),
-        spectrum=tuple(own.spectrum),
-        num_true=config.num_true,
-        spread=own.spread,
-        own_axes=True,
-    )
-    start = jnp.zeros(config.dim)
-    data = factored(half_squared_error, fcojax.from_clients(clients), start)
+    _, data = clients_of(config, config.own, own_axes=True)
     largest = float(data.examples.curvatures.max())
-    return _solved(factored_loss, data, l1(), config, start, largest)
+    return _solved(factored_loss, data, l1(), config, jnp.zeros(config.dim), largest)
 
 
 def digits(config: Config) -> tuple[Task, Row]:
@@ -112,16 +80,10 @@ def digits(config: Config) -> tuple[Task, Row]:
 
 
 def _solved(
-    loss: Loss,
-    data: fcojax.ClientData,
-    penalty: Penalty,
-    config: Config,
-    start: Params,
-    largest: float,
+    loss: Loss, data: fcojax.ClientData, penalty: Penalty, config: Config, start: Params, largest
 ) -> tuple[Task, Row]:
     """Return a convex task with its optimum, and facts about it."""
-    scale = config.own.scale
-    objective = functools.partial(population_loss, loss)
+    objective, scale = functools.partial(population_loss, loss), config.own.scale
     found = fista(objective, penalty, scale, start, data, tolerance=1e-13)
     facts = {
         "clients": data.num_clients,
@@ -130,7 +92,7 @@ def _solved(
         "residual": float(found.residual),
     }
     work = fcojax.local_steps(config.own.num_steps)
-    return Task(loss, data, penalty, scale, start, work, largest, _to_optimum, found.params), facts
+    return Task(loss, data, penalty, scale, start, work, _to_optimum, largest, found.params), facts
 
 
 def _penalised(params: Params) -> Array:
@@ -168,15 +130,18 @@ def network(config: Config) -> tuple[Task, Row]:
     }
     penalty = on_subtree(l1(), networks.dense_kernels)
     work = fcojax.local_steps(own.num_steps, own.batch_size)
-    return Task(problem.loss, train, penalty, own.scale, start, work, None, observe), facts
+    return Task(problem.loss, train, penalty, own.scale, start, work, observe), facts
 
 
 def images(config: Config) -> tuple[str, fcojax.ClientData, fcojax.ClientData]:
     """Return MNIST by writer, or scikit-learn's digits for clients with different labels."""
     if config.data_dir:
-        train, test = (datasets.mnist(config.data_dir, split) for split in ("train", "test"))
-        share = config.share_of_writers
-        return "MNIST", _first_writers(train, share), _first_writers(test, share)
+        found = [
+            datasets.by_client(datasets.mnist(config.data_dir, split), "examples")
+            for split in ("train", "test")
+        ]
+        counts = [max(1, round(config.share_of_writers * data.num_clients)) for data in found]
+        return "MNIST", *(data.select(np.arange(n)) for data, n in zip(found, counts, strict=True))
     found = optional("sklearn.datasets", "data").load_digits()
     x, y = found.data / 16, found.target.astype(np.int32)
     held = np.arange(y.size) % 5 == 0  # every fifth example is for testing
@@ -186,18 +151,3 @@ def images(config: Config) -> tuple[str, fcojax.ClientData, fcojax.ClientData]:
     ).apply(rows, "examples")
     test = from_rows({"x": x[held], "y": y[held]}, [int(held.sum())])
     return "scikit-learn's digits", train, test
-
-
-def _first_writers(pooled: datasets.Pooled, share: float) -> fcojax.ClientData:
-    data = datasets.by_client(pooled, "examples")
-    first = max(1, round(share * data.num_clients))
-    end = int(data.offsets[first])
-    rows = {name: np.asarray(values)[:end] for name, values in data.examples.items()}
-    return from_rows(rows, np.asarray(data.sizes)[:first], "examples")
-
-
-_CLOSE = {"distance": "relative distance", "f1": "F1 of the support"}
-LASSO, DIGITS = Kind(lasso, _CLOSE), Kind(digits, _CLOSE)
-NETWORK = Kind(
-    network, {"error": "error on test digits", "density": "density of dense kernels"}, ""
-)

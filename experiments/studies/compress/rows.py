@@ -1,22 +1,52 @@
-"""Rows and tables for each pair of a method and a codec, at all steps and at the best step."""
+"""Rows, tables and figure for each pair of a method and a codec, at all steps and at the best."""
 
 import functools
+import itertools
 import math
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 import fcojax
 from experiments.codecs import codec
 from experiments.report.rows import Row, Summary, select
-from experiments.studies.compress.problem import Kind, Task
+from experiments.studies.compress.problem import Task
+from experiments.studies.shared import Chart, Curve, figure, swept
 from experiments.study import Config
 from fcojax import algorithms, uploads
-from fcojax.problems.losses import Loss
-from fcojax.transforms import Penalty, euclidean
+from fcojax.algorithms import Algorithm
+from fcojax.transforms import euclidean
+
+WHOLE, ALONE = "whole", ", alone"
+_TRAFFIC = ("bytes_up", "bytes_down")
+_COLOURS = [
+    "#000000",
+    "#E69F00",
+    "#56B4E9",
+    "#009E73",
+    "#0072B2",
+    "#D55E00",
+    "#CC79A7",
+    "#882255",
+    "#999933",
+    "#44AA99",
+]
+
+
+class Kind(NamedTuple):
+    """A problem of the study, and the labels in its tables.
+
+    Attributes:
+      build: ``config -> (Task, facts)``.
+      measures: the observed measures with their labels; the tolerances are bounds on the first one.
+      step: the unit of the steps, as it follows a comma in a label.
+    """
+
+    build: Callable[[Config], tuple[Task, Row]]
+    measures: Mapping[str, str]
+    step: str
 
 
 class Method(NamedTuple):
@@ -24,13 +54,13 @@ class Method(NamedTuple):
 
     Attributes:
       text: its name.
-      build: ``(loss, penalty) -> Algorithm``.
+      build: ``task -> Algorithm``.
       feedback: the error feedback that fits its uploads.
       one_step: whether it is exact only with one local step; it then takes one, if L is known.
     """
 
     text: str
-    build: Callable[[Loss, Penalty], Any]
+    build: Callable[[Task], Algorithm]
     feedback: str
     one_step: bool = False
 
@@ -38,15 +68,19 @@ class Method(NamedTuple):
 METHODS = {
     "fed_dual_avg": Method(
         "FedDualAvg",
-        lambda loss, penalty: algorithms.fed_dual_avg(loss, euclidean(penalty)),
+        lambda task: algorithms.fed_dual_avg(task.loss, euclidean(task.penalty)),
         "ef21",
         one_step=True,
     ),
-    "composite_fl": Method("Composite FL", algorithms.composite_fl, "ef14"),
-    "scaffold": Method("SCAFFOLD", functools.partial(algorithms.scaffold, prox="feedback"), "ef14"),
+    "composite_fl": Method(
+        "Composite FL", lambda task: algorithms.composite_fl(task.loss, task.penalty), "ef14"
+    ),
+    "scaffold": Method(
+        "SCAFFOLD",
+        lambda task: algorithms.scaffold(task.loss, task.penalty, prox="feedback"),
+        "ef14",
+    ),
 }
-WHOLE, ALONE = "whole", ", alone"
-_TRAFFIC = ("bytes_up", "bytes_down")
 
 
 def names(config: Config) -> list[str]:
@@ -58,9 +92,8 @@ def study(kind: Kind, config: Config) -> Iterator[Row]:
     """Yield facts of the problem, each run's end, and the curve of each seed at the best step."""
     task, facts = kind.build(config)
     yield {"part": "problem"} | facts
-    for method in config.methods:
-        for name in names(config):
-            yield from _pair(kind, config, task, method, name)
+    for method, name in itertools.product(config.methods, names(config)):
+        yield from _pair(kind, config, task, method, name)
 
 
 def _pair(kind: Kind, config: Config, task: Task, method: str, name: str) -> Iterator[Row]:
@@ -73,13 +106,12 @@ def _pair(kind: Kind, config: Config, task: Task, method: str, name: str) -> Ite
         end = float(values[-1]) if np.isfinite(values[-1]) else math.inf
         rows.append({"part": "point", **given, "step_factor": factor, first: end})
         for tolerance in config.tolerances:
-            near = np.flatnonzero(values <= tolerance)
-            look = near[0] if near.size else None
-            rows[-1][f"bytes to {tolerance:g}"] = math.inf if look is None else sent[look]
-            rows[-1][f"rounds to {tolerance:g}"] = (
-                math.inf if look is None else history["round"][look]
-            )
-    best = min(range(len(rows)), key=lambda place: _order(config, rows[place], first))
+            near = [*np.flatnonzero(values <= tolerance)[:1]]
+            rows[-1][f"bytes to {tolerance:g}"] = sent[near[0]] if near else math.inf
+            rows[-1][f"rounds to {tolerance:g}"] = history["round"][near[0]] if near else math.inf
+    # Bytes to each tolerance, the smallest first, and the end.
+    order = [*(f"bytes to {near:g}" for near in sorted(config.tolerances)), first]
+    best = min(range(len(rows)), key=lambda place: [rows[place][key] for key in order])
     for place, row in enumerate(rows):
         yield row | {"best": place == best, second: float(mean[second][place, -1])}
     for j, seed in enumerate(config.seeds):
@@ -89,15 +121,10 @@ def _pair(kind: Kind, config: Config, task: Task, method: str, name: str) -> Ite
             }
 
 
-def _order(config: Config, row: Row, first: str) -> tuple:
-    """Return the sorting key of a step: bytes to each tolerance, smallest first, and the end."""
-    return (*(row[f"bytes to {near:g}"] for near in sorted(config.tolerances)), row[first])
-
-
 def _run(config: Config, task: Task, method: str, name: str) -> dict[str, np.ndarray]:
     """Return the measures and the bytes sent so far, [points, seeds, evaluations]."""
-    chosen = METHODS[method]
-    algorithm, work, unit = chosen.build(task.loss, task.penalty), task.work, 1.0
+    chosen, work, unit = METHODS[method], task.work, 1.0
+    algorithm = chosen.build(task)
     if task.smoothness is not None:
         work = fcojax.local_steps(1) if chosen.one_step else work
         unit = 1 / ((work.num_steps or 1) * task.smoothness)
@@ -107,23 +134,20 @@ def _run(config: Config, task: Task, method: str, name: str) -> dict[str, np.nda
         server_lr=[1.0],
         penalty_scale=[task.scale],
     )
-    plan = fcojax.Plan(work, uploads=_uploads(name, chosen.feedback))
-    _, history = fcojax.sweep(
+    found = swept(
         algorithm,
         grid,
         task.start,
         task.data,
-        jax.vmap(jax.random.key)(jnp.asarray(config.seeds)),
-        plan,
+        seeds=config.seeds,
+        plan=fcojax.Plan(work, uploads=_uploads(name, chosen.feedback)),
         num_rounds=config.num_rounds,
         eval_every=config.eval_every,
         observe=task.observe,
         context=task.context,
     )
-    found = {key: np.asarray(values) for key, values in history.items() if key != "round"}
     so_far = {key: np.cumsum(found[key], axis=-1) for key in _TRAFFIC}
-    looks = config.num_rounds // config.eval_every
-    return found | so_far | {"round": np.arange(1, looks + 1) * config.eval_every}
+    return found | so_far | {"round": found["round"][0, 0]}
 
 
 @functools.cache
@@ -142,11 +166,8 @@ def summarise(kind: Kind, config: Config, rows: list[Row]) -> Summary:
         points = select(rows, part="point", method=method, best=True)
         whole = next((row for row in points if row["codec"] == WHOLE), {})
         for row in points:
-            entry = {
-                "method": METHODS[method].text,
-                "codec": row["codec"],
-                f"step{kind.step}": row["step_factor"],
-            }
+            entry = {"method": METHODS[method].text, "codec": row["codec"]}
+            entry[f"step{kind.step}"] = row["step_factor"]
             for near in config.tolerances:
                 sent, rounds = (row[f"{what} to {near:g}"] for what in ("bytes", "rounds"))
                 entry[f"rounds to {near:g}"] = rounds
@@ -157,3 +178,30 @@ def summarise(kind: Kind, config: Config, rows: list[Row]) -> Summary:
                 entry[f"{'F1' if measure == 'f1' else measure} at the end"] = row[measure]
             table.append(entry)
     return {"data": [{key: facts[key] for key in facts if key != "part"}], "best": table}
+
+
+def draw(
+    kind: Kind, config: Config, rows: list[Row], summary: Summary, directory: Path
+) -> list[Path]:
+    """Draw both measures over kilobytes, a column of charts for each method."""
+    kinds = dict.fromkeys(name.removesuffix(ALONE) for name in names(config))
+    colours = dict(zip(kinds, itertools.cycle(_COLOURS), strict=False))
+    curves = [row | {"kB": row["bytes_up"] / 1e3} for row in select(rows, part="curve")]
+    charts = []
+    for (measure, label), method in itertools.product(kind.measures.items(), config.methods):
+        drawn = [
+            Curve(
+                select(curves, method=method, codec=name),
+                measure,
+                colours[name.removesuffix(ALONE)],
+                name,
+                "--" if ALONE in name else "-",
+            )
+            for name in names(config)
+        ]
+        labels, title = ("kilobytes sent up", label), METHODS[method].text
+        log = "x" if measure == "f1" else "xy"
+        limits = (1e-9, 10) if measure == "distance" else None
+        charts.append(Chart("kB", labels, drawn, title, log, None, limits))
+    path = directory / "curves.png"
+    return figure(path, "At each codec's best step", charts, len(config.methods), height=2.3)
