@@ -86,14 +86,14 @@ def figure(
             if y == "gap" and "low" in rows[0]:
                 axes.quantiles(axis, rows, chart.x, colour)
         if chart.level:
-            height, text = chart.level
-            axis.axhline(height, color="#555555", linestyle=":", linewidth=1, label=text)
+            at_height, text = chart.level
+            axis.axhline(at_height, color="#555555", linestyle=":", linewidth=1, label=text)
         # What is the same as in the chart on the left, above or below is said once.
-        (across, up), title, below = chart.labels, chart.title, charts[at + columns :][:1]
+        (across, up), above, below = chart.labels, chart.title, charts[at + columns :][:1]
         up = "" if at % columns and charts[at - 1].labels[1] == up else up
-        title = "" if at >= columns and charts[at - columns].title == title else title
+        above = "" if at >= columns and charts[at - columns].title == above else above
         across = "" if below and below[0].curves and below[0].labels[0] == across else across
-        axes.describe(axis, across, up, title=title, log=chart.log)
+        axes.describe(axis, across, up, title=above, log=chart.log)
         if chart.limits:
             axis.set_ylim(*chart.limits)
         axis.set_visible(bool(chart.curves))

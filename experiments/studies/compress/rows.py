@@ -185,7 +185,7 @@ def draw(
 ) -> list[Path]:
     """Draw both measures over kilobytes, a column of charts for each method."""
     kinds = dict.fromkeys(name.removesuffix(ALONE) for name in names(config))
-    colours = dict(zip(kinds, itertools.cycle(_COLOURS), strict=False))
+    colours = {name: f"C{at}" for at, name in enumerate(kinds)}
     curves = [row | {"kB": row["bytes_up"] / 1e3} for row in select(rows, part="curve")]
     charts = []
     for (measure, label), method in itertools.product(kind.measures.items(), config.methods):

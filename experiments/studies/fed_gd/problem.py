@@ -19,24 +19,25 @@ from fcojax.problems.losses import Loss
 from fcojax.theory import least_squares, linear_models
 from fcojax.types import Array, PyTree
 
+Arrays = Sequence[np.ndarray]
 
-def clients_of(config: Config) -> tuple[list[np.ndarray], list[np.ndarray], Any]:
+
+def clients_of(config: Config) -> tuple[Arrays, Arrays, Any]:
     """Return features, targets and factored quadratics; drawn clients differ in true weights."""
     if config.data_dir:
         features, targets = _credit(config)
     else:
-        rng = np.random.default_rng(config.data_seed)
+        rng, dim = np.random.default_rng(config.data_seed), config.dim
         features = [
-            rng.standard_normal((m, config.dim)) * (1 + 0.5 * k) for k, m in enumerate(config.sizes)
+            rng.standard_normal((m, dim)) * (1 + 0.5 * k) for k, m in enumerate(config.sizes)
         ]
         targets = [
-            a @ rng.standard_normal(config.dim) + 0.1 * rng.standard_normal(len(a))
-            for a in features
+            a @ rng.standard_normal(dim) + 0.1 * rng.standard_normal(len(a)) for a in features
         ]
     return features, targets, least_squares.least_squares_clients(features, targets, reading="sum")
 
 
-def _credit(config: Config) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def _credit(config: Config) -> tuple[Arrays, Arrays]:
     """Return German credit, divided among clients in Dirichlet shares of the labels 1 and -1."""
     packed = pathlib.Path(config.data_dir) / "german_numer_scale.npz"
     if packed.exists():
@@ -48,9 +49,8 @@ def _credit(config: Config) -> tuple[list[np.ndarray], list[np.ndarray]]:
         read = datasets.libsvm(packed.with_name("german.numer_scale"), regression=True).examples
         x, labels = read["x"], read["y"]
     x, y = np.column_stack([x, np.ones(len(x))]).astype(float), labels.astype(float)
-    shares = partition.dirichlet(
-        y, len(config.sizes), config.concentration, seed=config.data_seed
-    ).indices()
+    number, seed = len(config.sizes), config.data_seed
+    shares = partition.dirichlet(y, number, config.concentration, seed=seed).indices()
     return [x[mine] for mine in shares], [y[mine] for mine in shares]
 
 
@@ -65,7 +65,7 @@ def regression(config: Config, name: str) -> tuple[Any, Any]:
     return model, model.constants()
 
 
-def _drawn(config: Config, name: str) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def _drawn(config: Config, name: str) -> tuple[Arrays, Arrays]:
     rng = np.random.default_rng(config.data_seed)
     sizes, dim = ((12, 20, 9, 15), 5) if name == "ridge" else ((10, 14, 8, 12, 20), 4)
     features = [rng.standard_normal((m, dim)) for m in sizes]
@@ -73,14 +73,11 @@ def _drawn(config: Config, name: str) -> tuple[list[np.ndarray], list[np.ndarray
         longest = max(np.linalg.norm(a, axis=1).max() for a in features)
         features = [a / longest for a in features]
     truths = [rng.standard_normal(dim) for _ in sizes]
-    return features, [
-        a @ x + 0.1 * rng.standard_normal(len(a)) for a, x in zip(features, truths, strict=True)
-    ]
+    pairs = zip(features, truths, strict=True)
+    return features, [a @ x + 0.1 * rng.standard_normal(len(a)) for a, x in pairs]
 
 
-def population(
-    features: Sequence[np.ndarray], targets: Sequence[np.ndarray], weights: np.ndarray | None = None
-) -> ClientData:
+def population(features: Arrays, targets: Arrays, weights: Any = None) -> ClientData:
     """Return clients whose rows are pairs of features and a target."""
     pairs = zip(features, targets, strict=True)
     return fcojax.from_clients([{"x": a, "y": b} for a, b in pairs], weights)
@@ -88,9 +85,8 @@ def population(
 
 def loss_of(name: str, ridge: float) -> Loss:
     """Return the loss of a row, with the problem's ridge term."""
-    losses = {"ridge": half_squared_error, "logistic": _logistic_loss}
-    return functools.partial(losses[name], ridge=ridge)
+    return functools.partial(half_squared_error if name == "ridge" else _logistic, ridge=ridge)
 
 
-def _logistic_loss(x: Array, rows: PyTree, ridge: float) -> Array:
+def _logistic(x: Array, rows: PyTree, ridge: float) -> Array:
     return jax.nn.softplus(-rows["y"] * (rows["x"] @ x)) + ridge / 2 * jnp.sum(x**2)

@@ -1,8 +1,8 @@
 """Rows and summary: closed form and rounds of FedGD, and Local SGD with its bound."""
 
 import bisect
+import itertools
 from collections.abc import Iterator
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,12 +11,12 @@ import numpy as np
 import fcojax
 from experiments.report.rows import Row, Summary, column, select
 from experiments.studies.fed_gd.problem import clients_of, loss_of, population, regression
+from experiments.studies.shared import swept
 from experiments.study import Config, observe_model
 from fcojax.algorithms import fed_gd, local_sgd
 from fcojax.problems.least_squares import half_squared_error
 from fcojax.theory import least_squares, local_points
 from fcojax.theory import local_sgd as theorem
-from fcojax.types import Params
 
 
 def study(config: Config) -> Iterator[Row]:
@@ -25,9 +25,8 @@ def study(config: Config) -> Iterator[Row]:
     if not config.data_dir:
         yield from heterogeneity(config)
     yield from simulated(config)
-    for name in config.sgd_problems:
-        for num_steps in config.sgd_num_steps:
-            yield from below_the_bound(config, name, num_steps)
+    for name, num_steps in itertools.product(config.sgd_problems, config.sgd_num_steps):
+        yield from below_the_bound(config, name, num_steps)
 
 
 def limits(config: Config) -> Iterator[Row]:
@@ -35,26 +34,25 @@ def limits(config: Config) -> Iterator[Row]:
     *_, clients = clients_of(config)
     pooled = least_squares.minimiser(clients)
     far = least_squares.many_steps_limit(clients)
-    for share in config.step_shares:
-        for num_steps in config.many_steps:
-            exact = least_squares.round_map(clients, share / clients.smoothness, num_steps)
-            yield {
-                "part": "limit",
-                "step_share": share,
-                "num_steps": num_steps,
-                "distance": _norm(exact.fixed_point - pooled),
-                "from_many_steps": _norm(exact.fixed_point - far),
-                "many_steps_distance": _norm(far - pooled),
-                "rounds": _rounds_to_limit(exact, np.zeros_like(pooled), config.near_limit),
-            }
+    for share, num_steps in itertools.product(config.step_shares, config.many_steps):
+        exact = least_squares.round_map(clients, share / clients.smoothness, num_steps)
+        yield {
+            "part": "limit",
+            "step_share": share,
+            "num_steps": num_steps,
+            "distance": _norm(exact.fixed_point - pooled),
+            "from_many_steps": _norm(exact.fixed_point - far),
+            "many_steps_distance": _norm(far - pooled),
+            "rounds": _rounds_to_limit(exact, config.near_limit),
+        }
 
 
-def _rounds_to_limit(exact: least_squares.RoundMap, start: np.ndarray, precision: float) -> int:
-    """Return the first round with at most this share of the initial distance to the limit."""
+def _rounds_to_limit(exact: least_squares.RoundMap, precision: float) -> int:
+    """Return the first round with at most this share of the distance from zero to the limit."""
 
     def reached(num_rounds):
-        distance = _norm(exact.after(start, num_rounds) - exact.fixed_point)
-        return distance <= precision * _norm(start - exact.fixed_point)
+        away = exact.after(np.zeros_like(exact.fixed_point), num_rounds) - exact.fixed_point
+        return _norm(away) <= precision * _norm(exact.fixed_point)
 
     high = 1
     while not reached(high):
@@ -68,26 +66,26 @@ def heterogeneity(config: Config) -> Iterator[Row]:
     knobs += [("hessians", 1.0, spread) for spread in config.spreads]
     for instance in config.instances:
         rng = np.random.default_rng([config.data_seed, instance])
-        num_clients, dim = len(config.sizes), config.dim
-        axis_sets = np.linalg.qr(rng.standard_normal((num_clients, dim, dim)))[0]
-        own = np.einsum(
-            "kij,kj,klj->kil", axis_sets, rng.uniform(0.2, 2, (num_clients, dim)), axis_sets
-        )
-        common, offsets = rng.standard_normal(dim), rng.standard_normal((num_clients, dim))
+        shape = num_clients, dim = len(config.sizes), config.dim
+        q = np.linalg.qr(rng.standard_normal((num_clients, dim, dim)))[0]
+        own = np.einsum("kij,kj,klj->kil", q, rng.uniform(0.2, 2, shape), q)
+        common, offsets = rng.standard_normal(dim), rng.standard_normal(shape)
         for knob, distance, spread in knobs:
             hessians = own.mean(axis=0) + spread * (own - own.mean(axis=0))
             minimisers = common + distance * offsets
             slopes = np.einsum("kij,kj->ki", hessians, minimisers)
             clients = least_squares.quadratic_clients(hessians, slopes)
-            step_size = config.step_shares[0] / clients.smoothness
-            pooled = least_squares.minimiser(clients)
-            exact = least_squares.round_map(clients, step_size, config.heterogeneity_steps)
+            step_size, num_steps = (
+                config.step_shares[0] / clients.smoothness,
+                config.heterogeneity_steps,
+            )
+            exact = least_squares.round_map(clients, step_size, num_steps)
             yield {
                 "part": "heterogeneity",
                 "knob": knob,
                 "value": distance if knob == "minimisers" else spread,
                 "seed": instance,
-                "distance": _norm(exact.fixed_point - pooled),
+                "distance": _norm(exact.fixed_point - least_squares.minimiser(clients)),
             }
 
 
@@ -99,29 +97,17 @@ def simulated(config: Config) -> Iterator[Row]:
     features, targets = ([len(x) ** 0.5 * x for x in xs] for xs in (features, targets))
     data = population(features, targets)
     rates = [share / clients.smoothness for share in config.step_shares]
-    algorithm, grid = (
-        fed_gd(half_squared_error),
-        fcojax.grid.product(fed_gd.Hparams, client_lr=rates),
-    )
+    grid = fcojax.grid.product(fed_gd.Hparams, client_lr=rates)
     for num_steps in config.simulated_steps:
-        _, history = fcojax.sweep(
-            algorithm,
-            grid,
-            jnp.asarray(origin),
-            data,
-            jax.random.key(0)[None],
-            fcojax.local_steps(num_steps),
-            num_rounds=config.num_rounds,
-            observe=observe_model,
-        )
-        for share, rate, models in zip(
-            config.step_shares, rates, np.asarray(history["model"][:, 0]), strict=True
-        ):
-            exact = least_squares.round_map(clients, rate, num_steps)
+        given = fed_gd(half_squared_error), grid, jnp.asarray(origin), data
+        plan, rounds = fcojax.local_steps(num_steps), config.num_rounds
+        found = swept(*given, seeds=[0], plan=plan, num_rounds=rounds, observe=observe_model)
+        for i, models in enumerate(found["model"][:, 0]):
+            exact = least_squares.round_map(clients, rates[i], num_steps)
             for r, model in enumerate(models, start=1):
                 yield {
                     "part": "rounds",
-                    "step_share": share,
+                    "step_share": config.step_shares[i],
                     "num_steps": num_steps,
                     "round": r,
                     "difference": float(np.abs(model - exact.after(origin, r)).max()),
@@ -137,18 +123,13 @@ def below_the_bound(config: Config, name: str, num_steps: int) -> Iterator[Row]:
     keys = jax.vmap(jax.random.key)(jnp.arange(config.sgd_seeds))
     num_rounds = config.sgd_total_steps // num_steps
 
+    algorithm, start = local_sgd(loss_of(name, model.ridge)), jnp.zeros(model.dim)
+    work = fcojax.local_steps(num_steps, 1, replace=True)
+
     @jax.jit
     def one_seed(key):
-        return local_points(
-            local_sgd(loss_of(name, model.ridge)),
-            hparams,
-            jnp.zeros(model.dim),
-            data,
-            key,
-            fcojax.local_steps(num_steps, 1, replace=True),
-            num_rounds=num_rounds,
-            read=_params,
-        )
+        given = algorithm, hparams, start, data, key, work
+        return local_points(*given, num_rounds=num_rounds, read=lambda carry: carry.params)
 
     points = np.asarray(jax.vmap(one_seed)(keys))
     points = points.reshape(len(keys), -1, *points.shape[-2:])
@@ -185,15 +166,11 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
             for share in config.step_shares
         },
         "largest difference of closed form and simulation": {
-            num_steps: float(column(select(rounds, num_steps=num_steps), "difference").max())
-            for num_steps in config.simulated_steps
+            steps: float(column(select(rounds, num_steps=steps), "difference").max())
+            for steps in config.simulated_steps
         },
         "Local SGD at the last evaluation": select(rows, part="bound", step=last),
     }
-
-
-def _params(carry: Any) -> Params:
-    return carry.params
 
 
 def _norm(x: np.ndarray) -> float:

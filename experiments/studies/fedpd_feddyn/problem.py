@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import fcojax
+from experiments.studies.shared import swept
 from experiments.study import Config, observe_model
 from fcojax import Plan
 from fcojax.algorithms import Algorithm, Work, fed_dyn, fed_pd
@@ -64,24 +65,13 @@ class Quadratics:
         grid: Any,
         seeds: Sequence[int],
         plan: Plan | Work,
-        num_rounds: int,
-        eval_every: int = 1,
+        **rounds: int,
     ) -> np.ndarray:
         """Return relative errors over the rounds, axes [points, seeds, evaluations]."""
-        keys = jax.vmap(jax.random.key)(jnp.asarray(seeds))
-        _, history = fcojax.sweep(
-            algorithm,
-            grid,
-            jnp.asarray(self.first),
-            self.data,
-            keys,
-            plan,
-            observe=_relative_error,
-            context=jnp.asarray(self.optimum),
-            num_rounds=num_rounds,
-            eval_every=eval_every,
-        )
-        return np.asarray(history["error"])
+        given = algorithm, grid, jnp.asarray(self.first), self.data
+        optimum = jnp.asarray(self.optimum)
+        watched = {"observe": _relative_error, "context": optimum}
+        return swept(*given, seeds=seeds, plan=plan, **watched, **rounds)["error"]
 
     def models(
         self,
@@ -102,17 +92,9 @@ class Quadratics:
         if name == "fed_dyn":
             mean = jnp.tensordot(shares.astype(first.dtype), first, 1) if drift is None else drift
             state = state._replace(server=state.server._replace(drift=jnp.asarray(mean)))
-        _, history = fcojax.advance(
-            algorithm,
-            rates,
-            state,
-            self.data,
-            plan,
-            num_rounds=num_rounds,
-            eval_every=eval_every,
-            observe=observe_model,
-        )
-        return np.asarray(history["model"])
+        rounds = {"num_rounds": num_rounds, "eval_every": eval_every}
+        given = algorithm, rates, state, self.data, plan
+        return np.asarray(fcojax.advance(*given, observe=observe_model, **rounds)[1]["model"])
 
 
 def _relative_error(hparams: Any, model: Params, optimum: Array) -> dict[str, Array]:

@@ -54,10 +54,8 @@ def gaps(config: Config, task: Quadratics) -> Iterator[Row]:
 def biases(config: Config, task: Quadratics) -> Iterator[Row]:
     """Yield FedDyn's limit with sampled clients and a drift that is not the mean of the duals."""
     duals = task.arbitrary_duals
-    plan = Plan(
-        fcojax.local_steps(config.num_steps), fcojax.uniform_cohort(cohort_size=config.cohort_size)
-    )
-    rounds = config.cohort_rounds
+    cohort, rounds = fcojax.uniform_cohort(cohort_size=config.cohort_size), config.cohort_rounds
+    plan = Plan(fcojax.local_steps(config.num_steps), cohort)
     [end] = task.models("fed_dyn", "gd", plan, rounds, duals, 0 * duals[0], eval_every=rounds)
     yield {
         "part": "bias",
@@ -79,14 +77,9 @@ def floors(config: Config, task: Quadratics) -> Iterator[Row]:
         skip_probability=fcojax.schedule([schedules[name] for _, name in points]),
         penalty_scale=np.zeros(len(points)),
     )
-    errors = task.errors(
-        build("fed_pd", "exact"),
-        rates,
-        config.seeds,
-        fcojax.local_steps(1),
-        num_rounds=config.skip_rounds,
-        eval_every=config.skip_rounds // 200,
-    )
+    rounds = {"num_rounds": config.skip_rounds, "eval_every": config.skip_rounds // 200}
+    given = build("fed_pd", "exact"), rates, config.seeds, fcojax.local_steps(1)
+    errors = task.errors(*given, **rounds)
     for (prox_step, name), curves in zip(points, errors, strict=True):
         for seed, curve in zip(config.seeds, curves, strict=True):
             yield {
@@ -103,11 +96,8 @@ def participation(config: Config, task: Quadratics) -> Iterator[Row]:
     algorithm, grid = build("fed_dyn", "gd"), task.hparams("fed_dyn", config.cohort_prox_steps)
     for size in config.cohort_sizes:
         plan = Plan(fcojax.local_steps(config.num_steps), fcojax.uniform_cohort(cohort_size=size))
-        num_rounds = config.tolerance_rounds
-        within = (
-            task.errors(algorithm, grid, config.seeds, plan, num_rounds=num_rounds)
-            <= config.tolerance
-        )
+        given = algorithm, grid, config.seeds, plan
+        within = task.errors(*given, num_rounds=config.tolerance_rounds) <= config.tolerance
         for i, j in np.ndindex(within.shape[:2]):
             yield {
                 "part": "participation",
@@ -121,15 +111,13 @@ def participation(config: Config, task: Quadratics) -> Iterator[Row]:
 def summarise(config: Config, rows: list[Row]) -> Summary:
     """Return the largest gaps by start, the bias, the floors, and the rounds by cohort size."""
     pairs = select(rows, part="gap")
-    names = dict.fromkeys((row["start"], row["solver"]) for row in pairs)
+    largest = {}
+    for row in pairs:
+        name = f"{row['start']}, {row['solver']}"
+        largest[name] = max(row["gap"], largest.get(name, 0.0))
     probabilities = (*config.skip_probabilities, "falling")
     return {
-        "largest gap of a coordinate": {
-            f"{start}, {solver}": float(
-                column(select(pairs, start=start, solver=solver), "gap").max()
-            )
-            for start, solver in names
-        },
+        "largest gap of a coordinate": largest,
         "a drift that does not match, at the end": [
             *select(pairs, start=OFFSET, round=config.num_rounds),
             *select(rows, part="bias"),
@@ -140,10 +128,11 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
         },
         "rounds to the tolerance, by clients per round": {
             f"eta {eta:g}": {
-                size: float(rounds_of(config, rows, eta, size).mean())
+                size: float(column(select(shares, rate=size / config.num_clients), "rounds").mean())
                 for size in config.cohort_sizes
             }
             for eta in config.cohort_prox_steps
+            for shares in [select(rows, part="participation", prox_step=eta)]
         },
     }
 
@@ -152,9 +141,3 @@ def floor_of(rows: list[Row], eta: float, probability: float | str) -> np.ndarra
     """Return FedPD's floor for each seed."""
     own = select(rows, part="floor", prox_step=eta, skip_probability=probability)
     return column(own, "error")
-
-
-def rounds_of(config: Config, rows: list[Row], prox_step: float, size: int) -> np.ndarray:
-    """Return FedDyn's rounds to the tolerance for each seed."""
-    rate = size / config.num_clients
-    return column(select(rows, part="participation", prox_step=prox_step, rate=rate), "rounds")
