@@ -34,10 +34,8 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
         Curve(select(sizes, prox_step=eta), "rounds", colour, rf"FedDyn, $\eta = {eta:g}$", "s--")
         for eta, colour in shaded(config.cohort_prox_steps)
     ]
-    gap, error = (
-        (_ROUNDS, "largest gap of the two models"),
-        (_ROUNDS, "relative error of the model"),
-    )
+    gap = "communication round", "largest gap of the two models"
+    error = "communication round", "relative error of the model"
     skipping = "probability of skipping an exchange", "floor of the error"
     sampling = "share of clients per round", f"rounds to an error of {power(config.tolerance)}"
     pair = [

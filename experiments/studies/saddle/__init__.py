@@ -2,8 +2,7 @@
 
 from typing import Literal
 
-from experiments.studies.saddle import claims, figures, rows
-from experiments.studies.saddle.methods import METHODS
+from experiments.studies.saddle import claims, rows
 from experiments.study import Study
 from fcojax.types import Count, CountOrZero, NonNegative, Positive
 
@@ -12,10 +11,10 @@ EXPERIMENT = Study(
     rows=rows.study,
     summarise=rows.summarise,
     claims=claims.claims,
-    figures=figures.draw,
+    figures=rows.draw,
     keys={
         Literal["vectors", "matrices"]: "cases",
-        Literal[*METHODS]: "*.methods",
+        Literal[*rows.METHODS]: "*.methods",
         Count: "num_examples shape[2] num_evaluations *.num_clients *.num_steps *.num_rounds "
         "*.tuning_share",
         CountOrZero: "seeds data_seed *.num_columns",

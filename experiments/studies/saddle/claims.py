@@ -4,7 +4,7 @@ import numpy as np
 
 from experiments.report.claims import Claim, judged
 from experiments.report.rows import Row, Summary, by_seed, column, select
-from experiments.studies.saddle.methods import METHODS
+from experiments.studies.saddle.rows import METHODS
 from experiments.study import Config
 
 STATEMENTS = """
