@@ -13,16 +13,17 @@ from experiments.report import axes
 from experiments.report.rows import Row, by_seed, column
 
 
-def swept(*given: Any, seeds: Sequence[int], plan: Any, **options: Any) -> dict[str, np.ndarray]:
+def swept(*given: Any, seeds: Any, plan: Any, **options: Any) -> dict[str, np.ndarray]:
     """Return the history of ``fcojax.sweep``, axes [points, seeds, evaluations, ...].
 
     Args:
       *given: algorithm, grid, start and data.
-      seeds: the seeds, of one key each.
+      seeds: the seeds, of one key each; or the keys.
       plan: the plan.
       **options: further arguments of ``fcojax.sweep``.
     """
-    keys = jax.vmap(jax.random.key)(jnp.asarray(seeds))
+    is_keys = isinstance(seeds, jax.Array)
+    keys = seeds if is_keys else jax.vmap(jax.random.key)(jnp.asarray(seeds))
     return jax.tree.map(np.asarray, fcojax.sweep(*given, keys, plan, **options)[1])
 
 
@@ -50,7 +51,7 @@ class Chart(NamedTuple):
     Attributes:
       x: the column along the horizontal axis.
       labels: of the horizontal and of the vertical axis.
-      curves: the curves; none leaves the place empty.
+      curves: the curves.
       title: the heading.
       log: the logarithmic axes, as in ``"xy"``.
       level: the height of a dotted line, and its text.
@@ -72,7 +73,7 @@ def figure(
     """Draw charts in lines of so many columns, by default in one line, with one legend."""
     columns = columns or len(charts)
     drawn, places = axes.panels(columns, -(-len(charts) // columns), height)
-    for at, (axis, chart) in enumerate(zip(places, charts, strict=True)):
+    for at, (axis, chart) in enumerate(zip(places, charts, strict=False)):
         # Curves that coincide stay visible, as each is narrower than those before it.
         widths = np.linspace(2.2, 1.0, len(chart.curves))
         for (rows, y, colour, label, line), width in zip(chart.curves, widths, strict=True):
@@ -92,9 +93,10 @@ def figure(
         (across, up), above, below = chart.labels, chart.title, charts[at + columns :][:1]
         up = "" if at % columns and charts[at - 1].labels[1] == up else up
         above = "" if at >= columns and charts[at - columns].title == above else above
-        across = "" if below and below[0].curves and below[0].labels[0] == across else across
+        across = "" if below and below[0].labels[0] == across else across
         axes.describe(axis, across, up, title=above, log=chart.log)
         if chart.limits:
             axis.set_ylim(*chart.limits)
-        axis.set_visible(bool(chart.curves))
+    for axis in places[len(charts) :]:
+        axis.set_visible(False)
     return [axes.finish(drawn, path, title)]

@@ -21,12 +21,7 @@ EXPERIMENT = Study(
     figures=figures.draw,
     x64=True,
     keys={
-        Count: "num_draws l1_clients l1_dim l1_num_steps sampled_num_steps sampled_cohort_size "
-        "p_norm_num_steps ball_clients ball_dim "
-        "ball_num_steps simplex_clients simplex_dim simplex_num_steps entropy_num_steps num_rounds "
-        "eval_every seeds curse_steps curse_rounds curse_eval_every small_num_steps small_rounds "
-        "small_eval_every sparsity_clients sparsity_dim sparsity_steps sparsity_rounds "
-        "sparsity_eval_every",
+        Count: "num_draws seeds *_clients *_dim *_steps *_rounds *_cohort_size *eval_every",
         CountOrZero: "data_seed curse_seeds",
         Exponent: "p_norm_exponent",
         Positive: "rate_shares curse_shares[2] small_client_lr sparsity_client_lr",
@@ -39,20 +34,16 @@ EXPERIMENT = Study(
         ),
     }
     | {
-        f"{setting}_num_steps with one above 1": lambda own, setting=setting: (
-            max(own[f"{setting}_num_steps"]) > 1
+        f"{setting}_num_steps with one above 1": lambda own, key=f"{setting}_num_steps": (
+            max(own[key]) > 1
         )
         for setting in SETTINGS
     }
     | {
-        f"{rounds} that {every} divides": lambda own, rounds=rounds, every=every: (
-            own[rounds] % own[every] == 0
+        f"{part}rounds that {every} divides": lambda own, part=part, every=every: (
+            own[f"{part}rounds"] % own[every] == 0
         )
-        for rounds, every in (
-            ("num_rounds", "eval_every"),
-            ("curse_rounds", "curse_eval_every"),
-            ("small_rounds", "small_eval_every"),
-            ("sparsity_rounds", "sparsity_eval_every"),
-        )
+        for part in ("num_", "curse_", "small_", "sparsity_")
+        for every in [f"{part.removeprefix('num_')}eval_every"]
     },
 )

@@ -76,29 +76,25 @@ def _relative_entropy(w: np.ndarray, start: np.ndarray) -> float:
 
 def l1_task(config: Config, mirror: Mirror, convexity: float = 1.0) -> Task:
     """Return clients that share a Hessian with eigenvalues from 0.1 to 2, with Gaussian noise."""
-    rng = np.random.default_rng(config.data_seed)
+    rng, scale = np.random.default_rng(config.data_seed), config.l1_scale
     num_clients, dim = config.l1_clients, config.l1_dim
     q = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
     linear = 0.5 * rng.standard_normal((num_clients, dim))
     noise = _both_signs(0.2 * rng.standard_normal((num_clients, config.num_draws, dim)))
-    eigenvalues, start = np.tile(np.linspace(0.1, 2, dim), (num_clients, 1)), np.ones(dim)
-    hessian = (q * eigenvalues[0]) @ q.T
+    eigenvalues, start = np.linspace(0.1, 2, dim), np.ones(dim)
 
     def soft(v, step):
-        return np.sign(v) * np.maximum(np.abs(v) - step * config.l1_scale, 0)
+        return np.sign(v) * np.maximum(np.abs(v) - step * scale, 0)
 
-    def objective(w):
-        return _quadratic(w, hessian, linear) + config.l1_scale * np.abs(w).sum(axis=-1)
-
-    optimum = _minimiser(hessian, linear, soft)
+    hessian, objective, optimum = _solved(q, eigenvalues, linear, scale, soft)
     constants, zeta = fco.quadratic_constants(hessian, linear, noise, start, optimum)
     ends, centre = mirror.potential(optimum) - mirror.potential(start), mirror.to_dual(start)
     bregman = float(ends - jnp.vdot(centre, optimum - start)) / convexity
     squared_norm = fco.squared_dual_norm(hessian)
     return Task(
-        _population(q, eigenvalues, linear, noise),
+        _population(q, np.tile(eigenvalues, (num_clients, 1)), linear, noise),
         mirror,
-        config.l1_scale,
+        scale,
         start,
         optimum,
         objective,
@@ -109,27 +105,14 @@ def l1_task(config: Config, mirror: Mirror, convexity: float = 1.0) -> Task:
     )
 
 
-def ball_task(config: Config) -> Task:
-    """Return clients on the unit ball whose Hessians share only their axes, with bounded noise."""
-
-    def to_ball(v, step):
-        return v / max(np.linalg.norm(v), 1)
-
-    size, mirror = (config.ball_clients, config.ball_dim), euclidean(l2_ball())
-    return _bounded(config, 1, size, mirror, to_ball, np.zeros(config.ball_dim), _half_square)
+def _to_ball(v: np.ndarray, step: float) -> np.ndarray:
+    return v / max(np.linalg.norm(v), 1)
 
 
-def simplex_task(config: Config, mirror: Mirror, distance: Callable = _half_square) -> Task:
-    """Return clients on the simplex, with bounded noise and a sparse optimum."""
-
-    def to_simplex(v, step):
-        largest = -np.sort(-v)
-        beyond = (np.cumsum(largest) - 1) / np.arange(1, v.size + 1)
-        return np.maximum(v - beyond[np.sum(largest > beyond) - 1], 0)
-
-    size = config.simplex_clients, config.simplex_dim
-    start = np.full(config.simplex_dim, 1 / config.simplex_dim)
-    return _bounded(config, 2, size, mirror, to_simplex, start, distance)
+def _to_simplex(v: np.ndarray, step: float) -> np.ndarray:
+    largest = -np.sort(-v)
+    beyond = (np.cumsum(largest) - 1) / np.arange(1, v.size + 1)
+    return np.maximum(v - beyond[np.sum(largest > beyond) - 1], 0)
 
 
 def tasks(config: Config) -> dict[str, Task]:
@@ -144,34 +127,29 @@ def tasks(config: Config) -> dict[str, Task]:
         "l1": (same := l1_task(config, euclidean(l1()))),
         "sampled": same,
         "p_norm": l1_task(config, p_norm(p), p - 1),
-        "ball": ball_task(config),
-        "simplex": simplex_task(config, euclidean(simplex())),
-        "entropy": simplex_task(config, entropic_simplex(), _relative_entropy),
+        "ball": _bounded(config, "ball", euclidean(l2_ball()), _to_ball),
+        "simplex": _bounded(config, "simplex", euclidean(simplex()), _to_simplex),
+        "entropy": _bounded(config, "simplex", entropic_simplex(), _to_simplex, _relative_entropy),
     }
 
 
 def _bounded(
-    config: Config,
-    shift: int,
-    size: tuple[int, int],
-    mirror: Mirror,
-    project: Callable,
-    start: np.ndarray,
-    distance: Callable,
+    config: Config, kind: str, mirror: Mirror, project: Callable, distance: Callable = _half_square
 ) -> Task:
-    """Return clients on a set within the unit ball, whose gradients are bounded."""
-    rng = np.random.default_rng(config.data_seed + shift)
-    num_clients, dim = size
+    """Return clients on the unit ball or the simplex whose Hessians share only their axes.
+
+    The noise is bounded, hence also the gradients; on the simplex the optimum is sparse.
+    """
+    num_clients, dim = shape = config[f"{kind}_clients"], config[f"{kind}_dim"]
+    is_ball = kind == "ball"
+    rng = np.random.default_rng(config.data_seed + (1 if is_ball else 2))
+    start = np.zeros(dim) if is_ball else np.full(dim, 1 / dim)
     q = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
-    eigenvalues = rng.uniform(0.1, 2, (num_clients, dim))
-    linear = rng.standard_normal((num_clients, dim))
+    eigenvalues = rng.uniform(0.1, 2, shape)
+    linear = rng.standard_normal(shape)
     noise = _both_signs(rng.uniform(-0.5, 0.5, (num_clients, config.num_draws, dim)))
-    hessian = (q * eigenvalues.mean(axis=0)) @ q.T
-
-    def objective(w):
-        return _quadratic(w, hessian, linear)
-
-    optimum, curvatures = _minimiser(hessian, linear, project), eigenvalues.max(axis=1)
+    _, objective, optimum = _solved(q, eigenvalues.mean(axis=0), linear, 0.0, project)
+    curvatures = eigenvalues.max(axis=1)
     steepest = (curvatures + np.linalg.norm(linear, axis=1)).max() + 0.5 * dim**0.5
     constants = fco.Constants(
         distance=float(distance(optimum, start)),
@@ -179,57 +157,44 @@ def _bounded(
         variance=float((noise**2).sum(axis=-1).mean(axis=1).max()),
         num_clients=num_clients,
     )
-    return Task(
-        _population(q, eigenvalues, linear, noise),
-        mirror,
-        1.0,
-        start,
-        optimum,
-        objective,
-        constants,
-        float(steepest),
-        _squared_norm,
-    )
+    data = _population(q, eigenvalues, linear, noise)
+    given = data, mirror, 1.0, start, optimum, objective, constants, float(steepest)
+    return Task(*given, squared_dual_norm=lambda z: jnp.sum(z * z, axis=-1))
 
 
 def _population(
     q: np.ndarray, eigenvalues: np.ndarray, linear: np.ndarray, noise: np.ndarray
 ) -> ClientData:
     """Return clients with a row for each draw of the noise: a batch of one is a noisy gradient."""
-    clients = zip(eigenvalues, linear[:, None] + noise, strict=True)
-    return fcojax.from_clients(
-        [
-            {
-                "axes": np.broadcast_to(q.T, (len(rows), *q.shape)),
-                "curvature": np.broadcast_to(values, (len(rows), len(values))),
-                "linear": rows,
-            }
-            for values, rows in clients
-        ]
-    )
+    clients = []
+    for values, rows in zip(eigenvalues, linear[:, None] + noise, strict=True):
+        curvature = np.broadcast_to(values, rows.shape)
+        axes = np.broadcast_to(q.T, (len(rows), *q.shape))
+        clients.append({"axes": axes, "curvature": curvature, "linear": rows})
+    return fcojax.from_clients(clients)
 
 
-def _minimiser(hessian: np.ndarray, linear: np.ndarray, prox: Callable) -> np.ndarray:
-    """Return the minimiser, computed by more proximal gradient steps than necessary."""
+def _solved(
+    q: np.ndarray, eigenvalues: np.ndarray, linear: np.ndarray, scale: float, prox: Callable
+) -> tuple[np.ndarray, Callable, np.ndarray]:
+    """Return Hessian, objective and minimiser, by more proximal gradient steps than necessary."""
+    hessian, slope = (q * eigenvalues) @ q.T, linear.mean(axis=0)
+
+    def objective(w):
+        quadratic = 0.5 * np.einsum("...i,ij,...j->...", w, hessian, w) + w @ slope
+        return quadratic + scale * np.abs(w).sum(axis=-1)
+
     step, w = 1 / np.linalg.eigvalsh(hessian)[-1], np.zeros(len(hessian))
     for _ in range(20_000):
-        w = prox(w - step * (hessian @ w + linear.mean(axis=0)), step)
-    return w
-
-
-def loss(w: Array, rows: PyTree) -> Array:
-    """Return the quadratic of each row: eigenvectors, eigenvalues and linear term."""
-    rotated = jnp.einsum("nij,j->ni", rows["axes"], w)
-    return 0.5 * jnp.sum(rows["curvature"] * rotated**2, axis=1) + rows["linear"] @ w
-
-
-def _quadratic(w: np.ndarray, hessian: np.ndarray, linear: np.ndarray) -> np.ndarray:
-    return 0.5 * np.einsum("...i,ij,...j->...", w, hessian, w) + w @ linear.mean(axis=0)
+        w = prox(w - step * (hessian @ w + slope), step)
+    return hessian, objective, w
 
 
 def _both_signs(draws: np.ndarray) -> np.ndarray:
     return np.concatenate([draws, -draws], axis=1)
 
 
-def _squared_norm(z: Array) -> Array:
-    return jnp.sum(z * z, axis=-1)
+def loss(w: Array, rows: PyTree) -> Array:
+    """Return the quadratic of each row: eigenvectors, eigenvalues and linear term."""
+    rotated = jnp.einsum("nij,j->ni", rows["axes"], w)
+    return 0.5 * jnp.sum(rows["curvature"] * rotated**2, axis=1) + rows["linear"] @ w
