@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from experiments.studies.personal import claims, figures, rows
+from experiments.studies.personal import claims, rows
 from experiments.study import Study
 from fcojax.types import Count, CountOrZero, NonNegative, Positive
 
@@ -11,7 +11,7 @@ EXPERIMENT = Study(
     rows=rows.study,
     summarise=rows.summarise,
     claims=claims.claims,
-    figures=figures.draw,
+    figures=rows.draw,
     captions={
         "clients": "The score of each client on its test rows at its own model, from the worst "
         "client to the best, in the first seed; where clients differ in size, also its gain "

@@ -1,6 +1,8 @@
 """Rows and tables: each method at its best point, with the score of every client."""
 
+import itertools
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -9,7 +11,8 @@ import numpy as np
 
 import fcojax
 from experiments.report.rows import Row, Summary, select
-from experiments.studies.personal.problem import TASKS, Client, Task, accuracies
+from experiments.studies.personal.problem import TASKS, Client, Task
+from experiments.studies.shared import Chart, Curve, figure
 from experiments.study import Config
 from fcojax import algorithms, personal, tree
 from fcojax.transforms import named, scaled
@@ -93,19 +96,22 @@ def _row(config: Config, name: str, seed: int, task: Task, method: str) -> Row:
         observe = personal.by_client(algorithm, held_out, loss, vectors=True)
         return np.asarray(fcojax.look(algorithm, grid, state, observe)["loss_by_client"])[:, 0]
 
-    models = _models(algorithm, grid, state, data.num_clients)
+    if algorithm.client_model is not None:
+        models = personal.read_models(algorithm, grid, state)  # axes [points, seeds, clients]
+    else:
+        model = fcojax.read_model(algorithm, grid, state)
+        models = jax.tree.map(lambda leaf: jnp.stack([leaf] * data.num_clients, axis=2), model)
     if chosen.is_split:
         models = tree.add(models["common"], models["own"])
-    points = [jax.tree.map(lambda leaf, i=i: leaf[i, 0], models) for i in range(len(grid[0]))]
+    points = jax.tree.map(lambda leaf: np.asarray(leaf)[:, 0], models)
     scores = losses(task.validation).mean(axis=1)
     best = int(np.argmin(np.where(np.isfinite(scores), scores, np.inf)))
-    model = points[best]
     found = {
         "part": f"{name}: {method}",
         "task": name,
         "seed": seed,
         "method": method,
-        "points": len(points),
+        "points": len(scores),
         "penalty_scale": float(np.asarray(grid.penalty_scale)[best] / first),
         "second": float(np.asarray(grid.prox_scale)[best]) if chosen.pulls else None,
         "validation": float(scores[best]),
@@ -113,9 +119,14 @@ def _row(config: Config, name: str, seed: int, task: Task, method: str) -> Row:
         "loss": losses(task.test)[best].tolist(),
     }
     if isinstance(task.start, dict):
-        found["accuracy"] = accuracies(model, task.test).tolist()
+        found["accuracy"] = [
+            float(np.mean((rows["x"] @ kernel + bias).argmax(axis=1) == rows["y"]))
+            for rows, kernel, bias in zip(
+                task.test, points["kernel"][best], points["bias"][best], strict=True
+            )
+        ]
     if task.truth is not None:
-        by_point = np.array([_f1(np.asarray(point), task.truth) for point in points])
+        by_point = np.array([_f1(point, task.truth) for point in points])
         found["f1"] = by_point[best].tolist()
         # With the strength that fits the supports best, which only the truth can tell.
         found["largest f1"] = by_point[by_point.mean(axis=1).argmax()].tolist()
@@ -126,14 +137,6 @@ def _f1(kernels: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """Return the F1 of each client's support."""
     found, true = np.abs(kernels) > 1e-6, truth != 0
     return 2 * (found & true).sum(axis=1) / (found.sum(axis=1) + true.sum(axis=1))
-
-
-def _models(algorithm: Any, grid: Any, state: Any, num_clients: int) -> Any:
-    """Return the model of each client, with axes [points, seeds, clients]."""
-    if algorithm.client_model is not None:
-        return personal.read_models(algorithm, grid, state)
-    model = fcojax.read_model(algorithm, grid, state)
-    return jax.tree.map(lambda leaf: jnp.stack([leaf] * num_clients, axis=2), model)
 
 
 def _first_strength(task: Task, data: fcojax.ClientData) -> float:
@@ -152,11 +155,6 @@ def score(row: Row) -> np.ndarray:
     return np.array(row["accuracy"]) if "accuracy" in row else -np.array(row["loss"])
 
 
-def measure_of(row: Row) -> str:
-    """Return what the score of a client is, in words."""
-    return "accuracy" if "accuracy" in row else "minus the test loss"
-
-
 def means(rows: list[Row], task: str, method: str, measure: str) -> np.ndarray:
     """Return the mean over clients by seed."""
     own = select(rows, task=task, method=method)
@@ -165,28 +163,48 @@ def means(rows: list[Row], task: str, method: str, measure: str) -> np.ndarray:
 
 def summarise(config: Config, rows: list[Row]) -> Summary:
     """Return a table of the methods on each task: scores over clients, and who gains over whom."""
-    pairs = [(name, method) for name in config.tasks for method in config.methods]
-    return {"methods": [_entry(rows, *pair) for pair in pairs]}
+    table = []
+    for name, method in itertools.product(config.tasks, config.methods):
+        seen = []
+        for row in select(rows, task=name, method=method):
+            at = score(row)
+            found = personal.spread("score", at, larger_is_better=True)
+            entry = {"mean score": at.mean(), "tenth quantile": found["score_p10"]}
+            entry["worst tenth"] = found["score_worst"]
+            for rival in ("global", "local"):
+                for other in select(rows, task=name, seed=row["seed"], method=rival):
+                    entry[f"gain over {rival}"] = np.mean(at > score(other))
+            for measure in filter(row.__contains__, ("f1", "largest f1")):
+                entry[measure.replace("f1", "F1")] = np.mean(row[measure])
+            seen.append(entry)
+        means = {key: float(np.mean([entry[key] for entry in seen])) for key in seen[0]}
+        table.append({"method": method, "task": name} | means)
+    return {"methods": table}
 
 
-def _entry(rows: list[Row], name: str, method: str) -> Row:
-    """Return a method's scores, averaged over the seeds."""
-    own = select(rows, task=name, method=method)
-    seen = []
-    for row in own:
-        at = score(row)
-        found = personal.spread("score", at, larger_is_better=True)
-        entry = {
-            "mean score": at.mean(),
-            "tenth quantile": found["score_p10"],
-            "worst tenth": found["score_worst"],
-        }
-        for rival in ("global", "local"):
-            for other in select(rows, task=name, seed=row["seed"], method=rival):
-                entry[f"gain over {rival}"] = np.mean(at > score(other))
-        for measure in filter(row.__contains__, ("f1", "largest f1")):
-            entry[measure.replace("f1", "F1")] = np.mean(row[measure])
-        seen.append(entry)
-    return {"method": method, "task": name} | {
-        key: float(np.mean([entry[key] for entry in seen])) for key in seen[0]
-    }
+def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:
+    """Draw the clients' scores, sorted, and their gains by size for tasks of unequal clients."""
+    charts, shown = [], [name for name in METHODS if name in config.methods]
+    for name in config.tasks:
+        own = select(rows, task=name)
+        measure = "accuracy" if "accuracy" in own[0] else "minus the test loss"
+        ranks, gains = [], []
+        for at, method in enumerate(shown):
+            [first] = select(own, method=method, seed=config.seeds[0])
+            points = [
+                {"share": (k + 0.5) / len(first["sizes"]), "score": value}
+                for k, value in enumerate(np.sort(score(first)))
+            ]
+            ranks.append(Curve(points, "score", f"C{at}", method, "o-"))
+            pairs = zip(select(own, method=method), select(own, method="local"), strict=False)
+            points = [
+                {"size": size, "more": more}
+                for mine, alone in pairs
+                for size, more in zip(mine["sizes"], score(mine) - score(alone), strict=True)
+            ]
+            gains.append(Curve(points, "more", f"C{at}", method, "o"))
+        charts.append(Chart("share", (f"{name}: share of clients", measure), ranks))
+        if "local" in shown and any(len({*row["sizes"]}) > 1 for row in own):
+            labels = f"{name}: training rows of a client", f"gain in {measure} over local"
+            charts.append(Chart("size", labels, gains, "", "x"))
+    return figure(directory / "clients.png", "What each client gets", charts, height=3.0)

@@ -42,8 +42,8 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
         ball.append(Chart("round", (_ROUNDS, up), curves, "", log, level))
     for name in _BOTH:
         own, (text, colour, _) = select(rows, part="sparsity", algorithm=name), style(name)
-        means = Curve(own, "clients", colour, f"{text}: the clients' models, mean", "--")
-        curves = [means, Curve(own, "server", colour, f"{text}: the server's model")]
+        means = Curve(own, "clients", colour, f"{text}, mean of clients", "--")
+        curves = [means, Curve(own, "server", colour, f"{text}, server")]
         labels = _ROUNDS, "density"
         sparsity.append(Chart("round", labels, curves, text, "", None, (0, 1.02)))
     for setting, algorithms in SMALL_STEPS.items():
