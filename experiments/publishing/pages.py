@@ -86,7 +86,6 @@ _WIDEST = 8  # columns of a table that still fit on a page
 # Columns that a page leaves out, of tables with more.
 _LEFT_OUT = {
     "compress": ("rounds to 0.001", "kB up to 0.001", "times fewer to 0.001"),
-    "compress_digits": ("rounds to 0.001", "kB up to 0.001", "times fewer to 0.001"),
     "emnist": ("score", "validation_loss", "violation", "failed points"),
     "sites": ("standard error", "KKT", "test error", "kB of the fit"),
 }

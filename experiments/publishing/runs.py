@@ -221,7 +221,6 @@ RUNS = (
     Run("theory", "theory", figure="curse"),
     Run("compare", "compare", figure="limits"),
     Run("compress", "compress"),
-    Run("compress_digits", "compress_digits"),
     Run("compress_network", "compress_network", data="mnist"),
     Run("saddle", "saddle", figure="vectors"),
     Run("personal", "personal", ("--config.tasks=lasso",), "Lasso", figure="clients"),

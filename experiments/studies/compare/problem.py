@@ -38,38 +38,26 @@ class Task(NamedTuple):
     optimum: np.ndarray
 
 
-@functools.cache
-def penalty_of(problem: str, dim: int, group_size: int) -> Penalty:
-    """Return the penalty of a problem, always the same for the same arguments."""
-    if not problem.endswith("groups"):
-        return l1()
-    return group_l2(labels=np.arange(dim, dtype=np.int32) // group_size)
+def lasso(config: Config, problem: str) -> tuple[Task, Row]:
+    r"""Least squares, :math:`|A_m w - b_m|^2 / (2 n)`, with an l1 norm or a group norm.
 
-
-def clients_of(config: Config, own: Config, own_axes: bool) -> tuple[list, fcojax.ClientData]:
-    """Return clients drawn as in ``fcojax.check``, as rows and factored."""
+    The clients are drawn as in ``fcojax.check``. They differ in their true weights and, in the
+    problems ``own``, in the axes of their covariance.
+    """
+    own = config[problem]
     clients = regression_clients(
         np.random.default_rng(config.data_seed),
         (config.num_clients, own.num_examples, config.dim),
         spectrum=tuple(own.spectrum),
         num_true=config.num_true,
         spread=own.spread,
-        own_axes=own_axes,
+        own_axes=problem.startswith("own"),
     )
-    data = fcojax.from_clients(clients)
-    return clients, factored(half_squared_error, data, jnp.zeros(config.dim))
-
-
-def lasso(config: Config, problem: str) -> tuple[Task, Row]:
-    r"""Least squares, :math:`|A_m w - b_m|^2 / (2 n)`, with an l1 norm or a group norm.
-
-    The clients differ in their true weights and, in the problems ``own``, in the axes of their
-    covariance.
-    """
-    own = config[problem]
-    clients, data = clients_of(config, own, problem.startswith("own"))
+    data = factored(half_squared_error, fcojax.from_clients(clients), jnp.zeros(config.dim))
+    penalty = l1()
+    if problem.endswith("groups"):
+        penalty = group_l2(labels=np.arange(config.dim, dtype=np.int32) // config.group_size)
     features, targets = (np.stack([client[name] for client in clients]) for name in "xy")
-    penalty = penalty_of(problem, config.dim, config.group_size)
     objective = functools.partial(population_loss, factored_loss)
     found = fista(objective, penalty, own.scale, jnp.zeros(config.dim), data, tolerance=1e-13)
     optimum = np.asarray(found.params)

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any, Literal
 
-from experiments.studies.compress import claims, problem, rows
+from experiments.studies.compress import claims, rows
 from experiments.study import Study
 from fcojax.types import Count, CountOrZero, NonNegative, Positive, Share
 
@@ -27,7 +27,7 @@ def _study(title: str, build: Any, step: str, measures: dict[str, str], **given:
             CountOrZero: "seeds data_seed num_true",
             Positive: "step_factors tolerances[2] own.spectrum[2] own.concentration",
             Share: "share_of_writers",
-            NonNegative: "own.spread own.scale own.ridge",
+            NonNegative: "own.spread own.scale",
         },
         requires={
             "eval_every a divisor of num_rounds": lambda own: own.num_rounds % own.eval_every == 0
@@ -36,13 +36,18 @@ def _study(title: str, build: Any, step: str, measures: dict[str, str], **given:
     )
 
 
-_UNIT, _NEAR = ", of 1 / (K L)", {"distance": "relative distance", "f1": "F1 of the support"}
-_ERRORS = {"error": "error on test digits", "density": "density of dense kernels"}
-LASSO, DIGITS = (
-    _study(title, build, _UNIT, _NEAR, claims=partial(claims.exact, *given), x64=True)
-    for title, build, given in (
-        ("on one heterogeneous lasso", problem.lasso, ("", 5.0)),
-        ("on digits", problem.digits, ("sign", 10.0)),
-    )
+LASSO = _study(
+    "on one heterogeneous lasso",
+    rows.lasso,
+    ", of 1 / (K L)",
+    {"distance": "relative distance", "f1": "F1 of the support"},
+    claims=partial(claims.exact, "", 5.0),
+    x64=True,
 )
-NETWORK = _study("of a convolutional network", problem.network, "", _ERRORS, claims=claims.network)
+NETWORK = _study(
+    "of a convolutional network",
+    rows.network,
+    "",
+    {"error": "error on test digits", "density": "density of dense kernels"},
+    claims=claims.network,
+)

@@ -5,44 +5,130 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 import fcojax
 from experiments.codecs import codec
 from experiments.report.rows import Row, Summary, select
-from experiments.studies.compress.problem import Task
+from experiments.studies.compare import problem as compared
 from experiments.studies.shared import Chart, Curve, figure, swept
 from experiments.study import Config
-from fcojax import algorithms, uploads
-from fcojax.algorithms import Algorithm
-from fcojax.transforms import euclidean
+from fcojax import algorithms, datasets, tree, uploads
+from fcojax.algorithms import Algorithm, Work
+from fcojax.datasets.reading import optional
+from fcojax.problems import factored_loss, from_rows, partition
+from fcojax.problems.losses import Loss
+from fcojax.transforms import Penalty, euclidean, l1, on_subtree
+from fcojax.types import Array, Params
 
 WHOLE, ALONE = "whole", ", alone"
 _TRAFFIC = ("bytes_up", "bytes_down")
-_COLOURS = [
-    "#000000",
-    "#E69F00",
-    "#56B4E9",
-    "#009E73",
-    "#0072B2",
-    "#D55E00",
-    "#CC79A7",
-    "#882255",
-    "#999933",
-    "#44AA99",
-]
+_NUM_CLASSES = 10
+
+
+class Task(NamedTuple):
+    """A problem, and the work of its clients.
+
+    Attributes:
+      loss: one loss per example.
+      data: the clients.
+      penalty: psi.
+      scale: its strength.
+      start: the start point.
+      work: the K local steps of a client in a round.
+      observe: ``(hparams, model, context) -> dict``, the measures of a point.
+      smoothness: the largest curvature L of any client's loss; ``None`` if there is no bound.
+      context: the data that ``observe`` reads.
+    """
+
+    loss: Loss
+    data: fcojax.ClientData
+    penalty: Penalty
+    scale: float
+    start: Params
+    work: Work
+    observe: Callable[[Any, Params, Any], dict[str, Array]]
+    smoothness: float | None = None
+    context: Any = None
+
+
+def lasso(config: Config) -> tuple[Task, Row]:
+    """Return the lasso of ``compare`` whose clients differ in Hessians and true weights."""
+    found, facts = compared.lasso(config, "own")
+    shown = {key: facts[key] for key in ("largest_smoothness", "nonzeros", "residual")}
+    return Task(
+        factored_loss,
+        found.data,
+        found.penalty,
+        found.scale,
+        jnp.zeros(config.dim),
+        fcojax.local_steps(found.num_steps),
+        _to_optimum,
+        found.smoothness,
+        jnp.asarray(found.optimum),
+    ), {"clients": found.data.num_clients} | shown
+
+
+def _to_optimum(hparams: Any, model: Params, optimum: Params) -> dict[str, Array]:
+    found, true = model != 0, optimum != 0
+    return {
+        "distance": tree.norm(tree.sub(model, optimum)) / tree.norm(optimum),
+        "f1": 2 * jnp.sum(found & true) / jnp.maximum(jnp.sum(found) + jnp.sum(true), 1),
+    }
+
+
+def network(config: Config) -> tuple[Task, Row]:
+    """Return a small convolutional network with an l1 norm of its dense kernels."""
+    from fcojax import networks
+
+    own, (name, train, test) = config.own, _images(config)
+    side = round(train.examples["x"].shape[1] ** 0.5)
+    build = networks.conv_net((side, side, 1), tuple(own.filters), own.num_hidden, _NUM_CLASSES)
+    problem = networks.network(build, train, test, num_classes=_NUM_CLASSES)
+
+    def observe(hparams, model, context):
+        measured = problem.measures(model)
+        return {"error": 1 - measured["accuracy"], "density": measured["density"]}
+
+    start = problem.init(jax.random.key(config.data_seed))
+    facts = {
+        "data": name,
+        "clients": train.num_clients,
+        "images": int(train.offsets[-1]),
+        "test_images": int(test.offsets[-1]),
+        "weights": sum(leaf.size for leaf in jax.tree.leaves(start)),
+    }
+    penalty = on_subtree(l1(), networks.dense_kernels)
+    work = fcojax.local_steps(own.num_steps, own.batch_size)
+    return Task(problem.loss, train, penalty, own.scale, start, work, observe), facts
+
+
+def _images(config: Config) -> tuple[str, fcojax.ClientData, fcojax.ClientData]:
+    """Return MNIST by writer, or scikit-learn's digits for clients with different labels."""
+    if config.data_dir:
+        found = [
+            datasets.by_client(datasets.mnist(config.data_dir, split), "examples")
+            for split in ("train", "test")
+        ]
+        counts = [max(1, round(config.share_of_writers * data.num_clients)) for data in found]
+        return "MNIST", *(data.select(np.arange(n)) for data, n in zip(found, counts, strict=True))
+    found = optional("sklearn.datasets", "data").load_digits()
+    x, y = found.data / 16, found.target.astype(np.int32)
+    held = np.arange(y.size) % 5 == 0  # every fifth example is for testing
+    rows = {"x": x[~held], "y": y[~held]}
+    train = partition.dirichlet(
+        rows["y"], config.num_clients, config.own.concentration, min_size=20, seed=config.data_seed
+    ).apply(rows, "examples")
+    test = from_rows({"x": x[held], "y": y[held]}, [int(held.sum())])
+    return "scikit-learn's digits", train, test
 
 
 class Kind(NamedTuple):
-    """A problem of the study, and the labels in its tables.
-
-    Attributes:
-      build: ``config -> (Task, facts)``.
-      measures: the observed measures with their labels; the tolerances are bounds on the first one.
-      step: the unit of the steps, as it follows a comma in a label.
-    """
+    """A problem, its measures with labels, of which tolerances bound the first; the steps' unit."""
 
     build: Callable[[Config], tuple[Task, Row]]
     measures: Mapping[str, str]
@@ -50,37 +136,24 @@ class Kind(NamedTuple):
 
 
 class Method(NamedTuple):
-    """A method of the study.
-
-    Attributes:
-      text: its name.
-      build: ``task -> Algorithm``.
-      feedback: the error feedback that fits its uploads.
-      one_step: whether it is exact only with one local step; it then takes one, if L is known.
-    """
+    """The name of a method, and the error feedback that fits its uploads."""
 
     text: str
-    build: Callable[[Task], Algorithm]
     feedback: str
-    one_step: bool = False
 
 
 METHODS = {
-    "fed_dual_avg": Method(
-        "FedDualAvg",
-        lambda task: algorithms.fed_dual_avg(task.loss, euclidean(task.penalty)),
-        "ef21",
-        one_step=True,
-    ),
-    "composite_fl": Method(
-        "Composite FL", lambda task: algorithms.composite_fl(task.loss, task.penalty), "ef14"
-    ),
-    "scaffold": Method(
-        "SCAFFOLD",
-        lambda task: algorithms.scaffold(task.loss, task.penalty, prox="feedback"),
-        "ef14",
-    ),
+    "fed_dual_avg": Method("FedDualAvg", "ef21"),
+    "composite_fl": Method("Composite FL", "ef14"),
+    "scaffold": Method("SCAFFOLD", "ef14"),
 }
+
+
+def _built(name: str, task: Task) -> Algorithm:
+    if name == "fed_dual_avg":
+        return algorithms.fed_dual_avg(task.loss, euclidean(task.penalty))
+    options = {"prox": "feedback"} if name == "scaffold" else {}
+    return getattr(algorithms, name)(task.loss, task.penalty, **options)
 
 
 def names(config: Config) -> list[str]:
@@ -123,10 +196,10 @@ def _pair(kind: Kind, config: Config, task: Task, method: str, name: str) -> Ite
 
 def _run(config: Config, task: Task, method: str, name: str) -> dict[str, np.ndarray]:
     """Return the measures and the bytes sent so far, [points, seeds, evaluations]."""
-    chosen, work, unit = METHODS[method], task.work, 1.0
-    algorithm = chosen.build(task)
+    algorithm, work, unit = _built(method, task), task.work, 1.0
     if task.smoothness is not None:
-        work = fcojax.local_steps(1) if chosen.one_step else work
+        # With several local steps dual averaging has another limit even without compression.
+        work = fcojax.local_steps(1) if method == "fed_dual_avg" else work
         unit = 1 / ((work.num_steps or 1) * task.smoothness)
     grid = fcojax.grid.product(
         algorithm.hparams_type,
@@ -140,7 +213,7 @@ def _run(config: Config, task: Task, method: str, name: str) -> dict[str, np.nda
         task.start,
         task.data,
         seeds=config.seeds,
-        plan=fcojax.Plan(work, uploads=_uploads(name, chosen.feedback)),
+        plan=fcojax.Plan(work, uploads=_uploads(name, METHODS[method].feedback)),
         num_rounds=config.num_rounds,
         eval_every=config.eval_every,
         observe=task.observe,

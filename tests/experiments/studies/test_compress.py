@@ -27,23 +27,6 @@ def test_bytes_are_rounds_times_those_of_all_clients(tmp_path):
 
 
 @pytest.mark.slow
-def test_softmax_on_digits_has_one_solution_that_feedback_finds(tmp_path):
-    """650 numbers of 8 bytes, or 65 with indices of 10 bits, and the number of steps."""
-    found = quick_study("compress_digits", tmp_path)
-    study, config, rows, summary = found
-    [facts] = summary["data"]
-    assert facts["residual"] < 1e-12 and 0 < facts["nonzeros"] < 640 and facts["accuracy"] > 0.8
-    each = {"whole": 650 * 8, "top_k:0.1": 65 * 8 + 82}
-    best = {row["codec"]: row for row in summary["best"]}
-    for name, size in each.items():
-        assert best[name]["kB up to 0.001"] == best[name]["rounds to 0.001"] * 4 * (size + 8) / 1e3
-    alone = best["top_k:0.1, alone"]["distance at the end"]
-    assert best["top_k:0.1"]["distance at the end"] < 1e-3 < 1e-2 < alone
-    assert len(study.claims(config, rows, summary)) == 5
-    assert draw_figures(found, tmp_path) == ["curves.png"]
-
-
-@pytest.mark.slow
 def test_a_network_is_compared_at_equal_errors_over_seeds(tmp_path):
     found = quick_study("compress_network", tmp_path)
     study, config, rows, summary = found
