@@ -56,9 +56,7 @@ def get_config():
         criterion_rounds=250,
         data_dir="",  # the folder of the data; if empty, the data are synthetic
         num_clients=367,  # M
-        share_held_out=0.1,  # share of examples, or of clients, for validation
-        unseen_writers=False,  # True: validate on writers that do not train
-        features="",  # quadratic or random:512, in place of pixels
+        share_held_out=0.1,  # share of examples for validation
         dim=784,  # features
         size_log_mean=4.0,  # mean logarithm of synthetic clients' sizes
         cuts=(1e-4, 1e-2),  # sizes above which an entry counts as found

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from experiments.studies.compare import claims, figures, rows
+from experiments.studies.compare import claims, rows
 from experiments.studies.compare.methods import METHODS
 from experiments.study import Study
 from fcojax.types import Count, CountOrZero, NonNegative, Positive
@@ -12,7 +12,7 @@ EXPERIMENT = Study(
     rows=rows.study,
     summarise=rows.summarise,
     claims=claims.claims,
-    figures=figures.draw,
+    figures=rows.draw,
     printed=("exchanges; thousands of floats",),
     x64=True,
     keys={

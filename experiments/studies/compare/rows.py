@@ -1,12 +1,16 @@
-"""Rows and summary: limits with the safe step, and curves with tuned steps."""
+"""Rows, summary and figure: limits with the safe step, and rounds with tuned steps."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from matplotlib.ticker import LogLocator
 
 import fcojax
+from experiments.report import axes
+from experiments.report.plots import style
 from experiments.report.rows import Row, Summary, select
 from experiments.report.summary import final_from
 from experiments.report.tables import best_point
@@ -46,7 +50,7 @@ def limits(config: Config, task: Task, name: str) -> Iterator[Row]:
 
 
 def tuned(config: Config, task: Task, name: str, num_rounds: int) -> Iterator[Row]:
-    """Yield all points of a method's grid, and the curves of the best one."""
+    """Yield all points of a method's grid, and what the best one needs to each distance."""
     factors = config.prox_factors if METHODS[name].tuned == "prox" else config.step_factors
     grid = points(config, task, name, factors)
     history, floats = run(config, task, name, grid, num_rounds, 1)
@@ -66,14 +70,6 @@ def tuned(config: Config, task: Task, name: str, num_rounds: int) -> Iterator[Ro
         needed = _until(distances, floats, tolerance)
         row = {"part": "reached", "tolerance": tolerance}
         yield row | {key: float(numbers[best]) for key, numbers in needed.items()}
-    for j, r in np.ndindex(distances[best].shape):
-        yield {
-            "part": "curve",
-            "seed": config.seeds[j],
-            "round": r + 1,
-            "distance": float(distances[best, j, r]),
-            "floats": float(sum(total[best, j, r] for total in floats.values())),
-        }
 
 
 def _until(
@@ -169,3 +165,25 @@ def _reached(row: Row) -> str:
     if row["rounds"] is None or not np.isfinite(row["rounds"]):
         return "-"
     return f"{row['rounds']:.0f}; {(row['floats_up'] + row['floats_down']) / 1000:.1f}"
+
+
+def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:
+    """Draw the limits of all methods, a panel for each problem."""
+    drawn, panels = axes.panels(len(config.problems), height=1.0 + 0.16 * len(config.methods))
+    places = -np.arange(len(config.methods))
+    for axis, problem in zip(panels, config.problems, strict=True):
+        for share, marker in ((1.0, "o"), (0.5, "<")):
+            own = select(rows, part="limit", problem=problem, step_share=share)
+            for place, row in zip(places, own, strict=True):
+                colour = style(METHODS[row["method"]].name)[1]
+                axis.plot(row["distance"], place, marker, color=colour, markersize=5)
+            axis.plot([], [], marker, color="#555555", label=f"{share:g} of the safe step")
+        kind, _, groups = problem.partition("_")
+        axes.describe(axis, "", "", title=f"{kind} Hessians" + ",\ngroups" * bool(groups), log="x")
+        axis.xaxis.set_major_locator(LogLocator(numticks=3))
+        axis.minorticks_off()
+        axis.set_yticks(
+            places, [METHODS[name].text * (axis is panels[0]) for name in config.methods]
+        )
+    title = f"Relative distance to the optimum after {config.limit_rounds} rounds"
+    return [axes.finish(drawn, directory / "limits.png", title, 2)]

@@ -11,23 +11,18 @@ import numpy as np
 
 from experiments.study import Config, from_config, with_support
 from fcojax import algorithms, datasets
-from fcojax.algorithms import Algorithm, takes
+from fcojax.algorithms import takes
 from fcojax.algorithms.base import Factory
 from fcojax.problems import (
-    ClientData,
     Problem,
-    hold_out_clients,
     hold_out_examples,
     lasso,
     low_rank,
-    quadratic_features,
-    random_features,
     softmax,
     synthetic_softmax,
 )
 from fcojax.problems.linear_models import squared_error
-from fcojax.problems.losses import Loss
-from fcojax.transforms import Mirror, Penalty
+from fcojax.transforms import Penalty
 
 _NUM_CLASSES = 10
 
@@ -64,16 +59,14 @@ def _without_bias(drawn: Problem, truth: jax.Array) -> Problem:
 
 
 def digits(config: Config) -> Problem:
-    """Return softmax regression by writer, without bias; examples or writers are held out."""
+    """Return softmax regression by writer, without bias; examples are held out."""
     if config.data_dir:
         data = datasets.by_client(datasets.mnist(config.data_dir, "train"), "examples")
         data = data.select(np.arange(min(config.num_clients, data.num_clients)))
     else:
         options = {"num_classes": _NUM_CLASSES, "seed": config.data_seed}
         data = from_config(synthetic_softmax, config, **options).train
-    hold_out = hold_out_clients if config.unseen_writers else hold_out_examples
-    split = hold_out(data, config.share_held_out, jax.random.key(config.data_seed))
-    split = [with_features(part, config) for part in split]
+    split = hold_out_examples(data, config.share_held_out, jax.random.key(config.data_seed))
     full = softmax(*split, num_classes=_NUM_CLASSES, cuts=tuple(config.cuts))
 
     def with_bias(params):
@@ -89,42 +82,22 @@ def digits(config: Config) -> Problem:
     )
 
 
-def with_features(data: ClientData, config: Config) -> ClientData:
-    """Return clients with the features that ``config.features`` names."""
-    kind, _, number = config.features.partition(":")
-    if config.features == "quadratic":
-        return quadratic_features(data)
-    if kind == "random" and number.isdecimal() and int(number):
-        return random_features(data, num_features=int(number), seed=config.data_seed)
-    if config.features:
-        raise ValueError(
-            f"features is {config.features!r}; pass quadratic, random:512 for that many random "
-            "features, or nothing for the pixels."
-        )
-    return data
-
-
-def staged(factors: Sequence[float], ball: Penalty) -> Factory:
-    """Return MC-FedDualAvg with these stages in this ball; with one stage it is C-FedDualAvg."""
-    rates = algorithms.mc_fed_dual_avg.Hparams
-
-    @takes(rates, "mirror")
-    def mc_fed_dual_avg(loss, mirror):
-        return algorithms.mc_fed_dual_avg(loss, mirror, penalty_factors=factors, ball=ball)
-
-    return mc_fed_dual_avg
-
-
-@takes(algorithms.fast_fed_dual_avg.Hparams, "mirror")
-def fast_with_end_points(loss: Loss, mirror: Mirror) -> Algorithm:
-    """Fast-FedDualAvg that also averages the clients' end points, as in the authors' code."""
-    return algorithms.fast_fed_dual_avg(loss, mirror, end_points=True)
-
-
 def methods(factors: Sequence[float], ball: Penalty) -> dict[str, Factory]:
-    """Return the factories by label."""
+    """Return by label C- and MC-FedDualAvg in this ball, and Fast-FedDualAvg with end points.
+
+    Fast-FedDualAvg averages the clients' end points too, as in the authors' code.
+    """
+    staged, fast = algorithms.mc_fed_dual_avg, algorithms.fast_fed_dual_avg
+
+    def stages(factors):
+        return takes(staged.Hparams, "mirror")(
+            lambda loss, mirror: staged(loss, mirror, penalty_factors=factors, ball=ball)
+        )
+
     return {
-        "c_fed_dual_avg": staged((1.0,), ball),
-        "mc_fed_dual_avg": staged(factors, ball),
-        "fast_end_points": fast_with_end_points,
+        "c_fed_dual_avg": stages((1.0,)),
+        "mc_fed_dual_avg": stages(tuple(factors)),
+        "fast_end_points": takes(fast.Hparams, "mirror")(
+            lambda loss, mirror: fast(loss, mirror, end_points=True)
+        ),
     }

@@ -3,7 +3,6 @@ import numpy as np
 import pytest
 
 from experiments.report.summary import Criterion
-from experiments.studies.recovery import problem
 from experiments.studies.recovery.claims import digits
 from tests.experiments.studies.quick_sweeps import quick_config
 
@@ -76,20 +75,3 @@ def test_losses_have_no_bias_and_starts_follow_the_source(name):
     loss = float(problem.loss({"kernel": 0 * start["kernel"]}, row)[0])
     expected = np.log(10) if name == "recovery_digits" else float(row["y"][0]) ** 2 / 2
     assert loss == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize(("features", "columns"), [("", 6), ("quadratic", 21), ("random:5", 5)])
-def test_digits_have_other_features_and_unseen_writers(features, columns):
-    _, config = quick_config("recovery_digits")
-    config.features, config.unseen_writers, config.dim = features, True, 6
-    found = problem.digits(config)
-    for part in (found.train, found.validation):
-        assert part.examples["x"].shape[1] == columns
-    assert not set(found.train.ids) & set(found.validation.ids)
-
-
-def test_unknown_features_are_refused():
-    _, config = quick_config("recovery_digits")
-    config.features = "random"
-    with pytest.raises(ValueError, match="pass quadratic, random:512"):
-        problem.digits(config)
