@@ -4,7 +4,7 @@ from scipy.sparse import csr_array
 from sklearn.datasets import dump_svmlight_file
 
 from experiments.report.rows import column, select
-from experiments.studies.fed_gd.problem import clients_of
+from experiments.studies.fed_gd.rows import clients_of
 from fcojax.theory import least_squares
 from tests.experiments.studies.quick_studies import draw_figures
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.report.summary import Criterion
-from experiments.studies.matrix_completion.problem import entries
+from experiments.studies.matrix_completion import entries
 from fcojax.problems import population_loss
 from tests.experiments.studies.fabricated import sweep_of
 from tests.experiments.studies.quick_sweeps import quick_config

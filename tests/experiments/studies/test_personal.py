@@ -7,8 +7,7 @@ import pytest
 
 from configs import personal
 from experiments.studies.personal.claims import claims
-from experiments.studies.personal.problem import lasso
-from experiments.studies.personal.rows import summarise
+from experiments.studies.personal.rows import lasso, summarise
 from tests.experiments.studies.quick_studies import draw_figures, quick_study
 
 
