@@ -15,7 +15,7 @@ import pathlib
 import re
 import shlex
 import unicodedata
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -60,23 +60,20 @@ class _Column(NamedTuple):
     Attributes:
       name: its name.
       cells: its texts.
+      blank: which of them stand for a missing value.
       values: its numbers, NaN where a cell has none.
       words: the texts that are neither missing nor finite numbers, with their first rows.
     """
 
     name: str
     cells: Sequence[str]
+    blank: Sequence[bool]
     values: np.ndarray
     words: dict[str, int]
 
     def has_numbers(self) -> bool:
         """Return whether any cell is a number."""
         return not np.isnan(self.values).all()
-
-    def has_words_alone(self) -> bool:
-        """Return whether some cells are words, and none is a number or begins like one."""
-        numbers = self.has_numbers() or any(map(_NUMBERLIKE.match, self.words))
-        return bool(self.words) and not numbers
 
     def has_levels(self) -> bool:
         """Return whether its texts can be levels: not one, and not as many as ids have."""
@@ -91,27 +88,6 @@ class _Column(NamedTuple):
         return bool(named) or np.ptp(self.values) + 1 == count == len({*self.values})
 
 
-class _Missing:
-    """The texts and numbers that stand for a missing value."""
-
-    def __init__(self, said: Sequence[str]):
-        self.texts = {*_MISSING, *(text.casefold() for text in said)}
-        self.numbers = {*map(_number, said)} - {None}
-
-    def __contains__(self, cell: str) -> bool:
-        return cell.casefold() in self.texts or _number(cell) in self.numbers
-
-    def column(self, name: str, cells: Sequence[str]) -> _Column:
-        """Return the numbers and the words of a column."""
-        values, words = [], {}
-        for row, cell in enumerate(cells):
-            number = _number(cell)
-            if number is None and cell not in words and cell not in self:
-                words[cell] = row
-            values.append(math.nan if number is None or number in self.numbers else number)
-        return _Column(name, cells, np.array(values), words)
-
-
 def _number(cell: str) -> float | None:
     """Return the number in a cell, if it is finite; Python also reads 1_000 and inf."""
     try:
@@ -121,21 +97,36 @@ def _number(cell: str) -> float | None:
     return number if math.isfinite(number) and "_" not in cell else None
 
 
+def _column(name: str, cells: Sequence[str], is_missing: Callable[[str], bool]) -> _Column:
+    """Return the numbers and the words of a column."""
+    blank, words, values = [*map(is_missing, cells)], {}, []
+    for row, cell in enumerate(cells):
+        number = _number(cell)
+        if number is None and not blank[row]:
+            words.setdefault(cell, row)
+        values.append(math.nan if number is None or blank[row] else number)
+    return _Column(name, cells, blank, np.array(values), words)
+
+
 def read(config: Config) -> Table:
     """Return the table in the file ``config.data``; raise ``ValueError`` if it cannot be used."""
-    path, missing = pathlib.Path(config.data), _Missing(split(config.missing))
+    path, said = pathlib.Path(config.data), split(config.missing)
+    texts, numbers = {*_MISSING, *map(str.casefold, said)}, {*map(_number, said)} - {None}
+
+    def is_missing(cell):
+        return cell.casefold() in texts or _number(cell) in numbers
+
     columns, lines, remarks = _columns(path)
     levels = _levels(config.categories)
     names = _features(config, levels, columns, path.name)
     target, client = plain(config.target), plain(config.client)
-    present = [cell not in missing for cell in columns[target]]
+    present = [not is_missing(cell) for cell in columns[target]]
     if not any(present):
         raise ValueError(f"{target} is missing in all rows; pass another --config.target.")
-    clients = _clients(client, columns[client], lines, missing) if client else None
+    clients = _clients(client, columns[client], lines, is_missing) if client else ()
     if unlabelled := present.count(False):
         remarks.append(f"{unlabelled:,} rows without {target} are left out.")
-        lost = {*(clients or ())} - {*itertools.compress(clients or (), present)}
-        if lost:
+        if lost := {*clients} - {*itertools.compress(clients, present)}:
             raise ValueError(
                 f"no row of {min(lost)} has a value of {target}; remove the rows of that client."
             )
@@ -143,8 +134,8 @@ def read(config: Config) -> Table:
     blocks: dict[str, np.ndarray] = {}
     left, faults = [], []
     for name in (target, *names):
-        column = missing.column(name, [*itertools.compress(columns[name], present)])
-        found = _block(column, levels, missing, lines, name == target or bool(config.features))
+        column = _column(name, [*itertools.compress(columns[name], present)], is_missing)
+        found = _block(column, levels, lines, name == target or bool(config.features))
         if isinstance(found, str):
             left.append(f"{name or 'a column without a name'} ({found})")
         elif found is None:
@@ -167,27 +158,35 @@ def read(config: Config) -> Table:
     if filled := np.isnan(x).sum():
         remarks.append(f"{filled:,} missing values are the means of their features.")
     of = [name for name, block in blocks.items() for _ in range(block.shape[1])]
-    kept = None if clients is None else np.array([*itertools.compress(clients, present)])
+    kept = np.array([*itertools.compress(clients, present)]) if client else None
     return Table(x, y[:, 0], kept, of, remarks)
 
 
 def _block(
-    column: _Column,
-    levels: Mapping[str, list[str]],
-    missing: _Missing,
-    lines: Sequence[int],
-    is_needed: bool,
+    column: _Column, levels: Mapping[str, list[str]], lines: Sequence[int], is_needed: bool
 ) -> np.ndarray | str | None:
-    """Return the features of a column, why it is left out, or ``None`` if it has to be mended."""
-    if column.name in levels:
-        return _indicators(column, levels[column.name], missing, lines)
-    if column.has_numbers() and not column.words:
-        return "an id" if column.is_id() and not is_needed else column.values[:, None]
-    if _AUTO not in levels or not column.has_words_alone():
-        return None
-    if not column.has_levels():
-        return None if is_needed else f"{len(column.words)} different texts"
-    return _indicators(column, sorted(column.words), missing, lines)
+    """Return the features of a column, why it is left out, or ``None`` if it has to be mended.
+
+    Words are a column of 1 and 0 for each level but the first; a missing cell is a level too.
+    """
+    known = levels.get(column.name)
+    if known is None:
+        if column.has_numbers() and not column.words:
+            return "an id" if column.is_id() and not is_needed else column.values[:, None]
+        is_mixed = column.has_numbers() or any(map(_NUMBERLIKE.match, column.words))
+        if _AUTO not in levels or is_mixed or not column.words:
+            return None
+        if not column.has_levels():
+            return None if is_needed else f"{len(column.words)} different texts"
+        known = sorted(column.words)
+    for row, cell in enumerate(column.cells):
+        if cell not in known and not column.blank[row]:
+            raise ValueError(
+                f"line {lines[row]}: {column.name} is {cell!r}, which is not a level; add it to "
+                f"--config.categories={column.name}={'|'.join(known)}."
+            )
+    found = np.equal(np.array(column.cells)[:, None], np.array(known[1:])).astype(float)
+    return np.column_stack([found, column.blank]) if any(column.blank) else found
 
 
 def _columns(path: pathlib.Path) -> tuple[dict[str, Sequence[str]], list[int], list[str]]:
@@ -268,35 +267,19 @@ def _levels(categories: str) -> dict[str, list[str]]:
     return found
 
 
-def _indicators(
-    column: _Column, levels: Sequence[str], missing: _Missing, lines: Sequence[int]
-) -> np.ndarray:
-    """Return a column of 1 and 0 for each level but the first; a missing cell is a level too."""
-    blank = [cell in missing for cell in column.cells]
-    for row, cell in enumerate(column.cells):
-        if cell not in levels and not blank[row]:
-            raise ValueError(
-                f"line {lines[row]}: {column.name} is {cell!r}, which is not a level; add it to "
-                f"--config.categories={column.name}={'|'.join(levels)}."
-            )
-    found = np.equal(np.array(column.cells)[:, None], np.array(levels[1:])).astype(float)
-    return np.column_stack([found, blank]) if any(blank) else found
-
-
 def _clients(
-    name: str, cells: Sequence[str], lines: Sequence[int], missing: _Missing
+    name: str, cells: Sequence[str], lines: Sequence[int], is_missing: Callable[[str], bool]
 ) -> Sequence[str]:
     """Return the names of clients; raise ``ValueError`` if one is missing or ambiguous.
 
     Names that differ only in case or spaces, or as 1 and 1.0, probably mean the same client.
     """
-    seen: set[str] = set()
     first: dict[str | float | None, str] = {}
+    seen: dict[str, int] = {}
     for cell, line in zip(cells, lines, strict=True):
-        if cell in seen:
-            continue
-        seen.add(cell)
-        if cell in missing:
+        seen.setdefault(cell, line)
+    for cell, line in seen.items():
+        if is_missing(cell):
             raise ValueError(f"line {line}: {name} is {cell!r}; name the client or remove the row.")
         number = _number(cell)
         whole = number is not None and abs(number) < 2**53  # others are rounded
@@ -324,8 +307,9 @@ def _refusal(faults: Sequence[_Column], target: str, config: Config, lines: Sequ
         if words and column.has_numbers():
             pasted = shlex.quote(f"--config.missing={word}")
             advice.append(f"if {word!r} stands for a missing value, {pasted}")
-    mended = f"--config.drop={','.join(drop)}", ",".join(filter(None, [config.categories, *levels]))
-    arguments = [mended[0]] * bool(drop) + [f"--config.categories={mended[1]}"] * bool(levels)
+    arguments = [f"--config.drop={','.join(drop)}"] * bool(drop)
+    if levels:
+        arguments.append(f"--config.categories={','.join([config.categories, *levels]).strip(',')}")
     if arguments:
         others = ", each reference first" * bool(levels)
         others += ", or --config.categories=auto" * (not config.categories and bool(levels))
