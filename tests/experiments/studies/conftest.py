@@ -6,7 +6,6 @@ from tests.experiments.studies.quick_studies import quick_study
 
 
 @pytest.fixture(scope="module")
-def found(request, tmp_path_factory):
+def found(request):
     """Return the study, its quick config, the rows and the summary."""
-    name = request.module.__name__.rpartition("test_")[2]
-    return quick_study(name, tmp_path_factory.mktemp(name))
+    return quick_study(request.module.__name__.rpartition("test_")[2])

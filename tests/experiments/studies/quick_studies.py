@@ -1,13 +1,16 @@
 """Quick runs of studies, with rows as read from disk."""
 
+import functools
 import importlib
+import json
 
 import jax
 
 from experiments.report import rows as tidy
 
 
-def quick_study(name, directory):
+@functools.cache  # each study runs once a process
+def quick_study(name):
     """Return the study of a config, its quick config, the rows and the summary."""
     module = importlib.import_module(f"configs.{name}")
     study = module.EXPERIMENT
@@ -15,8 +18,7 @@ def quick_study(name, directory):
     module.quick(config)
     config.lock()
     with jax.enable_x64(study.x64), jax.numpy_dtype_promotion("standard"):  # like the launcher
-        tidy.write(directory / "rows.jsonl", study.rows(config))
-    rows = tidy.load(directory / "rows.jsonl")
+        rows = [json.loads(tidy.line(tidy.plain(row))) for row in study.rows(config)]
     return study, config, rows, study.summarise(config, rows)
 
 

@@ -11,22 +11,8 @@ from experiments.studies.compare.methods import decreasing, smoothed
 from experiments.studies.compare.problem import lasso
 from experiments.studies.compare.rows import points
 from fcojax.transforms import l1
-from tests.experiments.studies.quick_studies import draw_figures
 
 pytestmark = pytest.mark.slow
-
-
-def test_all_claims_hold_on_a_quick_run(found):
-    study, *rest = found
-    claims = study.claims(*rest)
-    assert len(claims) == 8
-    assert [claim.text for claim in claims if not claim.holds] == []
-    # Claims about all methods need the full run.
-    assert [claim.quick for claim in claims] == [True, True, False, False, True, True, True, False]
-
-
-def test_the_figures_are_drawn(found, tmp_path):
-    assert draw_figures(found, tmp_path) == ["limits.png"]
 
 
 def test_the_best_point_needs_the_fewest_rounds(found):

@@ -6,22 +6,8 @@ from sklearn.datasets import dump_svmlight_file
 from experiments.report.rows import column, select
 from experiments.studies.fed_gd.rows import clients_of
 from fcojax.theory import least_squares
-from tests.experiments.studies.quick_studies import draw_figures
 
 pytestmark = pytest.mark.slow
-
-
-def test_all_claims_hold_on_a_quick_run(found):
-    study, *rest = found
-    claims = study.claims(*rest)
-    assert len(claims) == 9
-    # Eight seeds do not determine the mean gap, so the claim needs the full run.
-    assert [claim.text for claim in claims[:-1] if not claim.holds] == []
-    assert [claim.quick for claim in claims] == 7 * [True] + 2 * [False]
-
-
-def test_the_figures_are_drawn(found, tmp_path):
-    assert draw_figures(found, tmp_path) == ["limits.png", "rounds.png", "bound.png"]
 
 
 def test_distances_agree_with_an_independent_computation(found):

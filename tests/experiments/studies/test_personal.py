@@ -8,18 +8,14 @@ import pytest
 from configs import personal
 from experiments.studies.personal.claims import claims
 from experiments.studies.personal.rows import lasso, summarise
-from tests.experiments.studies.quick_studies import draw_figures, quick_study
 
 
 @pytest.mark.slow
-def test_a_quick_study_has_a_row_for_each_seed_and_method(tmp_path):
-    found: Any = quick_study("personal", tmp_path)
+def test_a_quick_study_has_a_row_for_each_seed_and_method(found):
     _, config, rows, summary = found
     assert len(rows) == len(config.seeds) * len(config.methods)
     assert all(len(row["loss"]) == config.lasso.num_clients for row in rows)
     assert [entry["method"] for entry in summary["methods"]] == list(config.methods)
-    assert claims(config, rows, summary) == []  # none is about the lasso
-    assert draw_figures(found, tmp_path) == ["clients.png"]
 
 
 def test_all_methods_have_as_many_points():

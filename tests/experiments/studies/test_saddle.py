@@ -3,7 +3,6 @@ from ml_collections import ConfigDict
 
 from experiments.report.rows import select
 from experiments.studies.saddle.claims import claims
-from tests.experiments.studies.quick_studies import quick_study
 
 
 def _rows(ends):
@@ -43,8 +42,8 @@ def test_claims_are_about_all_seeds_and_pair_them():
 
 
 @pytest.mark.slow
-def test_averaging_in_the_primal_is_dense_and_in_the_dual_is_not(tmp_path):
-    study, config, rows, summary = quick_study("saddle", tmp_path)
+def test_averaging_in_the_primal_is_dense_and_in_the_dual_is_not(found):
+    _, _, rows, summary = found
     for num_steps in (1, 10):
         entries = {entry["method"]: entry for entry in summary[f"vectors, K = {num_steps}"]}
         # Of three rates the first and the last have a star.
@@ -55,8 +54,3 @@ def test_averaging_in_the_primal_is_dense_and_in_the_dual_is_not(tmp_path):
         assert max(dual["gap"], primal["gap"]) < 0.02
         points = select(rows, part="point", method="fe_dual_ex", num_steps=num_steps)
         assert [row["gap"] for row in points if row["best"]] == [min(r["gap"] for r in points)]
-    claims = study.claims(config, rows, summary)
-    assert len(claims) == 10
-    assert {claim.as_json()["open"] for claim in claims} == {"not decided"}  # by one seed
-    drawn = study.figures(config, rows, summary, tmp_path)
-    assert [path.name for path in drawn] == ["vectors.png"]

@@ -4,7 +4,6 @@ from ml_collections import ConfigDict
 
 from experiments.report.rows import column, select
 from experiments.studies.theory.problem import tasks
-from tests.experiments.studies.quick_studies import draw_figures
 
 
 @pytest.mark.slow
@@ -33,30 +32,6 @@ def test_the_divergence_and_the_optimum_on_the_simplex():
     assert known["p_norm"].constants.distance == pytest.approx(bregman, rel=1e-5)
     assert known["l1"].constants.distance == pytest.approx(np.sum((best - 1) ** 2) / 2, rel=1e-5)
     assert known["l1"].constants[1:] == known["p_norm"].constants[1:]
-
-
-@pytest.mark.slow
-def test_all_claims_hold_on_a_quick_run(found):
-    study, *rest = found
-    claims = study.claims(*rest)
-    assert len(claims) == 33
-    # The averages differ only after the rounds of a full run.
-    late = ("averaging sparse models", "averaging duals does not")
-    # On the ball averaging models costs more than local steps save.
-    late += ("at small steps FedMiD ends no higher than with minibatches",)
-    wrong = [claim.text for claim in claims if not claim.holds]
-    assert [text for text in wrong if not any(words in text for words in late)] == []
-    assert not any(claim.quick for claim in claims)
-
-
-@pytest.mark.slow
-def test_the_figures_are_drawn(found, tmp_path):
-    assert draw_figures(found, tmp_path) == [
-        "bounds.png",
-        "curse.png",
-        "sparsity.png",
-        "small_steps.png",
-    ]
 
 
 @pytest.mark.slow
