@@ -13,18 +13,14 @@ from experiments.report import axes
 from experiments.report.rows import Row, by_seed, column
 
 
-def swept(*given: Any, seeds: Any, plan: Any, **options: Any) -> dict[str, np.ndarray]:
-    """Return the history of ``fcojax.sweep``, axes [points, seeds, evaluations, ...].
-
-    Args:
-      *given: algorithm, grid, start and data.
-      seeds: the seeds, of one key each; or the keys.
-      plan: the plan.
-      **options: further arguments of ``fcojax.sweep``.
-    """
+def swept(
+    algorithm: Any, grid: Any, start: Any, data: Any, seeds: Any, plan: Any, **options: Any
+) -> dict[str, np.ndarray]:
+    """Return the history of ``fcojax.sweep`` at these seeds, or keys, as arrays."""
     is_keys = isinstance(seeds, jax.Array)
     keys = seeds if is_keys else jax.vmap(jax.random.key)(jnp.asarray(seeds))
-    return jax.tree.map(np.asarray, fcojax.sweep(*given, keys, plan, **options)[1])
+    _, history = fcojax.sweep(algorithm, grid, start, data, keys, plan, **options)
+    return jax.tree.map(np.asarray, history)
 
 
 class Curve(NamedTuple):

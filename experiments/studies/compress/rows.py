@@ -110,12 +110,15 @@ def network(config: Config) -> tuple[Task, Row]:
 def _images(config: Config) -> tuple[str, fcojax.ClientData, fcojax.ClientData]:
     """Return MNIST by writer, or scikit-learn's digits for clients with different labels."""
     if config.data_dir:
-        found = [
+        train, test = (
             datasets.by_client(datasets.mnist(config.data_dir, split), "examples")
             for split in ("train", "test")
-        ]
-        counts = [max(1, round(config.share_of_writers * data.num_clients)) for data in found]
-        return "MNIST", *(data.select(np.arange(n)) for data, n in zip(found, counts, strict=True))
+        )
+        train, test = (
+            data.select(np.arange(max(1, round(config.share_of_writers * data.num_clients))))
+            for data in (train, test)
+        )
+        return "MNIST", train, test
     found = optional("sklearn.datasets", "data").load_digits()
     x, y = found.data / 16, found.target.astype(np.int32)
     held = np.arange(y.size) % 5 == 0  # every fifth example is for testing
@@ -261,7 +264,7 @@ def draw(
     colours = {name: f"C{at}" for at, name in enumerate(kinds)}
     curves = [row | {"kB": row["bytes_up"] / 1e3} for row in select(rows, part="curve")]
     charts = []
-    for (measure, label), method in itertools.product(kind.measures.items(), config.methods):
+    for measure, method in itertools.product(kind.measures, config.methods):
         drawn = [
             Curve(
                 select(curves, method=method, codec=name),
@@ -272,7 +275,7 @@ def draw(
             )
             for name in names(config)
         ]
-        labels, title = ("kilobytes sent up", label), METHODS[method].text
+        labels, title = ("kilobytes sent up", kind.measures[measure]), METHODS[method].text
         log = "x" if measure == "f1" else "xy"
         limits = (1e-9, 10) if measure == "distance" else None
         charts.append(Chart("kB", labels, drawn, title, log, None, limits))

@@ -68,26 +68,33 @@ def study(config: Config) -> Iterator[Row]:
         own = config[case]
         sizes = {"num_clients": own.num_clients, "num_columns": own.num_columns}
         problem = from_config(bilinear, config, **sizes, seed=config.data_seed)
-        settings = zip(own.num_steps, own.num_rounds, strict=True)
-        for (num_steps, num_rounds), name in itertools.product(settings, own.methods):
-            place = {"case": case, "num_steps": num_steps, "method": name}
-            numbers = {rate: own[rate] for rate in _RATES} | {"penalty_scale": [config.strength]}
-            grid = fcojax.grid.product(algorithms.fed_mid.Hparams, **numbers)
-            given, gaps = (config, own, problem, name, num_steps), [0.0]
-            if num_points(grid) > 1:
-                short = max(1, num_rounds // own.tuning_share)
-                tuned = _run(*given, grid, short, config.seeds[:1])
-                gaps = [float(gap) for gap in tuned["gap"][:, 0, -1]]
-            best = int(np.argmin(np.where(np.isfinite(gaps), gaps, np.inf)))
-            for i, gap in enumerate(gaps):
-                rates = {field: float(x) for field, x in take(grid, i)._asdict().items()}
-                yield {"part": "point", "gap": gap, "best": i == best} | place | rates
-            chosen = jax.tree.map(lambda leaf, at=best: leaf[at : at + 1], grid)
-            history = _run(*given, chosen, num_rounds, config.seeds)
-            for j, k in np.ndindex(history["round"][0].shape):
-                at = {"seed": config.seeds[j], "round": int(history["round"][0, j, k])}
-                values = {key: float(history[key][0, j, k]) for key in _MEASURES if key in history}
-                yield {"part": "curve"} | at | place | values
+        for num_steps, num_rounds in zip(own.num_steps, own.num_rounds, strict=True):
+            for name in own.methods:
+                place = {"case": case, "num_steps": num_steps, "method": name}
+                for row in _tuned(config, own, problem, name, num_steps, num_rounds):
+                    yield row | place
+
+
+def _tuned(
+    config: Config, own: Config, problem: Problem, name: str, num_steps: int, num_rounds: int
+) -> Iterator[Row]:
+    """Yield the points of a method after a few rounds, and the curves of the best after all."""
+    numbers = {rate: own[rate] for rate in _RATES} | {"penalty_scale": [config.strength]}
+    grid = fcojax.grid.product(algorithms.fed_mid.Hparams, **numbers)
+    given, gaps = (config, own, problem, name, num_steps), [0.0]
+    if num_points(grid) > 1:
+        short = max(1, num_rounds // own.tuning_share)
+        gaps = [float(gap) for gap in _run(*given, grid, short, config.seeds[:1])["gap"][:, 0, -1]]
+    best = int(np.argmin(np.where(np.isfinite(gaps), gaps, np.inf)))
+    for i, gap in enumerate(gaps):
+        rates = {field: float(x) for field, x in take(grid, i)._asdict().items()}
+        yield {"part": "point", "gap": gap, "best": i == best} | rates
+    chosen = jax.tree.map(lambda leaf: leaf[best : best + 1], grid)
+    history = _run(*given, chosen, num_rounds, config.seeds)
+    for j, k in np.ndindex(history["round"][0].shape):
+        when = {"seed": config.seeds[j], "round": int(history["round"][0, j, k])}
+        values = {key: float(history[key][0, j, k]) for key in _MEASURES if key in history}
+        yield {"part": "curve"} | when | values
 
 
 def _run(
