@@ -185,5 +185,6 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
         axis.set_yticks(
             places, [METHODS[name].text * (axis is panels[0]) for name in config.methods]
         )
+        axis.set_ylim(-len(config.methods), 1)
     title = f"Relative distance to the optimum after {config.limit_rounds} rounds"
     return [axes.finish(drawn, directory / "limits.png", title, 2)]
