@@ -8,7 +8,16 @@ import fcojax
 from fcojax.engine import placed as engine_placed
 from fcojax.engine import run
 from fcojax.extend import place, sweep_blocks, take_points
-from tests.engine.test_stepper import GRID, HPARAMS, KEYS, PLAN, assert_equal, data, fed_dyn
+from tests.engine.test_stepper import (
+    GRID,
+    HPARAMS,
+    KEYS,
+    PLAN,
+    assert_equal,
+    data,
+    fed_dyn,
+    started,
+)
 from tests.support import federations
 
 pytestmark = pytest.mark.gate
@@ -75,6 +84,13 @@ def test_a_state_resumes_also_some_of_its_points_to_the_last_bit():
     assert few[-1].points.tolist() == [0, 2]
     for leaf, other in zip(*map(jax.tree.leaves, (few[-1].history, rest[-1].history)), strict=True):
         np.testing.assert_allclose(leaf, other[some], rtol=1e-9)
+
+
+def test_seeds_that_fill_up_a_mesh_resume_with_keys_of_their_own():
+    filled = placed()._replace(keys=KEYS[np.array([0, 1, 1])])
+    state = engine_placed._with_seeds(filled, started(GRID, KEYS), 3)
+    assert_equal(state.key, filled.keys)
+    assert state.server.center["bias"].shape == (3, 3)
 
 
 def test_points_that_diverged_are_left_out_once_half_of_all_have_and_enough_blocks_are_left():

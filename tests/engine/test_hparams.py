@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 import fcojax
@@ -80,12 +79,6 @@ def test_grids_of_vectors_sweep():
     for index, (pair, tilt) in enumerate((pair, tilt) for pair in rates for tilt in (-0.5, 0.25)):
         alone = run(Own(paces=pair, tilt=tilt))
         np.testing.assert_allclose(models["kernel"][index, 0], alone[:-1], rtol=1e-12)
-
-
-def test_optax_schedules_are_taken_as_they_are():
-    decay = optax.exponential_decay(0.1, transition_steps=1, decay_rate=0.5)
-    values = fcojax.schedule(decay, num_rounds=4).values
-    np.testing.assert_allclose(values, 0.1 * 0.5 ** np.arange(4), rtol=1e-6)
 
 
 def test_numbers_of_the_host_stay_there_and_those_of_a_device_too():

@@ -195,14 +195,3 @@ def test_variance_reduction_on_full_batches_is_gradient_descent():
     np.testing.assert_allclose(
         reduced.clients.memory.estimate[-1], gradients(reduced.clients.model[-1]), atol=1e-12
     )
-
-
-@pytest.mark.slow
-def test_more_local_steps_come_ever_closer_to_the_exact_solve():
-    exact = trajectory("fed_pd").server.center
-    gaps = [
-        np.abs(trajectory("fed_pd", "gd", num_steps=steps).server.center - exact).max()
-        for steps in (3, 10, 60)
-    ]
-    assert gaps[0] > 1e-3 > gaps[1] > gaps[2]
-    assert gaps[2] < 1e-12
