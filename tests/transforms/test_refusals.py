@@ -1,6 +1,6 @@
 """Arguments that would run and give a wrong result raise a ValueError: one case per rule.
 
-Rules that are annotations are tested for all functions, in ``odd_calls/test_annotations.py``.
+Rules that are annotations are tested for all functions, in ``test_arguments.py``.
 """
 
 import jax
