@@ -161,9 +161,8 @@ def _shown(ms: float) -> str:
 def draw(found: dict, path: pathlib.Path) -> None:
     """Draw a panel for each model, with a bar from zero for each side."""
     from experiments.report import axes
-    from experiments.report.look import house
 
-    with house():
+    with axes.house():
         figure, panels = axes.panels(2, height=1.3)
         for panel, (model, sides) in zip(panels, found["models"].items(), strict=True):
             names = list(sides)[::-1]

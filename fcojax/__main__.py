@@ -64,8 +64,8 @@ COMMANDS = {
         "NAME|FILE --workdir=DIR", "draw a finished run again", "experiments.publishing.figures"
     ),
     "results": Command(
-        "[DIR...] [--format=latex]",
-        "compare finished runs in one table; without DIR, write the pages of all configs",
+        "DIR... [--format=latex]",
+        "print the best points of finished runs in one table",
         "experiments.publishing.results",
     ),
     "configs": Command("", "list the configs that come with the library"),
@@ -113,8 +113,6 @@ def _dispatch(name: str, *rest: str) -> None:
         print(_listed())
     elif name == "copy":
         _copy(*rest)
-    elif name == "results" and rest and (rest[0] == "--help" or not rest[0].startswith("--")):
-        _become("experiments.publishing.comparison", rest)
     else:
         arguments = _with_config(rest) if name in ("run", "figures") else rest
         if any(word.endswith(".py") for word in rest):  # it may import modules beside you

@@ -1,104 +1,150 @@
-"""Write docs/results.md and the pages in docs/results/ from full runs.
+"""Print the best points of finished runs in one table, for the terminal or for a paper.
 
-    fcojax results [--only=lasso,theory] [--stored]
+    fcojax results DIR... [--format=latex|csv|markdown]
 
-For a run that is finished in ``--workdir`` only the claims and the figures are made again; with
-``--stored`` nothing else is computed. Runs on real data need ``--data``. Other runs keep their
-columns and sections, and the reasons and remarks that are written on the pages stay.
+Beside the best points are the keys of the configs that differ. With --format measures are means
+over the seeds with a 95 % interval (Student's t).
 """
 
-import json
+import argparse
+import csv
+import io
+import math
 import pathlib
-import shutil
-import subprocess
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
-from absl import app, flags
+from experiments.cli.console import aligned, printed
+from experiments.process.errors import CANNOT, UserError, sentence
+from experiments.process.invocation import speak
+from experiments.report import rows as tidy
+from experiments.report import tables
+from experiments.report.claims import over_seeds
+from experiments.report.names import without_math, words
+from experiments.report.plots import style
+from experiments.report.summary import Criterion, best_scores
+from experiments.storage.workdir import read_json
 
-from experiments.publishing import pages
-from experiments.publishing.runs import RUNS, Run
-
-FLAGS = flags.FLAGS
-_ROOT = pathlib.Path(__file__).parent.parent.parent
-
-
-def _finished(workdir: pathlib.Path) -> bool:
-    summary = workdir / "summary.json"
-    return summary.exists() and json.loads(summary.read_text("utf-8")).get("finished", False)
-
-
-def _finish(run: Run, workdir: pathlib.Path) -> None:
-    """Compute a run; if it is finished, compute only its claims and figures."""
-    module, options = "experiments.run", list(run.options)
-    if run.data:
-        options.append(f"--config.data_dir={FLAGS.data}/{run.data}")
-    if _finished(workdir):
-        module, options = "experiments.publishing.figures", []
-    subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            module,
-            f"--config={run.path}",
-            f"--workdir={workdir.absolute()}",
-            *options,
-        ],
-        cwd=_ROOT,
-        check=True,
-    )
+FORMATS = ("latex", "csv", "markdown")
 
 
-def main(argv: list[str], all_runs: Sequence[Run] = RUNS) -> None:
-    """Run the chosen experiments, and write their pages, their figures and the index."""
-    del argv
-    unknown = set(FLAGS.only) - {run.name for run in all_runs}
-    if unknown:
-        sys.exit(
-            f"experiments.publishing.results: there is no run {unknown.pop()}; pass one of "
-            f"{', '.join(run.name for run in all_runs)}."
+class Run(NamedTuple):
+    """A finished run: its folder, its config by flat keys, and its summary."""
+
+    folder: pathlib.Path
+    config: dict[str, Any]
+    summary: dict[str, Any]
+
+
+def read(folder: pathlib.Path) -> Run:
+    """Return a run; raise ``UserError`` if the folder has no finished sweep."""
+    summary, known = (read_json(folder / f"{name}.json") for name in ("summary", "config"))
+    if not (summary and known and summary.get("finished") and summary.get("algorithms")):
+        raise UserError(f"{folder} holds no finished sweep; start its command again.")
+    return Run(folder, dict(_flat(known["config"])), summary)
+
+
+def _flat(config: dict[str, Any], section: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in config.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{section}{key}.")
+        else:
+            yield f"{section}{key}", value
+
+
+def compared(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return one row for each algorithm of each run: keys that differ, best point, score."""
+    return [
+        {"run": str(run.folder)} | own | point
+        for run, own in zip(runs, _differing(runs), strict=True)
+        for point in tables.best_points(run.summary)
+    ]
+
+
+def _differing(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return for each run the keys in which the configs differ."""
+    keys = dict.fromkeys(key for run in runs for key in run.config)
+    differ = [key for key in keys if len({repr(run.config.get(key)) for run in runs}) > 1]
+    return [{key: run.config.get(key) for key in differ} for run in runs]
+
+
+def for_paper(runs: Sequence[Run], form: str) -> str:
+    """Return a table in one of ``FORMATS``, one row for each algorithm of each run.
+
+    The measures are the criterion, and the suboptimality, those on held-out rows and the density,
+    if the run has them: means over the seeds and half their 95 % intervals (Student's t), which
+    are columns of their own in CSV. With one seed there is no interval.
+    """
+    found = []
+    for run, own in zip(runs, _differing(runs), strict=True):
+        rows = tidy.load(run.folder / "rows.jsonl")
+        for name, entry in run.summary["algorithms"].items():
+            criterion = Criterion(**entry["criterion"])
+            row: dict[str, Any] = {"run": str(run.folder)} if len(runs) > 1 else {}
+            row |= own | {"algorithm": style(name)[0]}
+            row |= {words(field): f"{value:g}" for field, value in entry["best"].items()}
+            for measure in (criterion.measure, "suboptimality", *tables.HELD_OUT, "density"):
+                if measure in entry["last"] and words(measure) not in row:
+                    is_last = measure != criterion.measure
+                    one = Criterion(measure, "min", 1) if is_last else criterion
+                    claim = over_seeds("", best_scores(rows, name, entry, one), 0.0)
+                    low, high = claim.interval or (math.nan, math.nan)
+                    row[words(measure)] = claim.measured, (high - low) / 2
+            found.append(row)
+    if form == "csv":
+        found = [dict(_in_two_columns(row)) for row in found]
+    names = list(dict.fromkeys(name for row in found for name in row))
+    lines = [[row.get(name, "") for name in names] for row in found]
+    if form == "latex":
+        seeds = {entry["seeds"] for run in runs for entry in run.summary["algorithms"].values()}
+        head, *body = (" & ".join(map(_latex, line)) + r" \\" for line in [names, *lines])
+        sides = "".join("r" if isinstance(cell, tuple) else "l" for cell in lines[0])
+        return "\n".join(
+            [
+                f"% Means and 95 % intervals (Student's t); seeds: {', '.join(map(str, seeds))}.",
+                "% \\usepackage{booktabs}",
+                rf"\begin{{tabular}}{{{sides}}}",
+                *(r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"),
+            ]
         )
-    page = pathlib.Path(FLAGS.page)
-    folder, figures = page.parent / page.stem, page.parent / "figures"
-    for made in (folder, figures):
-        made.mkdir(parents=True, exist_ok=True)
-    claims = pages.read_claims(folder)
-    for name in pages.configs_of(all_runs):
-        runs = [run for run in all_runs if run.config == name]
-        kept = pages.read_page(folder / f"{name}.md")
-        for run in runs:
-            if FLAGS.only and run.name not in FLAGS.only:
-                continue
-            workdir = pathlib.Path(FLAGS.workdir) / run.name
-            if FLAGS.stored and not _finished(workdir):
-                continue
-            if run.data and not FLAGS.data:
-                print(f"{run.name} skipped: pass the folder that has {run.data} as --data.")
-                continue
-            _finish(run, workdir)
-            for drawn in (workdir / "figures").glob("*.p[nd][gf]"):
-                shutil.copy(drawn, figures / f"{run.name}_{drawn.name}")
-            kept.sections[run.heading] = pages.section(
-                run, workdir, figures, FLAGS.data, on_top=run is runs[0]
-            )
-            summary = json.loads((workdir / "summary.json").read_text("utf-8"))
-            claims[run.name] = summary["claims"]
-        for text in pages.write_page(folder / f"{name}.md", runs, claims, kept, figures):
-            print(f"{name}.md gives no reason for: {text}")
-    pages.write_claims(folder, claims, all_runs)
-    page.write_text(pages.index(folder, all_runs), "utf-8")
-    print(f"The results are in {page} and {folder}.")
+    names = [without_math(name) for name in names]
+    if form == "csv":
+        csv.writer(text := io.StringIO(), lineterminator="\n").writerows([names, *lines])
+        return text.getvalue().rstrip()
+    return tables.markdown([dict(zip(names, line, strict=True)) for line in lines])
 
 
-def define_flags(page: str = "docs/results.md") -> None:
-    """Define the flags, with the index that is written."""
-    flags.DEFINE_string("workdir", "runs", "The folder with one workdir for each run.")
-    flags.DEFINE_string("data", "", "The folder with real data sets.")
-    flags.DEFINE_list("only", [], "The runs; all by default.")
-    flags.DEFINE_bool("stored", False, "Only the runs that are finished in --workdir.")
-    flags.DEFINE_string("page", page, "The index; pages and figures are written beside it.")
+def _in_two_columns(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in row.items():
+        mean, *half = value if isinstance(value, tuple) else (value,)
+        yield name, mean
+        yield from ((f"{name} ±", each) for each in half)
+
+
+def _latex(value: Any) -> str:
+    if isinstance(value, tuple):
+        text = tables.cell(value)
+        return f"${text}$".replace("±", r"\pm") if "±" in text else text
+    return str(value) if "$" in str(value) else re.sub(r"([%&#_])", r"\\\1", str(value))
+
+
+def main() -> int:
+    """Print the table of the given runs."""
+    parser = argparse.ArgumentParser("fcojax results", description=__doc__)
+    parser.add_argument("folders", nargs="+", type=pathlib.Path, metavar="DIR")
+    parser.add_argument("--format", choices=FORMATS, help="print the table in this format")
+    given = parser.parse_args()
+    try:
+        runs = [read(folder) for folder in given.folders]
+        table = aligned(f"{len(runs)} runs", compared(runs))
+        printed(for_paper(runs, given.format) if given.format else table)
+    except (OSError, UserError) as error:
+        speak("results", sentence(error))
+        return CANNOT
+    return 0
 
 
 if __name__ == "__main__":
-    define_flags()
-    app.run(main)
+    sys.exit(main())

@@ -1,10 +1,11 @@
-"""Axes in one style, and one legend below them."""
+"""Figures in one style: axes, curves with their range over the seeds, and one legend below."""
 
+import contextlib
 import logging
 import math
 import pathlib
-import textwrap
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import matplotlib
@@ -14,13 +15,37 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib import ticker
 
-from experiments.report.look import size_of, title_of
 from experiments.report.rows import Row, by_seed, column
 
 # fontTools logs every glyph that it omits from a PDF, and odd dates of fonts.
 logging.getLogger("fontTools").setLevel(logging.ERROR)
 
-_TITLE_WIDTH = 84  # characters in a line above a figure
+_HOUSE = pathlib.Path(__file__).with_name("house.mplstyle")
+_LOOK: dict[str, Any] = {}  # what the user of ``house`` changes
+
+
+@contextlib.contextmanager
+def house(font: str | None = None, font_size: float | None = None, **look: Any) -> Iterator[None]:
+    """Draw the figures within the block by the style sheet, with a user's changes.
+
+    Args:
+      font: the family, such as ``serif``.
+      font_size: the size of the labels of axes in points; other texts are in proportion.
+      look: ``labels``, names of methods by their label; ``size``, width and height in inches; and
+        ``title``, the heading, which is empty for none.
+    """
+    _LOOK.update(look)
+    changes = {"font.size": font_size, "font.family": font}
+    try:
+        with plt.style.context([_HOUSE, {name: value for name, value in changes.items() if value}]):
+            yield
+    finally:
+        _LOOK.clear()
+
+
+def name_of(algorithm: str, name: str) -> str:
+    """Return the user's name for an algorithm, or ``name`` if there is none."""
+    return (_LOOK.get("labels") or {}).get(algorithm, name)
 
 
 def panels(num_columns: int, num_lines: int = 1, height: float = 2.6) -> tuple[Any, list[Any]]:
@@ -28,7 +53,7 @@ def panels(num_columns: int, num_lines: int = 1, height: float = 2.6) -> tuple[A
     figure, grid = plt.subplots(
         num_lines,
         num_columns,
-        figsize=size_of(7.0, height * num_lines + 0.6),
+        figsize=_LOOK.get("size") or (7.0, height * num_lines + 0.6),
         squeeze=False,
         layout="constrained",
     )
@@ -48,16 +73,16 @@ def columns_for(count: int) -> int:
 def save(figure: Any, path: pathlib.Path) -> pathlib.Path:
     """Save a figure as PNG and as PDF, and close it; return the path of the PNG.
 
-    A label that is longer than its axis breaks into two lines, and then shrinks to fit.
+    A label that is longer than its axis breaks into two lines.
     """
     figure.draw_without_rendering()
     for axis in figure.axes:
-        label = axis.yaxis.label
+        text, label = axis.get_ylabel(), axis.yaxis.label
         if label.get_window_extent().height > axis.get_window_extent().height:
-            label.set_text(_in_two(label.get_text()))
-            figure.draw_without_rendering()
-            share = axis.get_window_extent().height / label.get_window_extent().height
-            label.set_fontsize(label.get_fontsize() * min(1.0, share))
+            # The spaces outside of mathematics.
+            spaces = [at.start() for at in re.finditer(r" (?=[^$]*(?:\$[^$]*\$[^$]*)*$)", text)]
+            at = min(spaces, key=lambda place: abs(place - len(text) / 2), default=len(text))
+            label.set_text(f"{text[:at]}\n{text[at + 1 :]}".strip())
     figure.savefig(path)
     # Without a date, equal figures are equal files.
     figure.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})
@@ -69,28 +94,13 @@ def describe(
     axis: Any, xlabel: str, ylabel: str, *, title: str = "", log: str = "", whole: bool = False
 ) -> None:
     """Label axes; ``log`` names the logarithmic ones (``"xy"``), ``whole`` sets integer ticks."""
-    axis.set_xlabel(xlabel)
-    axis.set_ylabel(ylabel)
-    axis.set_title(title)
+    axis.set(xlabel=xlabel, ylabel=ylabel, title=title)
     if "x" in log:
         axis.set_xscale("log", nonpositive="mask")
-        _enough_ticks(axis.xaxis)
     if "y" in log:
         axis.set_yscale("log")
-        _enough_ticks(axis.yaxis)
     if whole:
         axis.yaxis.set_major_locator(ticker.MaxNLocator(integer=True))
-
-
-def _enough_ticks(axis: Any) -> None:
-    """Put few ticks, in plain numbers, on a logarithmic axis that spans less than two decades."""
-    low, high = sorted(axis.get_view_interval())
-    if low > 0 and high / low < 100:
-        # Below a factor of five there would be one tick at 1, 2 and 5, or none.
-        few = ticker.MaxNLocator(5) if high / low < 5 else ticker.LogLocator(subs=(1.0, 2.0, 5.0))
-        axis.set_major_locator(few)
-        axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.set_minor_formatter(ticker.NullFormatter())
 
 
 def power(value: float) -> str:
@@ -118,8 +128,7 @@ def shaded(values: Iterable[Any], of: str = "viridis") -> list[tuple[Any, Any]]:
     """
     values = list(values)
     light = 0.88 if of == "viridis" else 0.6
-    colours = (plt.get_cmap(of)(place) for place in np.linspace(0, light, len(values)))
-    return list(zip(values, colours, strict=True))
+    return list(zip(values, plt.get_cmap(of)(np.linspace(0, light, len(values))), strict=True))
 
 
 def curve(axis: Any, rows: Iterable[Row], x: str, y: str, line: str = "-", **style: Any) -> None:
@@ -136,8 +145,7 @@ def quantiles(axis: Any, rows: Iterable[Row], x: str, colour: Any, alpha: float 
 def seeds(axis: Any, rows: Sequence[Row], x: str, y: str, line: str = "-", **style: Any) -> None:
     """Draw the mean over the seeds of one column over another, and the range."""
     curves = list(by_seed(rows).values())
-    lines = np.array([column(one, y) for one in curves])
-    band(axis, column(curves[0], x), lines, line, **style)
+    band(axis, column(curves[0], x), np.array([column(one, y) for one in curves]), line, **style)
 
 
 def band(
@@ -151,53 +159,33 @@ def band(
 
 
 def head(figure: Any, title: str) -> None:
-    """Write a heading above a figure, which breaks before its parenthesis if it is long."""
-    if text := title_of(title):
-        figure.suptitle(_broken(text))
+    """Write a heading, or the user's, above a figure."""
+    own = _LOOK.get("title")
+    if text := title if own is None else own:
+        figure.suptitle(text, wrap=True)
 
 
-def finish(
-    figure: Any, path: pathlib.Path, title: str, num_columns: int = 3, spare: Any = None
-) -> pathlib.Path:
-    """Add one legend for all axes, save the figure and close it.
+def finish(figure: Any, path: pathlib.Path, title: str, num_columns: int = 3) -> pathlib.Path:
+    """Add the heading and one legend for all axes, save the figure and close it.
 
     Args:
-      figure: the figure.
+      figure: the figure; axes that are left empty, after the others, take the legend.
       path: the PNG; a PDF is written beside it.
-      title: the heading; what stands in parentheses at its end goes to a second line if it is long.
+      title: the heading.
       num_columns: the columns of the legend below the axes.
-      spare: axes that show nothing, which take the legend.
     """
     named = {}
     for axis in figure.axes:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             named.setdefault(label, handle)
     head(figure, title)
-    if spare is None:
-        figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=num_columns)
-    else:
-        spare.set_axis_off()
+    spare = [axis for axis in figure.axes if not axis.has_data()]
+    for axis in spare:
+        axis.set_axis_off()
+    if spare:
         texts = [label.replace(" (", "\n(") for label in named]
-        place = {"loc": "center left", "bbox_to_anchor": (-0.15, 0.5)}
         # The axes keep their size, whatever the length of the labels.
-        spare.legend(named.values(), texts, **place).set_in_layout(False)
+        spare[0].legend(named.values(), texts, loc="center").set_in_layout(False)
+    else:
+        figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=num_columns)
     return save(figure, path)
-
-
-def _in_two(text: str) -> str:
-    """Return a text with a line break at the space nearest to its middle, not in mathematics."""
-    spaces = [
-        at for at, letter in enumerate(text) if letter == " " and text.count("$", 0, at) % 2 == 0
-    ]
-    if not spaces:
-        return text
-    at = min(spaces, key=lambda place: abs(place - len(text) / 2))
-    return f"{text[:at]}\n{text[at + 1 :]}"
-
-
-def _broken(title: str) -> str:
-    """Return a heading with a line break before its parenthesis, if it is too long for a line."""
-    head, bracket, rest = title.partition(" (")
-    if len(title) > _TITLE_WIDTH and bracket:
-        title = f"{head}\n({rest}"
-    return "\n".join(textwrap.fill(line, _TITLE_WIDTH) for line in title.split("\n"))

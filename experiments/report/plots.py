@@ -1,16 +1,20 @@
-"""Figures of rows over rounds; they draw only values that the rows contain."""
+"""Figures of a sweep: the curves over rounds, and the score over two rates."""
 
+import math
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
+import matplotlib
 import numpy as np
+from matplotlib.colors import ListedColormap, LogNorm, to_hex
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from experiments.report import axes
-from experiments.report.look import name_of
-from experiments.report.names import symbol
+from experiments.report.names import axis_label, symbol, words
 from experiments.report.rows import Row, by_seed, column
-from experiments.report.summary import curves
+from experiments.report.summary import Criterion, curves, score
 
 # Okabe and Ito's palette, for colour-blind readers. Each algorithm has one colour in all figures,
 # and a line style for prints in black and white.
@@ -54,31 +58,21 @@ _STYLES = {
     "centralized": ("centralised", "#000000", ":"),
     "local": ("local, one client", "#CC79A7", ":"),
 }
-# For algorithms outside the library.
-_SPARE_COLOURS = (
-    "#009E73",
-    "#CC79A7",
-    "#E69F00",
-    "#882255",
-    "#44AA99",
-    "#332288",
-    "#DDCC77",
-    "#661100",
-    "#56B4E9",
-    "#D55E00",
-    "#0072B2",
-    "#000000",
-    "#117733",
-    "#AA4499",
-    "#999933",
-    "#6699CC",
-    "#999999",
-    "#555555",
-)
-_SPARE_LINES = ("-.", ":")
+# For algorithms outside the library: colours that none of these has.
+_SPARE = [to_hex(colour) for colour in matplotlib.colormaps["tab20"].colors]
 
+_CROSS: dict[str, Any] = {"marker": "x", "linestyle": "", "color": "#D55E00", "markersize": 8}
+_DIVERGED: dict[str, Any] = {"facecolor": "white", "edgecolor": "#999999", "hatch": "////"}
+_STOPPED = "#DDDDDD"
+_SHARES = (0.01, 0.03, 0.1, 0.3, 1.0)  # of the distance to the best score, at ticks of the colours
 
 Over = Literal["round", "bytes_up", "bytes_down", "hours"]
+_ACROSS = {
+    "round": "communication round",
+    "bytes_up": "megabytes sent up",
+    "bytes_down": "megabytes sent down",
+    "hours": "simulated hours",
+}
 
 
 class Panel(NamedTuple):
@@ -102,44 +96,21 @@ class Panel(NamedTuple):
     early: bool = False
 
 
-class Line(NamedTuple):
-    """One algorithm in one panel.
-
-    Attributes:
-      label: its name and its own hyperparameters.
-      colour: its colour, as matplotlib writes it.
-      line: its line style, as matplotlib writes it.
-      across: the horizontal positions.
-      values: the values, axes [seeds, positions]; NaN where they were not finite.
-      ends: the last position and value of each seed that diverged.
-    """
-
-    label: str
-    colour: str
-    line: str
-    across: np.ndarray
-    values: np.ndarray
-    ends: Sequence[tuple[float, float]]
-
-
 def style(algorithm: str, among: Iterable[str] = ()) -> tuple[str, str, str]:
     """Return name, colour and line style of an algorithm, the same in every figure.
 
-    An algorithm outside the library is named by its label, in a colour that no other algorithm in
-    ``among`` has. If the colours run out, the line styles differ.
+    An algorithm outside the library is named by its label, and has a colour that differs from
+    those of the others in ``among``, up to twenty.
 
     Example:
       >>> style("mine", ["fed_dual_avg", "mine"])[1] != style("fed_dual_avg")[1]
       True
     """
-    if algorithm in _STYLES:
-        name, colour, line = _STYLES[algorithm]
-        return name_of(algorithm, name), colour, line
-    known = {_STYLES[label][1] for label in among if label in _STYLES}
-    free = [colour for colour in _SPARE_COLOURS if colour not in known] or [*_SPARE_COLOURS]
-    unknown = list(dict.fromkeys(label for label in (*among, algorithm) if label not in _STYLES))
-    cycle, position = divmod(unknown.index(algorithm), len(free))
-    return name_of(algorithm, algorithm), free[position], _SPARE_LINES[cycle % len(_SPARE_LINES)]
+    unknown = dict.fromkeys(label for label in (*among, algorithm) if label not in _STYLES)
+    place = list(unknown).index(algorithm) if algorithm in unknown else 0
+    spare = algorithm, _SPARE[2 * place % len(_SPARE) + place // 10 % 2], "-."
+    name, colour, line = _STYLES.get(algorithm, spare)
+    return axes.name_of(algorithm, name), colour, line
 
 
 def over_rounds(
@@ -153,128 +124,151 @@ def over_rounds(
     """Draw one panel per measure, with a line and a band over the seeds for each algorithm.
 
     Lines are drawn from wide to narrow, so that coinciding lines stay visible. A cross marks where
-    a run diverged.
-
-    Args:
-      path: the PNG; a PDF is written beside it.
-      panels: the panels, left to right.
-      best_rows: the rows of the point that is shown, for each algorithm.
-      title: the heading.
-      fields: the hyperparameters that the legend names, for each algorithm.
-      optimum: measures of the optimum, drawn as a line in their panels.
+    a run diverged. The legend names the hyperparameters in ``fields``, the heading those that all
+    algorithms share; measures of the optimum are lines in their panels.
     """
+    firsts = [rows[0] for rows in best_rows.values()]
+    shared = {
+        field: firsts[0][field]
+        for field in next(iter(fields.values()))
+        if len(firsts) > 1 and all(row.get(field) == firsts[0][field] for row in firsts)
+    }
+    labels = {
+        name: [f"{symbol(f)} = {rows[0][f]:.3g}" for f in fields[name] if f not in shared]
+        for name, rows in best_rows.items()
+    }
     columns = axes.columns_for(len(panels))
     figure, places = axes.panels(columns, -(-len(panels) // columns))
-    spare = places[len(panels)] if len(places) > len(panels) else None
-    widths = np.linspace(2.6, 1.2, len(best_rows))
     for axis, panel in zip(places, panels, strict=False):
-        drawn = list(lines(panel, best_rows, fields))
-        positive = [one.values[one.values > 0].min(initial=np.inf) for one in drawn]
+        # In bytes methods differ by orders of magnitude.
+        log_across = panel.early or panel.over != "round"
+        every = [column(rows, panel.measure) for rows in best_rows.values()]
+        positive = min(values[values > 0].min(initial=np.inf) for values in every)
         # Values that are zero up to rounding, or just below, stay visible at the foot.
-        least = min(positive) if panel.log else -np.inf
-        for one, width in zip(drawn, widths, strict=True):
+        least = positive if panel.log else -np.inf
+        widths = np.linspace(2.6, 1.2, len(best_rows))
+        for (algorithm, rows), width in zip(best_rows.items(), widths, strict=True):
+            name, colour, line = style(algorithm, best_rows)
+            across, values = _stacked(rows, panel)
             # A logarithmic axis has no round 0, whose values must not widen the other axis.
-            on = one.across > 0 if is_log_across(panel) else slice(None)
-            look = {"color": one.colour, "label": one.label, "linewidth": width}
-            axes.band(axis, one.across[on], np.maximum(one.values[:, on], least), one.line, **look)
-            for end in one.ends:
-                axis.plot(*end, "x", color=one.colour, markersize=7)
+            on = across > 0 if log_across else slice(None)
+            own = labels[algorithm]
+            look = {"color": colour, "label": f"{name} ({', '.join(own)})" if own else name}
+            values = np.maximum(values[:, on], least)
+            axes.band(axis, across[on], values, line, linewidth=width, **look)
+            for end in _ends(rows, panel):
+                axis.plot(*end, "x", color=colour, markersize=7)
         if optimum and optimum.get(panel.measure) is not None:
-            axis.axhline(
-                optimum[panel.measure],
-                color="#555555",
-                linestyle=":",
-                linewidth=1.2,
-                label="optimum",
-            )
-        log = "y" * panel.log + "x" * is_log_across(panel)
-        axes.describe(axis, across_label(panel), panel.label, log=log, whole=panel.whole)
-    title = f"{title} ({conditions(best_rows, fields)})"
-    return axes.finish(figure, path, title, num_columns=2, spare=spare)
-
-
-def over_clients(path: pathlib.Path, spreads: Sequence[Row], title: str) -> pathlib.Path:
-    """Draw the spread of the loss over the clients, a line for each model.
-
-    Args:
-      path: the PNG; a PDF is written beside it.
-      spreads: the rows of ``tables.by_client``.
-      title: the heading.
-    """
-    figure, (axis,) = axes.panels(1, height=0.8 + 0.3 * len(spreads))
-    places = -np.arange(len(spreads))
-    low, high = (column(spreads, f"{share}th percentile") for share in (10, 90))
-    axis.hlines(places, low, high, color="#999999", label="80 per cent of the clients")
-    axis.plot(column(spreads, "median"), places, "o", color="#0072B2", label="median")
-    axis.plot(column(spreads, "worst tenth"), places, "x", color="#D55E00", label="worst tenth")
-    axis.set_yticks(places, [f"{row['algorithm']}, {row['model']} model" for row in spreads])
-    axis.margins(y=0.2)
-    axes.describe(axis, "loss of a client", "")
-    return axes.finish(figure, path, title)
-
-
-def conditions(
-    best_rows: Mapping[str, list[Row]],
-    fields: Mapping[str, Sequence[str]],
-    named: Callable[[str], str] = symbol,
-) -> str:
-    """Return the hyperparameters that all algorithms share, and the number of seeds.
-
-    Args:
-      best_rows: the rows of the point that is shown, for each algorithm.
-      fields: the hyperparameters that the legend names, for each algorithm.
-      named: the name of a hyperparameter.
-    """
+            look = {"color": "#555555", "linestyle": ":", "linewidth": 1.2, "label": "optimum"}
+            axis.axhline(optimum[panel.measure], **look)
+        log = "y" * panel.log + "x" * log_across
+        axes.describe(axis, _ACROSS[panel.over], panel.label, log=log, whole=panel.whole)
     seeds = len({row["seed"] for rows in best_rows.values() for row in rows})
-    shared = _shared_hparams(best_rows, fields)
-    given = [f"{named(field)} = {value:.3g}" for field, value in shared.items()]
-    return ", ".join([*given, f"mean and range of {seeds} seeds" if seeds > 1 else "one seed"])
+    told = [f"{symbol(field)} = {value:.3g}" for field, value in shared.items()]
+    told += [f"mean and range of {seeds} seeds" if seeds > 1 else "one seed"]
+    return axes.finish(figure, path, f"{title} ({', '.join(told)})", num_columns=2)
 
 
-def across_label(panel: Panel) -> str:
-    """Return the label of the horizontal axis."""
-    return _ACROSS.get(panel.over, "communication round")
+def score_table(
+    rows: Sequence[Row], fields: Sequence[str], criterion: Criterion, along: tuple[str, str]
+) -> tuple[np.ndarray, list[float], list[float]]:
+    """Return the best score at each pair of values of two fields, over all other fields.
 
-
-def is_log_across(panel: Panel) -> bool:
-    """Whether the horizontal axis is logarithmic: in bytes methods differ by orders of magnitude.
-
-    Example:
-      >>> is_log_across(Panel("f1", "F1 score", over="bytes_up"))
-      True
+    Returns:
+      The scores, axes [first field, second field], infinite for points that diverged, NaN for
+      those that were stopped before the last round; and the values of both fields.
     """
-    return panel.early or panel.over != "round"
+    end = max(row["round"] for row in rows)
+    places = [fields.index(field) for field in along]
+    firsts, seconds = (sorted({row[field] for row in rows}) for field in along)
+    table = np.full((len(firsts), len(seconds)), np.nan)
+    better = np.fmax if criterion.goal == "max" else np.fmin
+    for point, seeds in curves(rows, fields).items():
+        first, second = (point[place] for place in places)
+        value = score(seeds, criterion)
+        stopped = math.isfinite(value) and any(curve[-1]["round"] < end for curve in seeds.values())
+        cell = firsts.index(first), seconds.index(second)
+        table[cell] = better(table[cell], math.nan if stopped else value)
+    return table, firsts, seconds
 
 
-def lines(
-    panel: Panel,
-    best_rows: Mapping[str, list[Row]],
-    fields: Mapping[str, Sequence[str]],
-    named: Callable[[str], str] = symbol,
-) -> Iterator[Line]:
-    """Yield each algorithm's line in a panel.
+def over_rates(
+    path: pathlib.Path,
+    rows: Mapping[str, Sequence[Row]],
+    best: Mapping[str, Mapping[str, float]],
+    criterion: Criterion,
+    along: tuple[str, str] = ("client_lr", "server_lr"),
+) -> pathlib.Path | None:
+    """Draw the score over two hyperparameters, a map for each algorithm that has values of both.
 
-    Args:
-      panel: the measure and the axes.
-      best_rows: the rows of the point that is shown, for each algorithm.
-      fields: the hyperparameters that the legend names, for each algorithm.
-      named: the name of a hyperparameter.
+    A cross marks the reported point, and points that diverged are hatched. Colours show the
+    logarithm of the distance to the best score of all maps: 0.98 and 1 differ visibly even if 0.1
+    is on the same map.
+
+    Returns:
+      The PNG, or ``None`` if no algorithm has two values of both hyperparameters.
     """
-    shared = _shared_hparams(best_rows, fields)
-    for algorithm, rows in best_rows.items():
-        name, colour, line = style(algorithm, best_rows)
-        names = [field for field in fields[algorithm] if field not in shared]
-        own = [f"{named(field)} = {rows[0][field]:.3g}" for field in names]
-        across, values = _stacked(rows, fields[algorithm], panel)
-        label = f"{name} ({', '.join(own)})" if own else name
-        yield Line(label, colour, line, across, values, list(_ends(rows, panel)))
+    tables = {
+        label: score_table(rows[label], list(best[label]), criterion, along)
+        for label in rows
+        if all(len({row.get(field) for row in rows[label]} - {None}) > 1 for field in along)
+    }
+    if not tables:
+        return None
+    every = np.concatenate([table.ravel() for table, _, _ in tables.values()])
+    finite = every[np.isfinite(every)] if np.isfinite(every).any() else np.zeros(1)
+    sign = -1 if criterion.goal == "max" else 1
+    top = sign * (sign * finite).min()
+    distances = np.abs(finite - top)
+    # Points that nearly diverged must not give all others the same colour.
+    span = min(distances.max(), 3 * np.median(distances)) or distances.max() or 1.0
+    columns = axes.columns_for(len(tables))
+    figure, grid = axes.panels(columns, -(-len(tables) // columns), height=1.9)
+    shown = None
+    for axis, (label, (table, *values)) in zip(grid, tables.items(), strict=False):
+        axis.patch.set(**_DIVERGED)
+        axis.grid(visible=False)
+        look: dict[str, Any] = {"origin": "lower", "aspect": "auto"}
+        axis.imshow(np.where(np.isnan(table), 0.0, np.nan), cmap=ListedColormap([_STOPPED]), **look)
+        away = np.maximum(np.abs(np.ma.masked_invalid(table) - top) / span, _SHARES[0])
+        shown = axis.imshow(away, cmap="cividis_r", norm=LogNorm(_SHARES[0], 1.0), **look)
+        up, across = (
+            own.index(best[label][field]) for own, field in zip(values, along, strict=True)
+        )
+        axis.plot(across, up, **_CROSS | {"color": "white"}, markeredgewidth=4)
+        axis.plot(across, up, **_CROSS, markeredgewidth=2)
+        axis.set(title=style(label)[0], ylabel=axis_label(along[0]), xlabel=axis_label(along[1]))
+        axis.set_yticks(*_ticks(values[0]))
+        axis.set_xticks(*_ticks(values[1]))
+        axis.label_outer()
+    bar = figure.colorbar(
+        shown, ax=grid, shrink=0.8, extend="max" if distances.max() > span else "neither"
+    )
+    bar.ax.invert_yaxis()  # the best on top
+    bar.set_ticks(_SHARES, labels=[f"{top + sign * share * span:.4g}" for share in _SHARES])
+    bar.minorticks_off()
+    bar.set_label(f"{words(criterion.measure)}, mean of the last {criterion.last_rounds} rounds")
+    marks: dict[str, Any] = {
+        f"reported point, best by {words(criterion.measure)}": Line2D([], [], **_CROSS)
+    }
+    if np.isinf(every).any():
+        marks["diverged"] = Patch(**_DIVERGED)
+    if np.isnan(every).any():
+        marks["stopped early"] = Patch(facecolor=_STOPPED)
+    for axis in grid[len(tables) :]:
+        axis.set_axis_off()
+    figure.legend(marks.values(), marks.keys(), loc="outside lower center", ncols=3)
+    return axes.save(figure, path)
 
 
-_ACROSS = {
-    "bytes_up": "megabytes sent up",
-    "bytes_down": "megabytes sent down",
-    "hours": "simulated hours",
-}
+def _ticks(values: Sequence[float]) -> tuple[list[int], list[str]]:
+    """Return places and labels of ticks; of many values only powers of ten are labelled."""
+    shown = {
+        place: f"{float(f'{value:.2g}'):g}"
+        for place, value in enumerate(values)
+        if len(values) <= 6 or math.isclose(math.log10(value) % 1, 0, abs_tol=1e-9)
+    }
+    return list(shown), list(shown.values())
 
 
 def _across(rows: Iterable[Row], panel: Panel) -> np.ndarray:
@@ -291,25 +285,9 @@ def _ends(rows: Sequence[Row], panel: Panel) -> Iterator[tuple[float, float]]:
             yield _across(finite[-1:], panel)[0], finite[-1][panel.measure]
 
 
-def _shared_hparams(
-    best_rows: Mapping[str, list[Row]], fields: Mapping[str, Sequence[str]]
-) -> dict[str, float]:
-    """Return the hyperparameters whose value all algorithms share, for the title."""
-    first = next(iter(best_rows.values()))[0]
-    return {
-        field: first[field]
-        for field in next(iter(fields.values()))
-        if len(best_rows) > 1
-        and all(rows[0].get(field) == first[field] for rows in best_rows.values())
-    }
-
-
-def _stacked(
-    rows: Sequence[Row], fields: Sequence[str], panel: Panel
-) -> tuple[np.ndarray, np.ndarray]:
+def _stacked(rows: Sequence[Row], panel: Panel) -> tuple[np.ndarray, np.ndarray]:
     """Return the positions, and the values with axes [seeds, positions], NaN where null."""
-    (seeds,) = curves(rows, fields).values()
-    values = [column(curve, panel.measure) for curve in seeds.values()]
+    curves = [sorted(own, key=lambda row: row["round"]) for own in by_seed(rows).values()]
     # Each seed draws its own cohorts, so the bytes of a round may differ.
-    across = np.mean([_across(curve, panel) for curve in seeds.values()], axis=0)
-    return across, np.array(values)
+    across = np.mean([_across(curve, panel) for curve in curves], axis=0)
+    return across, np.array([column(curve, panel.measure) for curve in curves])

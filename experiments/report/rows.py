@@ -14,8 +14,6 @@ from fcojax import rows as public_rows
 
 Row = dict[str, Any]
 Summary = dict[str, Any]
-
-_AS_THEY_ARE = frozenset({str, int, bool})
 _encode = json.JSONEncoder(allow_nan=False).encode
 
 
@@ -82,18 +80,13 @@ def write_json(path: os.PathLike, content: Any) -> None:
 
 def plain(value: Any) -> Any:
     """Return a value that JSON can represent: arrays as lists, infinity and NaN as null."""
-    kind = type(value)
-    if kind is float:
-        return value if math.isfinite(value) else None
-    if value is None or kind in _AS_THEY_ARE:
-        return value
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
     if isinstance(value, dict):
         return {str(key): plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(entry) for entry in value]
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    return plain(float(value)) if isinstance(value, float) else value
+    return [plain(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def points_of(grid: Any) -> list[dict[str, float]]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from experiments.report.rows import Row, by_seed, hparams_of
+from experiments.report.rows import Row, by_seed, hparams_of, select
 from fcojax.problems import identified
 
 SUPPORT = "support"  # a column with one number for each support, whose magnitude has no meaning
@@ -37,11 +37,8 @@ class Criterion(NamedTuple):
 def curves(rows: Sequence[Row], fields: Sequence[str]) -> dict[tuple, dict[int, list[Row]]]:
     """Return the rows by point of the grid, then by seed, in the order of the rounds."""
     result: dict[tuple, dict[int, list[Row]]] = {}
-    for row in rows:
+    for row in sorted(rows, key=lambda row: row["round"]):
         result.setdefault(hparams_of(row, fields), {}).setdefault(row["seed"], []).append(row)
-    for seeds in result.values():
-        for curve in seeds.values():
-            curve.sort(key=lambda row: row["round"])
     return result
 
 
@@ -53,8 +50,7 @@ def scores(seeds: dict[int, list[Row]], criterion: Criterion) -> list[float]:
         last = curve[-1]["round"]
         tail = [row for row in curve if row["round"] > last - criterion.last_rounds]
         numbers = [row[criterion.measure] for row in tail]
-        failed = None in numbers or curve[-1]["status"].startswith("diverged")
-        values.append(worst if failed else sum(numbers) / len(numbers))
+        values.append(worst if None in numbers or _diverged(curve) else sum(numbers) / len(numbers))
     return values
 
 
@@ -70,31 +66,31 @@ def rank(seeds: dict[int, list[Row]], criterion: Criterion) -> tuple[float, floa
     return sign * score(seeds, criterion), _last(seeds, "objective")
 
 
+def _diverged(curve: list[Row]) -> bool:
+    return curve[-1]["status"].startswith("diverged")
+
+
 def _last(seeds: dict[int, list[Row]], name: str) -> float:
     """Return the mean over the seeds of a column in the last row; infinity without a number."""
     ends = [curve[-1].get(name) for curve in seeds.values()]
     return sum(math.inf if end is None else end for end in ends) / len(ends)
 
 
-def leader(points: dict[tuple, dict[int, list[Row]]], criterion: Criterion) -> tuple:
+def _leader(points: dict[tuple, dict[int, list[Row]]], criterion: Criterion) -> tuple:
     """Return the best point; ``Criterion`` describes how ties are broken."""
     found = {point: score(seeds, criterion) for point, seeds in points.items()}
     top = max(found.values()) if criterion.goal == "max" else min(found.values())
-    tied = [
-        point
-        for point, value in found.items()
-        if value == top or abs(value - top) <= criterion.within
-    ]
-    threshold = criterion.reach
-    if threshold is None:
-        # The objectives of two strengths of the penalty do not compare.
-        return min(tied, key=lambda p: (_last(points[p], "density"), _last(points[p], "objective")))
 
-    def order(point: tuple) -> tuple[float, tuple[float, float]]:
-        every = [row for curve in points[point].values() for row in curve]
-        reached = first_round(every, criterion.measure, threshold, criterion.goal)
-        return reached, rank(points[point], criterion)
+    def order(point: tuple) -> tuple:
+        seeds = points[point]
+        if criterion.reach is None:
+            # The objectives of two strengths of the penalty do not compare.
+            return _last(seeds, "density"), _last(seeds, "objective")
+        every = [row for curve in seeds.values() for row in curve]
+        reached = first_round(every, criterion.measure, criterion.reach, criterion.goal)
+        return reached, rank(seeds, criterion)
 
+    tied = (p for p, value in found.items() if value == top or abs(value - top) <= criterion.within)
     return min(tied, key=order)
 
 
@@ -116,17 +112,13 @@ def edges(best: dict[str, float], points: Iterable[tuple]) -> dict[str, str]:
 
 def at_best(rows: Sequence[Row], label: str, best: dict[str, float]) -> list[Row]:
     """Return the rows of one algorithm at its best hyperparameters."""
-    return [
-        row
-        for row in rows
-        if row["algorithm"] == label and all(row[name] == value for name, value in best.items())
-    ]
+    return select(rows, algorithm=label, **best)
 
 
 def best_scores(rows: Sequence[Row], label: str, entry: dict, criterion: Criterion) -> np.ndarray:
     """Return the score of one algorithm at its best point for each seed."""
-    shown = sorted(at_best(rows, label, entry["best"]), key=lambda row: row["round"])
-    return np.array(scores(by_seed(shown), criterion))
+    [seeds] = curves(at_best(rows, label, entry["best"]), ()).values()
+    return np.array(scores(seeds, criterion))
 
 
 def best_right(rows: Sequence[Row], label: str, entry: dict) -> np.ndarray | None:
@@ -136,13 +128,11 @@ def best_right(rows: Sequence[Row], label: str, entry: dict) -> np.ndarray | Non
       Booleans with axes [seeds, examples], of which the last may be no examples, and are false; or
       ``None`` if the run does not record them.
     """
-    ends = [
-        max(own, key=lambda row: row["round"])
-        for own in by_seed(at_best(rows, label, entry["best"])).values()
-    ]
+    [seeds] = curves(at_best(rows, label, entry["best"]), ()).values()
+    ends = [curve[-1] for _, curve in sorted(seeds.items())]
     names = [f"{RIGHT}{place}" for place in range(len(ends[0]))]
     words = [[end[name] for name in names if name in end] for end in ends]
-    if not words[0] or any(word is None for own in words for word in own):
+    if not words[0] or any(None in own for own in words):
         return None
     bits = np.array(words, np.uint32)[..., None] >> np.arange(32, dtype=np.uint32)
     return (bits & 1).astype(bool).reshape(len(ends), -1)
@@ -150,7 +140,7 @@ def best_right(rows: Sequence[Row], label: str, entry: dict) -> np.ndarray | Non
 
 def grid_scores(rows: Sequence[Row], label: str, entry: dict, criterion: Criterion) -> np.ndarray:
     """Return the score of one algorithm at every point for each seed, axes [points, seeds]."""
-    by_point = curves([row for row in rows if row["algorithm"] == label], list(entry["best"]))
+    by_point = curves(select(rows, algorithm=label), list(entry["best"]))
     return np.array([scores(seeds, criterion) for seeds in by_point.values()])
 
 
@@ -195,15 +185,12 @@ def final_from(values: ArrayLike, rounds: ArrayLike) -> np.ndarray:
 
 def _all_final_from(seeds: dict[int, list[Row]], name: str) -> float:
     """Return the round after which no seed changes a column; NaN if one changes at the end."""
-    found = [
-        np.nan
-        if curve[-1]["status"].startswith("diverged")
+    found = []
+    for curve in seeds.values():
         # Rows from before the run had this column do not contain it.
-        else final_from(
-            np.array([[row.get(name)] for row in curve], float), [row["round"] for row in curve]
-        )[0]
-        for curve in seeds.values()
-    ]
+        values = np.array([[row.get(name)] for row in curve], float)
+        end = final_from(values, [row["round"] for row in curve])[0]
+        found.append(np.nan if _diverged(curve) else end)
     return float(np.max(found))
 
 
@@ -222,24 +209,18 @@ def summarise(rows: Sequence[Row], fields: Sequence[str], criterion: Criterion) 
         for point, seeds in by_point.items()
         if all(curve[-1]["round"] == end for curve in seeds.values())
     }
-    best = leader(finished, criterion)
-    ends = [curve[-1] for curve in by_point[best].values()]
-    diverged = [
-        {**dict(zip(fields, point, strict=True)), "seed": seed, "verdict": curve[-1]["status"]}
-        for point, seeds in by_point.items()
-        for seed, curve in seeds.items()
-        if curve[-1]["status"].startswith("diverged")
-    ]
-    named = dict(zip(fields, best, strict=True))
-    shown = [row for curve in by_point[best].values() for row in curve]
+    best = _leader(finished, criterion)
+    seeds = by_point[best]
+    ends = [curve[-1] for curve in seeds.values()]
+    named, value = dict(zip(fields, best, strict=True)), score(seeds, criterion)
     measure, goal, target = criterion.measure, criterion.goal, criterion.reach
     return {
         "best": named,
         # If all points diverged, none is best and edges have no meaning.
         # Points that diverged or that a search stopped belong to the grid too.
-        "edges": edges(named, by_point) if math.isfinite(score(by_point[best], criterion)) else {},
+        "edges": edges(named, by_point) if math.isfinite(value) else {},
         "criterion": criterion._asdict(),
-        "score": score(by_point[best], criterion),
+        "score": value,
         "verdict": ends[0]["status"],
         "last": {
             name: sum(end[name] for end in ends) / len(ends)
@@ -248,18 +229,21 @@ def summarise(rows: Sequence[Row], fields: Sequence[str], criterion: Criterion) 
             and not name.startswith(RIGHT)
             and all(isinstance(end.get(name), int | float) for end in ends)
         },
-        "final_from": {
-            name: _all_final_from(by_point[best], name) for name in PATTERNS if name in ends[0]
-        },
+        "final_from": {name: _all_final_from(seeds, name) for name in PATTERNS if name in ends[0]},
         "reached": None
         if target is None
-        else [first_round(own, measure, target, goal) for own in by_seed(shown).values()],
+        else [first_round(own, measure, target, goal) for _, own in sorted(seeds.items())],
         "grid": {
             field: sorted({*values} - {None})
             for field, values in zip(fields, zip(*by_point, strict=True), strict=True)
         },
         "points": len(by_point),
         "finished": len(finished),
-        "seeds": len(by_point[best]),
-        "diverged": diverged,
+        "seeds": len(seeds),
+        "diverged": [
+            {**dict(zip(fields, point, strict=True)), "seed": seed, "verdict": curve[-1]["status"]}
+            for point, own in by_point.items()
+            for seed, curve in own.items()
+            if _diverged(curve)
+        ],
     }

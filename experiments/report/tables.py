@@ -1,13 +1,10 @@
 """A summary in words and tables, for the terminal, the page and Markdown."""
 
 import math
-from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
-from experiments.report.claims import NEEDS_THE_FULL_RUN, NOT_DECIDED, over_seeds
+from experiments.report.claims import NEEDS_THE_FULL_RUN
 from experiments.report.names import without_math, words
 from experiments.report.plots import style
 from experiments.report.rows import Row, Summary, select
@@ -23,7 +20,7 @@ def best_points(summary: dict, measures: Container[str] = ()) -> list[dict[str, 
 
     Args:
       summary: the summary of a sweep.
-      measures: the measures to show beside the criterion.
+      measures: the measures to show beside the criterion and the density.
     """
     return [
         {"algorithm": style(name)[0]}
@@ -32,46 +29,35 @@ def best_points(summary: dict, measures: Container[str] = ()) -> list[dict[str, 
         | {
             without_math(words(measure)): value
             for measure, value in entry["last"].items()
-            if measure in measures and measure != entry["criterion"]["measure"]
+            if (measure in measures or measure == "density")
+            and measure != entry["criterion"]["measure"]
         }
         | {
             f"{words(name)} final from": value
             for name, value in entry.get("final_from", {}).items()
         }
-        | {"diverged": diverged_runs(entry)}
+        | {"diverged": f"{len(entry['diverged'])}/{entry['points'] * entry['seeds']}"}
         | {"verdict": entry["verdict"].split(":")[0]}
         for name, entry in summary.get("algorithms", {}).items()
     ]
 
 
-_SPREAD = {
-    "mean": "mean",
-    "p10": "10th percentile",
-    "p50": "median",
-    "p90": "90th percentile",
-    "worst": "worst tenth",
-    "gain": "gain over the common model",
-}
-
-
 def by_client(summary: dict) -> list[dict[str, Any]]:
-    """Return how the loss at each best point is distributed over the clients, one row a model.
+    """Return how the loss at each best point is distributed over the clients.
 
     Example:
-      >>> last = {f"loss_{name}": 0.5 for name in ("mean", "p10", "p50", "p90", "worst")}
-      >>> by_client({"algorithms": {"fed_avg": {"last": last}}})[0]["worst tenth"]
-      0.5
+      >>> by_client({"algorithms": {"fed_avg": {"last": {"loss_p10": 0.1, "loss_worst": 0.5}}}})
+      [{'algorithm': 'FedAvg', 'loss p10': 0.1, 'loss worst': 0.5}]
     """
     return [
-        {"algorithm": style(name)[0], "model": model}
+        {"algorithm": style(name)[0]}
         | {
-            word: entry["last"][found]
-            for end, word in _SPREAD.items()
-            if (found := f"{column}_{end}") in entry["last"]
+            words(key): value
+            for key, value in last.items()
+            if "loss_" in key and key not in HELD_OUT
         }
-        for name, entry in summary.get("algorithms", {}).items()
-        for column, model in (("loss", "common"), ("own_loss", "own"))
-        if f"{column}_worst" in entry["last"]  # and no seed diverged
+        for name, last in ((n, entry["last"]) for n, entry in summary.get("algorithms", {}).items())
+        if "loss_worst" in last  # and no seed diverged
     ]
 
 
@@ -100,14 +86,17 @@ def headline(summary: Summary, brief: bool = False) -> str:
     """
     found = [summary["verdict"]] if "verdict" in summary else []
     if entries := summary.get("algorithms", {}):
-        found += [*_leader(entries), _divergence(entries)]
+        found += _leader(entries)
+        runs = sum(entry["points"] * entry["seeds"] for entry in entries.values())
+        if diverged := sum(len(entry["diverged"]) for entry in entries.values()):
+            found.append(f"Of {runs:,} runs {diverged:,} diverged.")
     if brief and entries:
         return found[0]
     # A quick run leaves the claims of the source open, and its command says so.
     claims = [claim for claim in summary.get("claims", []) if claim["source"]]
     if any(claim.get("open") != NEEDS_THE_FULL_RUN for claim in claims):
         found.append(_counted(claims))
-    return " ".join(filter(None, found))
+    return " ".join(found)
 
 
 def _leader(entries: dict[str, Any]) -> Iterator[str]:
@@ -122,10 +111,18 @@ def _leader(entries: dict[str, Any]) -> Iterator[str]:
     best, measure = entries[ranked[0]]["score"], without_math(words(criterion.measure))
     near = max(criterion.within, _TIED * abs(best))
     tied = [name for name in ranked if abs(entries[name]["score"] - best) <= near]
-    if criterion.reach is not None:
-        tied.sort(key=lambda name: (np.mean(_reached(entries[name])), _above(entries[name])))
-    else:
-        tied.sort(key=lambda name: entries[name]["last"].get("density", math.inf))
+
+    def above(name: str) -> float:
+        return entries[name]["last"].get("suboptimality", math.inf)
+
+    def decides(name: str) -> float:
+        """Return the mean first round at the target, or the density without a target."""
+        reached = entries[name].get("reached") or [None]
+        if criterion.reach is None:
+            return entries[name]["last"].get("density", math.inf)
+        return math.inf if None in reached else sum(reached) / len(reached)
+
+    tied.sort(key=lambda name: (decides(name), above(name) if criterion.reach else 0.0))
     names = [style(name)[0] for name in [*tied, *ranked[len(tied) :]]]
     who = " and ".join(filter(None, (", ".join(names[: len(tied) - 1]), names[len(tied) - 1])))
     if len(ranked) == 1:
@@ -137,19 +134,18 @@ def _leader(entries: dict[str, Any]) -> Iterator[str]:
             score = entries[ranked[len(tied)]]["score"]
             told += f"; {names[len(tied)]} is next with {short(score)}"
         yield f"{told}."
-    if len(tied) > 1 and criterion.reach is not None:
-        first, second = (_reached(entries[name]) for name in tied[:2])
-        yield _race(names[0], names[1], first, second, criterion.reach)
-    elif len(tied) > 1:
-        shares = [entries[name]["last"].get("density", math.inf) for name in tied[:2]]
-        if shares[0] < shares[1]:
-            yield f"Of these {names[0]} is the sparsest, with density {short(shares[0])}."
-    last, above = entries[tied[0]]["last"], _above(entries[tied[0]])
-    if math.isfinite(above):
-        least = abs(last["objective"] - above)
-        share = f" {short(above)}, {100 * above / least:.2g} %," if above > 1e-5 * least else ""
-        where = "above" if share else "at"
-        yield f"The objective of {names[0]} ends{share} {where} the optimum."
+    if len(tied) > 1 and decides(tied[0]) < decides(tied[1]):
+        least = decides(tied[0])
+        yield (
+            f"Of these {names[0]} is the sparsest, with density {short(least)}."
+            if criterion.reach is None
+            else f"Of these {names[0]} reaches {criterion.reach:g} first, in round {least:.4g}."
+        )
+    last, gap = entries[tied[0]]["last"], above(tied[0])
+    if math.isfinite(gap):
+        least = abs(last["objective"] - gap)
+        share = f" {short(gap)}, {100 * gap / least:.2g} %," if gap > 1e-5 * least else ""
+        yield f"The objective of {names[0]} ends{share} {'above' if share else 'at'} the optimum."
     held = [f"{words(name)} {short(last[name])}" for name in HELD_OUT if name in last]
     if held and criterion.measure not in HELD_OUT:
         yield f"On held-out rows {names[0]} has {' and '.join(held)}."
@@ -158,93 +154,34 @@ def _leader(entries: dict[str, Any]) -> Iterator[str]:
 HELD_OUT = ("validation_loss", "accuracy", "r2")  # measures on held-out rows
 
 
-def _above(entry: dict[str, Any]) -> float:
-    """Return how far the last objective is above the optimum; infinity if that is not known."""
-    return entry["last"].get("suboptimality", math.inf)
-
-
-def _reached(entry: dict[str, Any]) -> np.ndarray:
-    """Return the first round of each seed that reaches the target; infinity if none does."""
-    found = np.array(entry.get("reached") or [None], float)
-    return np.where(np.isnan(found), np.inf, found)
-
-
-def _race(name: str, other: str, first: np.ndarray, second: np.ndarray, target: float) -> str:
-    """Return which of two methods with equal scores reaches the target earlier, and how surely."""
-    if not np.isfinite([*first, *second]).all():
-        return f"Not every seed reaches {target:g}."
-    lead = over_seeds("", second - first, 0.0)
-    if (first == second).all():
-        return f"Both reach {target:g} in round {first.mean():.4g}."
-    told = f"{name} reaches {target:g} first, in round {first.mean():.4g}, and {other} "
-    told += f"{lead.measured:.4g} rounds later"
-    if lead.interval is None or len(first) < 2:
-        return f"{told}, with one seed."
-    low, high = lead.interval
-    certain = "" if low > 0 else ", which decides nothing"
-    return f"{told} (95 % interval {low:.3g} to {high:.3g}{certain})."
-
-
-def _divergence(entries: dict[str, Any]) -> str:
-    """Return how many runs diverged, and from which value of a hyperparameter on."""
-    runs, diverged = _runs(entries)
-    if not diverged:
-        return ""
-    tried, gone = Counter(), Counter()
-    for entry in entries.values():
-        for field, values in entry.get("grid", {}).items():
-            for value in values if len(values) > 1 else ():
-                tried[field, value] += entry["points"] * entry["seeds"] // len(values)
-                gone[field, value] += sum(run.get(field) == value for run in entry["diverged"])
-    where = ""
-    if tried:
-        # The largest share, and of equal ones the smallest value.
-        field, value = min(tried, key=lambda place: (-gone[place] / tried[place], place[1]))
-        above = [place for place in tried if place[0] == field and place[1] >= value]
-        same, of = sum(gone[place] for place in above), sum(tried[place] for place in above)
-        many = "all" if same == of else f"{same:,} of"
-        where = f"; with a {words(field)} of {value:g} or more {many} {of:,} did"
-    return f"Of {runs:,} runs {diverged:,} diverged{where}."
-
-
 def _counted(claims: Sequence[dict]) -> str:
     """Return how many statements of the sources are confirmed, refuted, and neither."""
-    found = {True: "confirmed", False: "refuted", NEEDS_THE_FULL_RUN: "left to the full run"}
     own: dict[str, list[Any]] = {}
     for claim in claims:
-        own.setdefault(claim["claim"], []).append(claim.get("open") or claim["holds"])
+        own.setdefault(claim["claim"], []).append(claim["holds"])
     # One number that refutes a statement refutes it, and one that is open leaves it open.
-    kinds = [
-        found.get(False if False in kinds else next((k for k in kinds if k is not True), True))
-        or NOT_DECIDED
-        for kinds in own.values()
+    found = [
+        next((kind for kind in (False, None) if kind in kinds), True) for kinds in own.values()
     ]
-    counts = [f"{kinds.count(kind)} {kind}" for kind in (*found.values(), NOT_DECIDED)]
-    counted = ", ".join(count for count in counts if not count.startswith("0 "))
-    return f"The source's claims: {counted}."
-
-
-def _runs(entries: dict[str, Any]) -> tuple[int, int]:
-    """Return how many runs there were, and how many diverged."""
-    runs = sum(entry["points"] * entry["seeds"] for entry in entries.values())
-    return runs, sum(len(entry["diverged"]) for entry in entries.values())
+    told = {True: "confirmed", False: "refuted", None: "not decided"}
+    counts = [f"{found.count(kind)} {words}" for kind, words in told.items() if kind in found]
+    return f"The source's claims: {', '.join(counts)}."
 
 
 def remarks_on_points(summary: Summary) -> list[str]:
     """Explain the stars, short names and verdicts of the best points."""
     entries = summary.get("algorithms", {})
-    found = [EDGE] if any(entry.get("edges") for entry in entries.values()) else []
+    found = []
+    if any(entry.get("edges") for entry in entries.values()):
+        found.append(
+            "* is the edge of a grid, beyond which a better point may lie: --config.extend=True "
+            "looks there."
+        )
     if any(style(name)[0].endswith("-OSP") for name in entries):
         found.append("OSP: only the server takes prox steps.")
     verdicts = {entry["verdict"].split(":")[0].split(" ")[0] for entry in entries.values()}
     told = [f"{name} is {meaning}" for name, meaning in LEGEND.items() if name in verdicts]
     return [*found, f"Verdicts on the objective: {'; '.join(told)}."] if told else found
-
-
-EDGE = (
-    "* is the edge of a grid, beyond which a better point may lie: --config.extend=True looks "
-    "there."
-)
 
 
 def privacy_warnings(summary: dict) -> list[str]:
@@ -253,20 +190,10 @@ def privacy_warnings(summary: dict) -> list[str]:
     return [known[name] for name in ("budget", "large delta") if name in known]
 
 
-def diverged_runs(entry: dict[str, Any]) -> str:
-    """Return how many of an algorithm's runs diverged, as in ``84/147``."""
-    return f"{len(entry['diverged'])}/{entry['points'] * entry['seeds']}"
-
-
-def marked(value: float, tried: Sequence[float]) -> str:
-    """Return a value of a grid, with a star if it is the smallest or largest of several.
-
-    Example:
-      >>> marked(0.1, (0.01, 0.1)), marked(0.1, (0.1,))
-      ('0.1*', '0.1')
-    """
-    found = edges({"value": value}, [(one,) for one in tried])
-    return _starred("value", value, {"edges": found})
+def seconds_of(summary: Summary) -> float:
+    """Return the seconds that a run took."""
+    entries = summary.get("algorithms", {})
+    return summary.get("seconds") or sum(entry["seconds"] for entry in entries.values())
 
 
 def best_point(points: Sequence[Row], fields: Iterable[str]) -> dict[str, str]:
@@ -275,12 +202,17 @@ def best_point(points: Sequence[Row], fields: Iterable[str]) -> dict[str, str]:
     Args:
       points: rows of the points of one grid, one of which is ``best``.
       fields: the fields to show; those that no point has are left out.
+
+    Example:
+      >>> rows = [{"client_lr": 0.01, "best": False}, {"client_lr": 0.1, "best": True}]
+      >>> best_point(rows, ["client_lr", "server_lr"])
+      {'client rate': '0.1*'}
     """
     [best] = select(points, best=True)
+    named = {field: best[field] for field in fields if best.get(field) is not None}
+    found = edges(named, [tuple(row[field] for field in named) for row in points])
     return {
-        words(field): marked(best[field], [row[field] for row in points])
-        for field in fields
-        if best.get(field) is not None
+        words(field): _starred(field, value, {"edges": found}) for field, value in named.items()
     }
 
 
@@ -291,3 +223,32 @@ def _starred(field: str, value: float, entry: dict) -> str:
 def short(value: float | None) -> str:
     """Return four digits of a number, or a dash."""
     return "-" if value is None or math.isnan(value) else f"{value:.4g}"
+
+
+def cell(value: Any) -> str:
+    """Return an entry of a table in words; a mean and half its interval have the digits it leaves.
+
+    Example:
+      >>> cell(None), cell(True), cell(0.123456), cell((0.81234, 0.0123))
+      ('-', 'yes', '0.1235', '0.812 ± 0.012')
+    """
+    if isinstance(value, tuple):
+        mean, half = value
+        if not half > 5e-5 * abs(mean):
+            return short(mean)
+        digits = max(0, 1 - math.floor(math.log10(half)))
+        return f"{mean:.{digits}f} ± {half:.{digits}f}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return short(value) if isinstance(value, float | None) else without_math(str(value))
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """Return rows as a table in Markdown; no text without rows."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    lines = [
+        names,
+        ["---"] * len(names),
+        *([cell(row.get(name)) for name in names] for row in rows),
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) if rows else ""

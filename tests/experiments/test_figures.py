@@ -26,9 +26,9 @@ def incomplete_run(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "config", "sentence"),
     [
-        (["--config=configs/lasso.py"], "", "KeyError in "),
-        (["--config=configs/lasso.py"], "[" * 100_000, "has a damaged config.json"),
-        ([], "", "--config is missing"),
+        ([], "", "KeyError in "),
+        ([], "[" * 100_000, "has a damaged config.json"),
+        (["--labels=fed_avf=Ours"], "", "there is no method fed_avf"),
     ],
 )
 def test_errors_are_one_line(arguments, config, sentence, incomplete_run):
@@ -39,6 +39,7 @@ def test_errors_are_one_line(arguments, config, sentence, incomplete_run):
             sys.executable,
             "-m",
             "experiments.publishing.figures",
+            "--config=configs/lasso.py",
             f"--workdir={incomplete_run}",
             *arguments,
         ],

@@ -1,5 +1,6 @@
 """The pages of results: what is kept without a new run, and reasons for all that does not hold."""
 
+import importlib.util
 import json
 import pathlib
 import re
@@ -8,27 +9,16 @@ import types
 
 import pytest
 
-from experiments.publishing import results
-from experiments.publishing.pages import (
-    columns,
-    configs_of,
-    index,
-    narrow,
-    outcomes,
-    picture,
-    read_claims,
-    read_page,
-    section,
-    write_claims,
-    write_page,
-)
-from experiments.publishing.runs import RUNS, Run
 from experiments.report.claims import Claim
 from experiments.report.statements import FAILS, HOLDS, KINDS, NEEDS_DATA, statements
 
 DOCS = pathlib.Path(__file__).parent.parent.parent / "docs"
-CLAIMS = read_claims(DOCS / "results")
-CONFIGS = configs_of(RUNS)
+_SPEC = importlib.util.spec_from_file_location("docs_results", DOCS / "results.py")
+pages = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(pages)
+Run, read_page, write_page = pages.Run, pages.read_page, pages.write_page
+CLAIMS, RUNS = pages.read_claims(DOCS / "results"), pages.read_runs(DOCS / "results")
+CONFIGS = pages.configs_of(RUNS)
 
 
 def of_config(name):
@@ -74,7 +64,7 @@ def test_a_page_is_made_from_stored_runs_and_keeps_what_is_written_by_hand(tmp_p
     kept = read_page(page)
     for run in (first, ours):
         workdir = made_run(tmp_path / run.name, claims[run.name])
-        kept.sections[run.heading] = section(
+        kept.sections[run.heading] = pages.section(
             run, workdir, figures, data="/data", on_top=run is first
         )
     stored = {name: [claim.as_json() for claim in own] for name, own in claims.items()}
@@ -112,33 +102,18 @@ def test_settings_of_our_own_and_data_in_place_of_the_sources_are_not_counted():
         [Claim("it is fast", value, 2.0, source="A (2020), Figure 1").as_json()] for value in (3, 1)
     )
     fast = "it is fast"
-    assert outcomes([reported, ours], {"a": good, "b": bad}, page) == {fast: HOLDS}
-    assert outcomes([reported, ours], {"a": bad, "b": good}, page) == {fast: FAILS}
-    assert outcomes([other, ours], {"c": good, "b": good}, page) == {fast: NEEDS_DATA}
+    assert pages.outcomes([reported, ours], {"a": good, "b": bad}, page) == {fast: HOLDS}
+    assert pages.outcomes([reported, ours], {"a": bad, "b": good}, page) == {fast: FAILS}
+    assert pages.outcomes([other, ours], {"c": good, "b": good}, page) == {fast: NEEDS_DATA}
 
 
 def test_columns_are_named_by_run_and_case():
     claim = Claim("it is fast", 3.0, 2.0, source="A (2020), Figure 1")
     cases = [claim._replace(case=case).as_json() for case in ("x", "y")]
     one, two = Run("a", "lasso", heading="A"), Run("b", "lasso", heading="B")
-    assert list(columns([one], {"a": cases}, source=True)) == ["x", "y"]
+    assert list(pages.columns([one], {"a": cases}, source=True)) == ["x", "y"]
     both = {"a": cases, "b": cases[:1]}
-    assert list(columns([one, two], both, source=True)) == ["A: x", "A: y", "B"]
-
-
-def test_a_table_has_at_most_eight_columns():
-    entries = [
-        {"client rate": 0.1, "server rate": 1.0 + at, "strength": 0.5, "seconds": at}
-        | {f"measure {i}": at for i in range(9)}
-        for at in range(2)
-    ]
-    text = narrow("lasso", entries)
-    heading = text.split("\n")[0]
-    assert heading.count("|") == 9 and "| rates |" in heading and "| measure 8 |" in heading
-    assert "| 0.1, 2 |" in text and text.endswith("For all: strength 0.5.")
-    assert "seconds" not in text
-    # A method without a server rate has its client rate in the same column.
-    assert "| c | 0.2, - |" in narrow("lasso", [{"method": "c", "client rate": 0.2}, *entries])
+    assert list(pages.columns([one, two], both, source=True)) == ["A: x", "A: y", "B"]
 
 
 @pytest.mark.parametrize(
@@ -183,20 +158,17 @@ def test_every_figure_is_on_a_page():
 
 
 def test_the_index_is_that_of_the_pages(tmp_path):
-    assert (DOCS / "results.md").read_text() == index(DOCS / "results", RUNS)
-    write_claims(tmp_path, CLAIMS, RUNS)
-    assert read_claims(tmp_path) == CLAIMS
+    assert (DOCS / "results.md").read_text() == pages.index(DOCS / "results", RUNS)
+    pages.write_claims(tmp_path, CLAIMS, RUNS)
+    assert pages.read_claims(tmp_path) == CLAIMS
 
 
-def test_pages_are_those_of_the_stored_runs(tmp_path, monkeypatch):
+def test_pages_are_those_of_the_stored_runs(tmp_path):
     shutil.copytree(DOCS / "results", tmp_path / "results")
     shutil.copy(DOCS / "results.md", tmp_path)
     (tmp_path / "figures").symlink_to(DOCS / "figures")
-    given = types.SimpleNamespace(
-        workdir=tmp_path / "runs", data="", only=[], stored=True, page=tmp_path / "results.md"
-    )
-    monkeypatch.setattr(results, "FLAGS", given)
-    results.main([])
+    given = {"workdir": tmp_path / "runs", "page": tmp_path / "results.md", "stored": True}
+    pages.write_pages(types.SimpleNamespace(data="", only=[], **given))
     assert (tmp_path / "results.md").read_text() == (DOCS / "results.md").read_text()
     for page in (DOCS / "results").iterdir():
         assert (tmp_path / "results" / page.name).read_text() == page.read_text()
@@ -210,8 +182,8 @@ def test_a_long_run_is_marked_and_one_that_was_not_made_is_named(tmp_path):
     write_page(page, of_config("emnist"), {}, kept, figures)
     assert "The CNN at its published size (seven hours on two cores)." in page.read_text()
     assert [*read_page(page).sections] == [run.heading for run in of_config("emnist")[:2]]
-    assert "| 931 in 2 runs, the longest **901** | 2026-01-02 |" in index(tmp_path, RUNS)
+    assert "| 931 in 2 runs, the longest **901** | 2026-01-02 |" in pages.index(tmp_path, RUNS)
 
 
 def test_a_figure_links_to_its_pdf(tmp_path):
-    assert picture(tmp_path, "a_b") == f"![a b](../{tmp_path.name}/a_b.png)"
+    assert pages.picture(tmp_path, "a_b") == f"![a b](../{tmp_path.name}/a_b.png)"

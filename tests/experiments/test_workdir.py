@@ -9,7 +9,7 @@ import pytest
 
 from experiments.process import invocation
 from experiments.process.errors import UserError
-from experiments.report import page
+from experiments.publishing import figures, results
 from experiments.report import rows as tidy
 from experiments.storage import checkpoints, provenance
 from experiments.storage.row_store import RowStore
@@ -127,7 +127,7 @@ def test_files_beside_are_new_whatever_link_has_their_name(tmp_path):
         (tmp_path / name).symlink_to(tmp_path / "mine")
     tidy.write_json(tmp_path / "config.json", OURS)
     tidy.write(tmp_path / "rows.jsonl", [{"round": 0}])
-    page.write(tmp_path / "index.html", "Title", "command", [], [])
+    figures.write_page(tmp_path / "index.html", "Title")
     checkpoints.save(tmp_path / "0-1.npz", {"a": np.ones(2)}, {})
     made = {"config.json", "rows.jsonl", "index.html", "0-1.npz"}
     assert {path.name for path in tmp_path.iterdir()} == made | {"mine"}
@@ -147,6 +147,8 @@ def test_files_of_100_000_brackets_are_damaged_ones(tmp_path):
         (folder / "config.json").write_text(text)
         with pytest.raises(UserError, match="config.json is damaged or of another program"):
             workdir(folder).look(OURS)
+    with pytest.raises(UserError, match="holds no finished sweep"):
+        results.read(folder)
 
 
 def test_a_folder_has_one_writer_until_its_process_has_ended(tmp_path):

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from experiments.report import plots, tables
-from experiments.report.heatmaps import score_table
+from experiments.report import tables
+from experiments.report.plots import score_table
 from experiments.report.rows import plain
 from experiments.report.summary import Criterion, at_best, first_round, summarise
 
@@ -137,18 +137,3 @@ def test_a_support_of_a_run_that_diverged_is_never_final():
     rows = [row(0.1, 1.0, at, 0.5, status="diverged") | {"support": 7} for at in (0, 10, 20)]
     summary = summarise(rows, FIELDS, MOST)
     assert np.isnan(summary["final_from"]["support"]) and "support" not in summary["last"]
-
-
-def test_the_page_shows_each_models_spread_over_the_clients_unless_a_seed_diverged(tmp_path):
-    loss = {f"loss_{name}": at for at, name in enumerate(("mean", "p10", "p50", "p90", "worst"))}
-    own = {f"own_{name}": value / 2 for name, value in loss.items()} | {"own_loss_gain": 0.75}
-    entries = {"fed_avg": {"last": loss}, "mine": {"last": loss | own}, "gone": {"last": {}}}
-    found = tables.by_client({"algorithms": entries})
-    assert [(line["algorithm"], line["model"]) for line in found] == [
-        ("FedAvg", "common"),
-        ("mine", "common"),
-        ("mine", "own"),
-    ]
-    assert [line["worst tenth"] for line in found] == [4, 4, 2]
-    assert [line.get("gain over the common model") for line in found] == [None, None, 0.75]
-    assert plots.over_clients(tmp_path / "clients.png", found, "Clients").stat().st_size > 5_000
