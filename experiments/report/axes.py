@@ -60,14 +60,10 @@ def panels(num_columns: int, num_lines: int = 1, height: float = 2.6) -> tuple[A
     return figure, list(grid.flat)
 
 
-def columns_for(count: int) -> int:
-    """Return the number of columns in which so many panels leave at most one place free.
-
-    Example:
-      >>> [columns_for(count) for count in range(1, 8)]
-      [1, 2, 3, 2, 3, 3, 2]
-    """
-    return next((n for n in (3, 2) if -count % n <= 1), 3) if count > 3 else count
+def grid_of(count: int, height: float = 2.6) -> tuple[Any, list[Any]]:
+    """Return a figure for so many panels, in columns that leave at most one place free."""
+    columns = next((n for n in (3, 2) if -count % n <= 1), 3) if count > 3 else count
+    return panels(columns, -(-count // columns), height)
 
 
 def save(figure: Any, path: pathlib.Path) -> pathlib.Path:
@@ -77,6 +73,8 @@ def save(figure: Any, path: pathlib.Path) -> pathlib.Path:
     """
     figure.draw_without_rendering()
     for axis in figure.axes:
+        # Axes that grow may get another tick, for whose label the layout has left no place.
+        axis.xaxis.set_major_locator(ticker.FixedLocator(axis.get_xticks()))
         text, label = axis.get_ylabel(), axis.yaxis.label
         if label.get_window_extent().height > axis.get_window_extent().height:
             # The spaces outside of mathematics.

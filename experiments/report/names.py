@@ -41,11 +41,6 @@ def words(name: str) -> str:
     return _WORDS.get(name, name.replace("_", " "))
 
 
-def axis_label(name: str) -> str:
-    """Return the words and the symbol, if there is one."""
-    return f"{words(name)} {symbol(name)}" if name in _SYMBOLS else words(name)
-
-
 def without_math(label: str) -> str:
     r"""Return a label of a figure as plain text, with Greek letters instead of mathematics.
 

@@ -8,11 +8,10 @@ from typing import Any, Literal, NamedTuple
 import matplotlib
 import numpy as np
 from matplotlib.colors import ListedColormap, LogNorm, to_hex
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
+from matplotlib.patches import Rectangle
 
 from experiments.report import axes
-from experiments.report.names import axis_label, symbol, words
+from experiments.report.names import symbol, words
 from experiments.report.rows import Row, by_seed, column
 from experiments.report.summary import Criterion, curves, score
 
@@ -61,6 +60,7 @@ _STYLES = {
 # For algorithms outside the library: colours that none of these has.
 _SPARE = [to_hex(colour) for colour in matplotlib.colormaps["tab20"].colors]
 
+_RATES = ("client_lr", "server_lr")
 _CROSS: dict[str, Any] = {"marker": "x", "linestyle": "", "color": "#D55E00", "markersize": 8}
 _DIVERGED: dict[str, Any] = {"facecolor": "white", "edgecolor": "#999999", "hatch": "////"}
 _STOPPED = "#DDDDDD"
@@ -137,8 +137,7 @@ def over_rounds(
         name: [f"{symbol(f)} = {rows[0][f]:.3g}" for f in fields[name] if f not in shared]
         for name, rows in best_rows.items()
     }
-    columns = axes.columns_for(len(panels))
-    figure, places = axes.panels(columns, -(-len(panels) // columns))
+    figure, places = axes.grid_of(len(panels))
     for axis, panel in zip(places, panels, strict=False):
         # In bytes methods differ by orders of magnitude.
         log_across = panel.early or panel.over != "round"
@@ -170,17 +169,16 @@ def over_rounds(
 
 
 def score_table(
-    rows: Sequence[Row], fields: Sequence[str], criterion: Criterion, along: tuple[str, str]
+    rows: Sequence[Row], fields: Sequence[str], criterion: Criterion
 ) -> tuple[np.ndarray, list[float], list[float]]:
-    """Return the best score at each pair of values of two fields, over all other fields.
+    """Return the best score at each pair of rates, over all other fields, and the rates.
 
-    Returns:
-      The scores, axes [first field, second field], infinite for points that diverged, NaN for
-      those that were stopped before the last round; and the values of both fields.
+    Scores are infinite for points that diverged, and NaN for those that were stopped before the
+    last round.
     """
     end = max(row["round"] for row in rows)
-    places = [fields.index(field) for field in along]
-    firsts, seconds = (sorted({row[field] for row in rows}) for field in along)
+    places = [fields.index(field) for field in _RATES]
+    firsts, seconds = (sorted({row[field] for row in rows}) for field in _RATES)
     table = np.full((len(firsts), len(seconds)), np.nan)
     better = np.fmax if criterion.goal == "max" else np.fmin
     for point, seeds in curves(rows, fields).items():
@@ -197,21 +195,17 @@ def over_rates(
     rows: Mapping[str, Sequence[Row]],
     best: Mapping[str, Mapping[str, float]],
     criterion: Criterion,
-    along: tuple[str, str] = ("client_lr", "server_lr"),
 ) -> pathlib.Path | None:
-    """Draw the score over two hyperparameters, a map for each algorithm that has values of both.
+    """Draw the score over two rates, a map for each algorithm that has several values of both.
 
     A cross marks the reported point, and points that diverged are hatched. Colours show the
     logarithm of the distance to the best score of all maps: 0.98 and 1 differ visibly even if 0.1
-    is on the same map.
-
-    Returns:
-      The PNG, or ``None`` if no algorithm has two values of both hyperparameters.
+    is on the same map. Without such an algorithm there is no figure.
     """
     tables = {
-        label: score_table(rows[label], list(best[label]), criterion, along)
-        for label in rows
-        if all(len({row.get(field) for row in rows[label]} - {None}) > 1 for field in along)
+        label: score_table(own, list(best[label]), criterion)
+        for label, own in rows.items()
+        if all(len({row.get(field) for row in own} - {None}) > 1 for field in _RATES)
     }
     if not tables:
         return None
@@ -222,8 +216,7 @@ def over_rates(
     distances = np.abs(finite - top)
     # Points that nearly diverged must not give all others the same colour.
     span = min(distances.max(), 3 * np.median(distances)) or distances.max() or 1.0
-    columns = axes.columns_for(len(tables))
-    figure, grid = axes.panels(columns, -(-len(tables) // columns), height=1.9)
+    figure, grid = axes.grid_of(len(tables), height=1.9)
     shown = None
     for axis, (label, (table, *values)) in zip(grid, tables.items(), strict=False):
         axis.patch.set(**_DIVERGED)
@@ -232,33 +225,27 @@ def over_rates(
         axis.imshow(np.where(np.isnan(table), 0.0, np.nan), cmap=ListedColormap([_STOPPED]), **look)
         away = np.maximum(np.abs(np.ma.masked_invalid(table) - top) / span, _SHARES[0])
         shown = axis.imshow(away, cmap="cividis_r", norm=LogNorm(_SHARES[0], 1.0), **look)
-        up, across = (
-            own.index(best[label][field]) for own, field in zip(values, along, strict=True)
-        )
-        axis.plot(across, up, **_CROSS | {"color": "white"}, markeredgewidth=4)
-        axis.plot(across, up, **_CROSS, markeredgewidth=2)
-        axis.set(title=style(label)[0], ylabel=axis_label(along[0]), xlabel=axis_label(along[1]))
+        up, at = (own.index(best[label][field]) for own, field in zip(values, _RATES, strict=True))
+        axis.plot(at, up, **_CROSS | {"color": "white"}, markeredgewidth=4)
+        told = f"reported point, best by {words(criterion.measure)}"
+        axis.plot(at, up, **_CROSS, markeredgewidth=2, label=told)
+        ylabel, xlabel = (f"{words(field)} {symbol(field)}" for field in _RATES)
+        axis.set(title=style(label)[0], ylabel=ylabel, xlabel=xlabel)
         axis.set_yticks(*_ticks(values[0]))
         axis.set_xticks(*_ticks(values[1]))
         axis.label_outer()
-    bar = figure.colorbar(
-        shown, ax=grid, shrink=0.8, extend="max" if distances.max() > span else "neither"
-    )
+    if np.isinf(every).any():
+        grid[0].add_patch(Rectangle((0, 0), 0, 0, label="diverged", **_DIVERGED))
+    if np.isnan(every).any():
+        grid[0].add_patch(Rectangle((0, 0), 0, 0, label="stopped early", color=_STOPPED))
+    extend = "max" if distances.max() > span else "neither"
+    bar = figure.colorbar(shown, ax=grid, shrink=0.8, extend=extend)
     bar.ax.invert_yaxis()  # the best on top
-    bar.set_ticks(_SHARES, labels=[f"{top + sign * share * span:.4g}" for share in _SHARES])
+    scores = [top, *(top + sign * share * span for share in _SHARES[1:])]
+    bar.set_ticks(_SHARES, labels=[f"{value:.4g}" for value in scores])
     bar.minorticks_off()
     bar.set_label(f"{words(criterion.measure)}, mean of the last {criterion.last_rounds} rounds")
-    marks: dict[str, Any] = {
-        f"reported point, best by {words(criterion.measure)}": Line2D([], [], **_CROSS)
-    }
-    if np.isinf(every).any():
-        marks["diverged"] = Patch(**_DIVERGED)
-    if np.isnan(every).any():
-        marks["stopped early"] = Patch(facecolor=_STOPPED)
-    for axis in grid[len(tables) :]:
-        axis.set_axis_off()
-    figure.legend(marks.values(), marks.keys(), loc="outside lower center", ncols=3)
-    return axes.save(figure, path)
+    return axes.finish(figure, path, "")
 
 
 def _ticks(values: Sequence[float]) -> tuple[list[int], list[str]]:

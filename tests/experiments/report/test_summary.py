@@ -73,7 +73,7 @@ def test_points_that_failed_or_stopped_early_are_never_best():
     assert (summary["points"], summary["finished"]) == (3, 2)
     failed = {"client_lr": 0.3, "server_lr": 1.0, "seed": 0, "verdict": "diverged at round 10"}
     assert summary["diverged"] == [failed]
-    table, firsts, seconds = score_table(rows, FIELDS, MOST, FIELDS)
+    table, firsts, seconds = score_table(rows, FIELDS, MOST)
     np.testing.assert_array_equal(table, [[0.1], [np.nan], [-np.inf]])
     assert (firsts, seconds) == ([0.1, 0.2, 0.3], [1.0])
 
@@ -97,8 +97,8 @@ def test_a_table_takes_the_best_over_other_hyperparameters():
         row(0.1, 1.0, 0, f1) | {"penalty_scale": scale} for scale, f1 in ((0.5, 0.4), (1.0, 0.6))
     ]
     fields = (*FIELDS, "penalty_scale")
-    assert score_table(rows, fields, MOST, FIELDS)[0] == pytest.approx(0.6)
-    assert score_table(rows, fields, MOST._replace(goal="min"), FIELDS)[0] == pytest.approx(0.4)
+    assert score_table(rows, fields, MOST)[0] == pytest.approx(0.6)
+    assert score_table(rows, fields, MOST._replace(goal="min"))[0] == pytest.approx(0.4)
 
 
 def test_a_threshold_is_reached_by_the_mean_over_seeds():
