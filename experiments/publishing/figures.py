@@ -47,14 +47,13 @@ _CUTS = (
     "Density counts entries beyond the first of the problem's cuts; the smaller ones stay in "
     "models/*.npz."
 )
-_GAIN = "Training losses. The gain is the share of clients whose own model has a smaller one."
-_SENT = ("bytes_up", "bytes_down")
 _FACTS = ("date", "versions", "devices", "machine", "xla_flags", "git_commit")
 _SHOWN_ELSEWHERE = ("algorithms", "claims", "optimum")
 _LINKED = ("rows.jsonl", "summary.json", "config.json", "figures/*.pdf", "models/*.npz")
 
-Table = tuple[str, Sequence[Mapping[str, Any]], str]  # heading, rows, and a sentence below
 _ADDED = ("claims", "finished")
+
+Table = tuple[str, Sequence[Mapping[str, Any]], str]  # heading, rows, and a sentence below
 
 
 def draw(
@@ -178,34 +177,29 @@ def _page(workdir: pathlib.Path, file: ConfigFile, drawn: Sequence[pathlib.Path]
         files=[path.relative_to(workdir).as_posix() for path in linked],
         notes=experiment.notes,
         facts={"seconds": f"{tables.seconds_of(summary):.1f}", "seeds": run["config"].get("seeds")}
-        | {name: value for name, value in run.items() if name in _FACTS and value},
+        | {name: run.get(name) for name in _FACTS},
     )
 
 
 def _tables(experiment: Any, summary: Summary) -> Iterator[Table]:
     panels = experiment.panels if isinstance(experiment, Sweep) else ()
-    points = tables.best_points(
-        summary, [*(one.measure for one in panels), *experiment.printed, *_SENT]
-    )
+    shown = {panel.measure for panel in panels} | {*experiment.printed, "bytes_up", "bytes_down"}
+    for entry in summary.get("algorithms", {}).values():  # how the loss is spread over clients
+        shown |= {name for name in entry["last"] if name.startswith(("loss_", "own_loss_"))}
+    points = tables.best_points(summary, shown)
     remarks = tables.remarks_on_points(summary)
     if any("density" in point for point in points):
         remarks.append(_CUTS)
     yield "Best points", points, " ".join(remarks)
-    yield "What each client gets", tables.by_client(summary), _GAIN
     yield "What the source says", tables.claims(summary, source=True), ""
     yield "What we expect", tables.claims(summary, source=False), ""
     for name, entry in summary.items():
-        if name not in _SHOWN_ELSEWHERE and isinstance(entry, list):
+        if name not in _SHOWN_ELSEWHERE and isinstance(entry, dict):
+            is_table = any(isinstance(value, dict | list) for value in entry.values())
+            facts = [{"what": what, "value": value} for what, value in entry.items()]
+            yield name.capitalize(), [] if is_table else facts, ""
+        elif name not in _SHOWN_ELSEWHERE and isinstance(entry, list):
             yield name.capitalize(), entry, ""
-        elif name not in _SHOWN_ELSEWHERE and isinstance(entry, dict):
-            yield name.capitalize(), _fact_rows(entry), ""
-
-
-def _fact_rows(facts: dict[str, Any]) -> list[Row]:
-    """Return a row for each fact, or no rows if a value is a table itself."""
-    if any(isinstance(value, dict | list) for value in facts.values()):
-        return []
-    return [{"what": name, "value": value} for name, value in facts.items()]
 
 
 def judge(

@@ -14,7 +14,7 @@ import pathlib
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from experiments.cli.console import aligned, printed
 from experiments.process.errors import CANNOT, UserError, sentence
@@ -29,13 +29,7 @@ from experiments.storage.workdir import read_json
 
 FORMATS = ("latex", "csv", "markdown")
 
-
-class Run(NamedTuple):
-    """A finished run: its folder, its config by flat keys, and its summary."""
-
-    folder: pathlib.Path
-    config: dict[str, Any]
-    summary: dict[str, Any]
+Run = tuple[pathlib.Path, dict[str, Any], dict[str, Any]]  # folder, config, summary
 
 
 def read(folder: pathlib.Path) -> Run:
@@ -43,7 +37,7 @@ def read(folder: pathlib.Path) -> Run:
     summary, known = (read_json(folder / f"{name}.json") for name in ("summary", "config"))
     if not (summary and known and summary.get("finished") and summary.get("algorithms")):
         raise UserError(f"{folder} holds no finished sweep; start its command again.")
-    return Run(folder, dict(_flat(known["config"])), summary)
+    return folder, dict(_flat(known["config"])), summary
 
 
 def _flat(config: dict[str, Any], section: str = "") -> Iterator[tuple[str, Any]]:
@@ -57,17 +51,17 @@ def _flat(config: dict[str, Any], section: str = "") -> Iterator[tuple[str, Any]
 def compared(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Return one row for each algorithm of each run: keys that differ, best point, score."""
     return [
-        {"run": str(run.folder)} | own | point
-        for run, own in zip(runs, _differing(runs), strict=True)
-        for point in tables.best_points(run.summary)
+        {"run": str(folder)} | own | point
+        for (folder, _, summary), own in zip(runs, _differing(runs), strict=True)
+        for point in tables.best_points(summary)
     ]
 
 
 def _differing(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Return for each run the keys in which the configs differ."""
-    keys = dict.fromkeys(key for run in runs for key in run.config)
-    differ = [key for key in keys if len({repr(run.config.get(key)) for run in runs}) > 1]
-    return [{key: run.config.get(key) for key in differ} for run in runs]
+    keys = dict.fromkeys(key for _, config, _ in runs for key in config)
+    differ = [key for key in keys if len({repr(config.get(key)) for _, config, _ in runs}) > 1]
+    return [{key: config.get(key) for key in differ} for _, config, _ in runs]
 
 
 def for_paper(runs: Sequence[Run], form: str) -> str:
@@ -78,11 +72,11 @@ def for_paper(runs: Sequence[Run], form: str) -> str:
     are columns of their own in CSV. With one seed there is no interval.
     """
     found = []
-    for run, own in zip(runs, _differing(runs), strict=True):
-        rows = tidy.load(run.folder / "rows.jsonl")
-        for name, entry in run.summary["algorithms"].items():
+    for (folder, _, summary), own in zip(runs, _differing(runs), strict=True):
+        rows = tidy.load(folder / "rows.jsonl")
+        for name, entry in summary["algorithms"].items():
             criterion = Criterion(**entry["criterion"])
-            row: dict[str, Any] = {"run": str(run.folder)} if len(runs) > 1 else {}
+            row: dict[str, Any] = {"run": str(folder)} if len(runs) > 1 else {}
             row |= own | {"algorithm": style(name)[0]}
             row |= {words(field): f"{value:g}" for field, value in entry["best"].items()}
             for measure in (criterion.measure, "suboptimality", *tables.HELD_OUT, "density"):
@@ -98,7 +92,7 @@ def for_paper(runs: Sequence[Run], form: str) -> str:
     names = list(dict.fromkeys(name for row in found for name in row))
     lines = [[row.get(name, "") for name in names] for row in found]
     if form == "latex":
-        seeds = {entry["seeds"] for run in runs for entry in run.summary["algorithms"].values()}
+        seeds = {entry["seeds"] for *_, summary in runs for entry in summary["algorithms"].values()}
         head, *body = (" & ".join(map(_latex, line)) + r" \\" for line in [names, *lines])
         sides = "".join("r" if isinstance(cell, tuple) else "l" for cell in lines[0])
         return "\n".join(

@@ -2,7 +2,7 @@
 
 import math
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import matplotlib
@@ -148,14 +148,14 @@ def over_rounds(
         widths = np.linspace(2.6, 1.2, len(best_rows))
         for (algorithm, rows), width in zip(best_rows.items(), widths, strict=True):
             name, colour, line = style(algorithm, best_rows)
-            across, values = _stacked(rows, panel)
+            across, values, ends = _curves(rows, panel)
             # A logarithmic axis has no round 0, whose values must not widen the other axis.
             on = across > 0 if log_across else slice(None)
             own = labels[algorithm]
             look = {"color": colour, "label": f"{name} ({', '.join(own)})" if own else name}
             values = np.maximum(values[:, on], least)
             axes.band(axis, across[on], values, line, linewidth=width, **look)
-            for end in _ends(rows, panel):
+            for end in ends:
                 axis.plot(*end, "x", color=colour, markersize=7)
         if optimum and optimum.get(panel.measure) is not None:
             look = {"color": "#555555", "linestyle": ":", "linewidth": 1.2, "label": "optimum"}
@@ -258,23 +258,21 @@ def _ticks(values: Sequence[float]) -> tuple[list[int], list[str]]:
     return list(shown), list(shown.values())
 
 
-def _across(rows: Iterable[Row], panel: Panel) -> np.ndarray:
-    """Return the horizontal positions of rows."""
-    return column(rows, panel.over) * (1e-6 if panel.over.startswith("bytes") else 1)
+def _curves(
+    rows: Sequence[Row], panel: Panel
+) -> tuple[np.ndarray, np.ndarray, list[tuple[float, float]]]:
+    """Return positions, values with axes [seeds, positions], and where seeds diverged.
 
-
-def _ends(rows: Sequence[Row], panel: Panel) -> Iterator[tuple[float, float]]:
-    """Yield the position and value of the last finite number of each seed that diverged."""
-    for curve in by_seed(rows).values():
-        curve.sort(key=lambda row: row["round"])
-        finite = [row for row in curve if row.get(panel.measure) is not None]
-        if finite and str(curve[-1]["status"]).startswith("diverged"):
-            yield _across(finite[-1:], panel)[0], finite[-1][panel.measure]
-
-
-def _stacked(rows: Sequence[Row], panel: Panel) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions, and the values with axes [seeds, positions], NaN where null."""
-    curves = [sorted(own, key=lambda row: row["round"]) for own in by_seed(rows).values()]
+    Values are NaN where they were not finite; a seed that diverged ends at its last finite value.
+    """
+    seeds = [sorted(own, key=lambda row: row["round"]) for own in by_seed(rows).values()]
+    unit = 1e-6 if panel.over.startswith("bytes") else 1.0
+    across = unit * np.array([column(curve, panel.over) for curve in seeds])
+    values = np.array([column(curve, panel.measure) for curve in seeds])
+    ends = [
+        (places[finite][-1], own[finite][-1])
+        for curve, places, own in zip(seeds, across, values, strict=True)
+        if (finite := np.isfinite(own)).any() and curve[-1]["status"].startswith("diverged")
+    ]
     # Each seed draws its own cohorts, so the bytes of a round may differ.
-    across = np.mean([_across(curve, panel) for curve in curves], axis=0)
-    return across, np.array([column(curve, panel.measure) for curve in curves])
+    return across.mean(axis=0), values, ends

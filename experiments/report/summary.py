@@ -124,9 +124,8 @@ def best_scores(rows: Sequence[Row], label: str, entry: dict, criterion: Criteri
 def best_right(rows: Sequence[Row], label: str, entry: dict) -> np.ndarray | None:
     """Return which held-out examples one algorithm has right at its best point, in the last round.
 
-    Returns:
-      Booleans with axes [seeds, examples], of which the last may be no examples, and are false; or
-      ``None`` if the run does not record them.
+    The booleans have axes [seeds, examples], of which the last may be no examples, and are false.
+    There are none if the run does not record them.
     """
     [seeds] = curves(at_best(rows, label, entry["best"]), ()).values()
     ends = [curve[-1] for _, curve in sorted(seeds.items())]
@@ -169,10 +168,7 @@ def final_from(values: ArrayLike, rounds: ArrayLike) -> np.ndarray:
     """Return the round after which the values no longer change.
 
     NaN for values that differ between the last two evaluations, or if there is only one evaluation.
-
-    Args:
-      values: the evaluations, along the first axis.
-      rounds: their rounds, ascending.
+    The evaluations are along the first axis, their rounds ascend.
 
     Example:
       >>> final_from([[5, 5], [4, 4], [4, 3]], [10, 20, 30]).tolist()
@@ -197,10 +193,8 @@ def _all_final_from(seeds: dict[int, list[Row]], name: str) -> float:
 def summarise(rows: Sequence[Row], fields: Sequence[str], criterion: Criterion) -> dict[str, Any]:
     """Return an algorithm's best point with its score and verdict, and the points that diverged.
 
-    Args:
-      rows: all rows of the algorithm.
-      fields: the names of its hyperparameters.
-      criterion: how points are ranked; points that were stopped early are not ranked.
+    The rows are all of the algorithm, ``fields`` the names of its hyperparameters; points that were
+    stopped early are not ranked.
     """
     by_point = curves(rows, fields)
     end = max(row["round"] for row in rows)

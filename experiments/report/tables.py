@@ -16,11 +16,9 @@ _TIED = 5e-4  # scores with at most this relative difference have the same three
 
 
 def best_points(summary: dict, measures: Container[str] = ()) -> list[dict[str, Any]]:
-    """Return each algorithm's best point and measures; a star marks a value at a grid's edge.
+    """Return each algorithm's best point, with its density and these measures of a sweep's summary.
 
-    Args:
-      summary: the summary of a sweep.
-      measures: the measures to show beside the criterion and the density.
+    A star marks a value at the edge of a grid.
     """
     return [
         {"algorithm": style(name)[0]}
@@ -39,25 +37,6 @@ def best_points(summary: dict, measures: Container[str] = ()) -> list[dict[str, 
         | {"diverged": f"{len(entry['diverged'])}/{entry['points'] * entry['seeds']}"}
         | {"verdict": entry["verdict"].split(":")[0]}
         for name, entry in summary.get("algorithms", {}).items()
-    ]
-
-
-def by_client(summary: dict) -> list[dict[str, Any]]:
-    """Return how the loss at each best point is distributed over the clients.
-
-    Example:
-      >>> by_client({"algorithms": {"fed_avg": {"last": {"loss_p10": 0.1, "loss_worst": 0.5}}}})
-      [{'algorithm': 'FedAvg', 'loss p10': 0.1, 'loss worst': 0.5}]
-    """
-    return [
-        {"algorithm": style(name)[0]}
-        | {
-            words(key): value
-            for key, value in last.items()
-            if "loss_" in key and key not in HELD_OUT
-        }
-        for name, last in ((n, entry["last"]) for n, entry in summary.get("algorithms", {}).items())
-        if "loss_worst" in last  # and no seed diverged
     ]
 
 
@@ -197,11 +176,7 @@ def seconds_of(summary: Summary) -> float:
 
 
 def best_point(points: Sequence[Row], fields: Iterable[str]) -> dict[str, str]:
-    """Return the fields of a study's best point, starred at the edges of what was tried.
-
-    Args:
-      points: rows of the points of one grid, one of which is ``best``.
-      fields: the fields to show; those that no point has are left out.
+    """Return the fields of the row that is ``best``, starred at the edges of what was tried.
 
     Example:
       >>> rows = [{"client_lr": 0.01, "best": False}, {"client_lr": 0.1, "best": True}]
