@@ -227,10 +227,6 @@ def summarise(rows: Sequence[Row], fields: Sequence[str], criterion: Criterion) 
         "reached": None
         if target is None
         else [first_round(own, measure, target, goal) for _, own in sorted(seeds.items())],
-        "grid": {
-            field: sorted({*values} - {None})
-            for field, values in zip(fields, zip(*by_point, strict=True), strict=True)
-        },
         "points": len(by_point),
         "finished": len(finished),
         "seeds": len(seeds),
