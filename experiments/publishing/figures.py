@@ -184,8 +184,6 @@ def _page(workdir: pathlib.Path, file: ConfigFile, drawn: Sequence[pathlib.Path]
 def _tables(experiment: Any, summary: Summary) -> Iterator[Table]:
     panels = experiment.panels if isinstance(experiment, Sweep) else ()
     shown = {panel.measure for panel in panels} | {*experiment.printed, "bytes_up", "bytes_down"}
-    for entry in summary.get("algorithms", {}).values():  # how the loss is spread over clients
-        shown |= {name for name in entry["last"] if name.startswith(("loss_", "own_loss_"))}
     points = tables.best_points(summary, shown)
     remarks = tables.remarks_on_points(summary)
     if any("density" in point for point in points):
