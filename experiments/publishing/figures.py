@@ -1,8 +1,6 @@
 """Evaluate the claims of a finished run again, and draw its figures, as PNG and PDF, and its page.
 
-    fcojax figures NAME|FILE --workdir=DIR
-
-In a clone: ``python -m experiments.publishing.figures --config=FILE.py --workdir=DIR``.
+fcojax figures NAME|FILE --workdir=DIR
 """
 
 import argparse
@@ -228,7 +226,7 @@ def _again(given: argparse.Namespace, look: Mapping[str, Any]) -> list[pathlib.P
         which = "summary" if run else "config"
         raise UserError(f"{workdir} has a damaged {which}.json; run its command again.")
     rows = tidy.load(workdir / "rows.jsonl")
-    known = {row.get("algorithm") for row in rows} - {None}
+    known = {row["algorithm"] for row in rows if "algorithm" in row}
     for label in look["labels"]:
         if label not in known:
             raise UserError(f"there is no method {label}; {suggest(label, known)}")
@@ -253,7 +251,9 @@ def _size(text: str) -> tuple[float, float]:
 
 def main() -> int:
     """Draw the run, and print the paths of the figures."""
-    parser = argparse.ArgumentParser("fcojax figures", description=__doc__)
+    parser = argparse.ArgumentParser(
+        "fcojax figures", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     add = parser.add_argument
     add("--workdir", type=pathlib.Path, required=True, help="the workdir of a run")
     add("--config", required=True, help="the config file of the run, in place of NAME|FILE")

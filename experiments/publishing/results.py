@@ -126,7 +126,9 @@ def _latex(value: Any) -> str:
 
 def main() -> int:
     """Print the table of the given runs."""
-    parser = argparse.ArgumentParser("fcojax results", description=__doc__)
+    parser = argparse.ArgumentParser(
+        "fcojax results", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("folders", nargs="+", type=pathlib.Path, metavar="DIR")
     parser.add_argument("--format", choices=FORMATS, help="print the table in this format")
     given = parser.parse_args()

@@ -58,7 +58,7 @@ _STYLES = {
     "local": ("local, one client", "#CC79A7", ":"),
 }
 # For algorithms outside the library: colours that none of these has.
-_SPARE = [to_hex(colour) for colour in matplotlib.colormaps["tab20"].colors]
+_SPARE = [to_hex(matplotlib.colormaps["tab20"](place)) for place in range(20)]
 
 _RATES = ("client_lr", "server_lr")
 _CROSS: dict[str, Any] = {"marker": "x", "linestyle": "", "color": "#D55E00", "markersize": 8}

@@ -96,7 +96,7 @@ def _leader(entries: dict[str, Any]) -> Iterator[str]:
 
     def decides(name: str) -> float:
         """Return the mean first round at the target, or the density without a target."""
-        reached = entries[name].get("reached") or [None]
+        reached: list[Any] = entries[name].get("reached") or [None]
         if criterion.reach is None:
             return entries[name]["last"].get("density", math.inf)
         return math.inf if None in reached else sum(reached) / len(reached)
