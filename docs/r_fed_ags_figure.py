@@ -15,8 +15,8 @@ import fcojax
 from fcojax import uploads
 from fcojax.algorithms import r_fed_avg
 from fcojax.theory.manifold import stationarity
-from fcojax.transforms import hyperbolic, spd
-from port_figures import HERE, Claim, port, two_panels
+from fcojax.transforms import spd
+from port_figures import HERE, Claim, plt, port
 
 NUM_CLIENTS, NUM_STEPS, NUM_ROUNDS, EVERY = 10, 5, 1000, 20
 OFTEN = (np.arange(NUM_CLIENTS) + 0.5) / NUM_CLIENTS
@@ -88,23 +88,22 @@ def shares():
 
 
 def draw(found):
-    """Draw gradient norms over rounds on both manifolds."""
-    figure, panels = two_panels()
+    """Draw gradient norms over rounds."""
+    figure, axes = plt.subplots(layout="constrained")
+    curves, biased = found
     rounds = np.arange(EVERY, NUM_ROUNDS + 1, EVERY)
-    for axes, title in zip(panels, found, strict=True):
-        curves, biased = found[title]
-        for kind, curve in curves.items():
-            axes.plot(rounds, curve, label=LABELS[kind])
-        axes.axhline(biased, color="black", ls=":", label="limit of RFedAvg")
-        axes.set(title=title, xlabel="communication round")
-        axes.set(xscale="log", yscale="log")
-    panels[0].set(ylabel="norm of the gradient at the model")
-    panels[0].legend()
+    for kind, curve in curves.items():
+        axes.plot(rounds, curve, label=LABELS[kind])
+    axes.axhline(biased, color="black", ls=":", label="limit of RFedAvg")
+    axes.set(xlabel="communication round")
+    axes.set(ylabel="norm of the gradient at the model")
+    axes.set(xscale="log", yscale="log")
+    axes.legend()
     figure.savefig(HERE / "figures" / "port_r_fed_ags.png")
 
 
 def claims(curves, biased):
-    """Return the claims on one manifold, from rounds 100 and 1000."""
+    """Return the claims, from rounds 100 and 1000."""
     plain, known, estimated = (curve[-1] for curve in curves.values())
     earlier = {name: curve[99 // EVERY] for name, curve in curves.items()}
     itself = "over its own of round 100"
@@ -120,10 +119,6 @@ def claims(curves, biased):
 
 if __name__ == "__main__":
     jax.config.update("jax_enable_x64", True)
-    found = {
-        "covariance matrices": measured(spd(), jnp.eye(3)),
-        "hyperbolic space": measured(hyperbolic(), jnp.zeros(3)),
-    }
+    found = measured(spd(), jnp.eye(3))
     draw(found)
-    for title, values in found.items():
-        print(title, *claims(*values), sep="\n  ")
+    print(*claims(*found), sep="\n")

@@ -12,6 +12,7 @@ import pytest
 import fcojax
 from fcojax import memo, transforms
 from fcojax.memo import _MAX_PROGRAMS, jit_per, memoised
+from fcojax.transforms.calculus.compose import translated
 from tests.support import federations
 
 
@@ -27,9 +28,7 @@ def loss(params, rows):
         lambda: fcojax.algorithms.fed_dyn(loss, solver=fcojax.algorithms.local_solvers.gd()),
         lambda: fcojax.algorithms.fed_manifold(loss, transforms.stiefel(method="svd")),
         lambda: transforms.on_subtree(transforms.l1(), transforms.named("kernel")),
-        lambda: transforms.translated(
-            transforms.l1(), {"kernel": np.ones(4), "bias": np.zeros(())}
-        ),
+        lambda: translated(transforms.l1(), {"kernel": np.ones(4), "bias": np.zeros(())}),
         lambda: transforms.box(-jnp.ones(2), jnp.ones(2)),
         lambda: transforms.diagonal(np.ones(3), transforms.l1()),
     ],
@@ -40,9 +39,9 @@ def test_factories_called_twice_return_one_object(make):
 
 def test_other_arguments_give_other_objects():
     weights = np.ones(3)
-    first = transforms.slope(weights)
+    first = transforms.diagonal(weights, transforms.l1())
     weights[0] = 2.0  # compared by contents, not by identity
-    assert transforms.slope(weights) is not first
+    assert transforms.diagonal(weights, transforms.l1()) is not first
     assert transforms.elastic_net(0.5) is not transforms.elastic_net(0.25)
     assert fcojax.algorithms.fed_avg(lambda w, rows: 0) is not fcojax.algorithms.fed_avg(loss)
 

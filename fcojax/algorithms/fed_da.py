@@ -15,8 +15,8 @@ from fcojax.algorithms.base import Algorithm, ClientResult, Public, takes
 from fcojax.algorithms.local import mean_gradient
 from fcojax.algorithms.optimisers import as_dtype, widest_dtype
 from fcojax.problems.losses import Loss
-from fcojax.transforms.calculus.per_entry import prox_per_entry
-from fcojax.transforms.penalties.separable import zero
+from fcojax.transforms.calculus.per_entry import sum_over_entries
+from fcojax.transforms.penalties.l1 import zero
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import Array, NonNegative, Params, Positive, Probability, PyTree
 
@@ -102,14 +102,14 @@ def fed_da(
 
     The weight of psi gets the same momentum as the gradient, starting at 0. With full participation
     and one full-batch local step the minimiser of F + psi is the fixed point. The penalty psi is a
-    sum over entries, or a norm, group norm or ball of l2.
+    sum over entries.
 
     Example:
       >>> import fcojax
       >>> algorithm = fcojax.algorithms.fed_da(None, fcojax.transforms.l1(), metric="adagrad")
       >>> hparams = algorithm.hparams_type(client_lr=0.1, adaptivity=0.01)
     """
-    prox = prox_per_entry(zero() if penalty is None else penalty, "fed_da")
+    prox = sum_over_entries(zero() if penalty is None else penalty, "fed_da").prox
     gradient = mean_gradient(loss)
     is_carried, is_adaptive = estimate != "plain", metric != "identity"
 

@@ -5,19 +5,16 @@ from fcojax.transforms.calculus.compose import (
     per_leaf,
     precomposed,
     scaled,
-    translated,
     with_box,
 )
 from fcojax.transforms.calculus.moreau import moreau_envelope
-from fcojax.transforms.calculus.on_entries import on_entries
 from fcojax.transforms.calculus.on_singular_values import on_singular_values
-from fcojax.transforms.calculus.per_entry import per_entry
 from fcojax.transforms.calculus.predicates import named
 from fcojax.transforms.constraints.monotone import monotone
 from fcojax.transforms.constraints.sets import affine, box, l0_ball, l2_ball
 from fcojax.transforms.constraints.simplex import l1_ball, simplex
 from fcojax.transforms.manifolds.grassmann import grassmann
-from fcojax.transforms.manifolds.hadamard import hyperbolic, spd
+from fcojax.transforms.manifolds.hadamard import spd
 from fcojax.transforms.manifolds.manifold import (
     Manifold,
     distance,
@@ -37,11 +34,9 @@ from fcojax.transforms.penalties.grid_variation import grid_variation
 from fcojax.transforms.penalties.l1 import l1, soft_threshold
 from fcojax.transforms.penalties.norms import group_l2, l2, l_inf, sparse_group
 from fcojax.transforms.penalties.power import lp_power
-from fcojax.transforms.penalties.separable import elastic_net, l2_squared, zero
-from fcojax.transforms.penalties.slope import slope
+from fcojax.transforms.penalties.separable import elastic_net, l2_squared
 from fcojax.transforms.penalties.spectral import nuclear, nuclear_ball, psd
 from fcojax.transforms.penalties.total_variation import fused_lasso, total_variation
-from fcojax.transforms.penalties.trend import trend_filter
 from fcojax.transforms.penalty import Penalty
 
 __all__ = [
@@ -62,7 +57,6 @@ __all__ = [
     "grassmann",
     "grid_variation",
     "group_l2",
-    "hyperbolic",
     "l0_ball",
     "l1",
     "l1_ball",
@@ -77,12 +71,10 @@ __all__ = [
     "nuclear",
     "nuclear_ball",
     "oblique",
-    "on_entries",
     "on_singular_values",
     "on_subtree",
     "orthogonal",
     "p_norm",
-    "per_entry",
     "per_leaf",
     "polar",
     "precomposed",
@@ -93,16 +85,13 @@ __all__ = [
     "rotation",
     "scaled",
     "simplex",
-    "slope",
     "soft_threshold",
     "sparse_group",
     "spd",
     "sphere",
     "stiefel",
     "total_variation",
-    "translated",
     "transport",
-    "trend_filter",
     "with_box",
     "zero",
 ]

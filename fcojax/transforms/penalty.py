@@ -39,8 +39,6 @@ class Penalty(NamedTuple):
         psi at x`` (for a set, from its normal cone), or ``None`` if not implemented. If v is minus
         a gradient of f, it is zero exactly where x minimises f + psi. Zeros, ties and active
         bounds of x have to be exact, as in the result of a prox.
-      diagonal_prox: for a psi that is not a sum over entries, the prox with a step t_i for each
-        entry: ``(v, steps, scale)`` with steps like ``v``, or ``None`` if it has no known form.
 
     Example:
       >>> import jax.numpy as jnp
@@ -60,7 +58,6 @@ class Penalty(NamedTuple):
     convex: bool = True
     separable: bool = False
     subdiff_distance: Callable[[Params, Params, Scalar], jax.Array] | None = None
-    diagonal_prox: Callable[[Params, PyTree, Scalar], Params] | None = None
 
 
 def entrywise(

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 
 from fcojax import transforms
+from fcojax.transforms.calculus.compose import translated
+from fcojax.transforms.calculus.per_entry import per_entry
 from tests.laws.penalty_laws import Row, close
 
 pytestmark = pytest.mark.slow
@@ -35,19 +37,10 @@ PENALTIES = {
     "on_subtree": Row(
         ON_KERNELS._replace(scale_max=None), TREE
     ),  # unpenalised entries are never zero
-    "on_entries": Row(
-        transforms.on_entries(
-            (transforms.slope(np.array([2.0, 1.0, 1.0])), [4, 0, 2]),
-            (transforms.l1(), [1, 3, 5, 6]),
-        ),
-        TREE,
-    ),
     "per_leaf": Row(transforms.per_leaf(transforms.l1()), TREE),
-    "per_entry": Row(transforms.per_entry(transforms.l1()), TREE),
+    "per_entry": Row(per_entry(transforms.l1()), TREE),
     "scaled": Row(transforms.scaled(transforms.l1(), 2.5), TREE),
-    "translated": Row(
-        transforms.translated(transforms.l1(), SHIFT), TREE, cancels=True, offset=5.0
-    ),
+    "translated": Row(translated(transforms.l1(), SHIFT), TREE, cancels=True, offset=5.0),
     "precomposed": Row(transforms.precomposed(transforms.l1(), fold, unfold), VECTOR, cancels=True),
     "with_box": Row(
         transforms.with_box(transforms.l1(), -0.5, 1.5),

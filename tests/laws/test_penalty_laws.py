@@ -86,11 +86,6 @@ PENALTIES = {
     "total_variation of rows": Row(transforms.total_variation(), TREE),
     "fused_lasso": Row(transforms.fused_lasso(0.4), VECTOR, nested=True),
     "grid_variation": Row(transforms.grid_variation(GRID, 300), VECTOR, nested=True, slack=100.0),
-    "slope": Row(transforms.slope(np.array([3.0, 2, 2, 1, 0.5, 0.2, 0])), TREE),
-    "slope of equal weights": Row(transforms.slope(np.ones(8)), VECTOR),
-    "trend_filter": Row(transforms.trend_filter(), VECTOR, seminorm=True),
-    "trend_filter of degree 2": Row(transforms.trend_filter(2), VECTOR, seminorm=True),
-    "trend_filter of columns": Row(transforms.trend_filter(axis=0), MATRIX, seminorm=True),
     "l1 on the orthant": Row(
         transforms.with_box(transforms.l1(), 0.0, np.inf), TREE, member=positive
     ),

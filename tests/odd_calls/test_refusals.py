@@ -9,6 +9,7 @@ import fcojax
 from fcojax import algorithms, attacks, datasets, problems, transforms
 from fcojax import grid as grids
 from fcojax.transforms import l1
+from fcojax.transforms.calculus.compose import translated
 from tests.odd_calls.federation import (
     CLIENTS,
     DATA,
@@ -88,7 +89,7 @@ TABLE = {
     ),
     "a plan of nothing": (lambda: planned(work=None), "plan.work"),
     "a metric beyond float32": (in_float32(lambda: transforms.quadratic(1e300)), "matrix"),
-    "a shift of NaN": (lambda: transforms.translated(l1(), np.array([np.nan])), "shift"),
+    "a shift of NaN": (lambda: translated(l1(), np.array([np.nan])), "shift"),
     "a complex start": (lambda: ran(params=1j), "params"),
     "sums modulo less than one": (
         lambda: fcojax.uploads.modular_sum(0.1, -1),

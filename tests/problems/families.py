@@ -50,9 +50,6 @@ BUILDERS = {
     "ridge": lambda: Family(
         problems.synthetic_least_squares(num_clients=3, num_examples=3, dim=4, ridge=0.5), 0.1
     ),
-    "logistic": lambda: Family(
-        problems.synthetic_logistic(num_clients=3, num_examples=8, dim=5, num_true=2), 0.1
-    ),
     "softmax": lambda: Family(
         problems.synthetic_softmax(num_clients=3, dim=5, num_classes=3, size_log_mean=1.0), 0.05
     ),

@@ -103,7 +103,6 @@ def test_data_are_float32_and_the_same_for_the_same_seed(name):
 def test_another_seed_draws_other_data():
     for generator in (
         problems.synthetic_least_squares,
-        problems.synthetic_logistic,
         problems.synthetic_softmax,
     ):
         first, other = (generator(num_clients=2, seed=seed).train.examples for seed in (0, 1))

@@ -128,33 +128,6 @@ def test_logistic_regression_of_another_library():
     np.testing.assert_allclose(ours.params["bias"], theirs.intercept_[0], atol=1e-6)
 
 
-def test_synthetic_labels_follow_the_planted_model():
-    problem = problems.synthetic_logistic(
-        num_clients=10,
-        num_examples=400,
-        dim=4,
-        num_true=2,
-        mean_scale=0.0,
-        bias_scale=1.0,
-        num_validation=400,
-        seed=3,
-    )
-    x, y = (np.asarray(problem.train.examples[name]) for name in "xy")
-    fitted = linear_model.LogisticRegression(C=np.inf).fit(x, y)
-    kernel, bias = fitted.coef_[0], fitted.intercept_[0]
-    # With 4,000 examples standard errors are about 0.05.
-    np.testing.assert_allclose(np.abs(kernel), [1.0, 1.0, 0.0, 0.0], atol=0.15)
-    params = {
-        "kernel": jnp.asarray(kernel.round(), jnp.float32),
-        "bias": jnp.asarray(bias, jnp.float32),
-    }
-    found = problem.measures(params)
-    assert (found["f1"], found["density"]) == (1.0, 0.5)
-    # The best classifier is right with probability 1 / (1 + exp(-|logit|)).
-    logits = np.asarray(problem.validation.examples["x"]) @ kernel + bias
-    assert found["accuracy"] == pytest.approx(np.mean(1 / (1 + np.exp(-np.abs(logits)))), abs=0.03)
-
-
 def test_two_classes_of_softmax_are_logistic_regression():
     rows = ragged(labels=2)[0]
     kernel = np.random.default_rng(1).standard_normal((3, 2))

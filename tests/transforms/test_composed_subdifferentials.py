@@ -11,6 +11,7 @@ import pytest
 
 import fcojax
 from fcojax import transforms
+from fcojax.transforms.calculus.compose import translated
 from tests.laws.test_calculus_laws import fold, unfold
 
 DIM = 6
@@ -63,7 +64,7 @@ def wavelets(penalty):
 OUTER = {
     "wavelets": wavelets,
     "some rows": lambda penalty: (some_rows(penalty), DIM + 2),
-    "translated": whole(lambda penalty: transforms.translated(penalty, SHIFT)),
+    "translated": whole(lambda penalty: translated(penalty, SHIFT)),
     "scaled": whole(lambda penalty: transforms.scaled(penalty, 2.5)),
     "per_leaf": whole(transforms.per_leaf),
     "on_subtree": whole(lambda penalty: transforms.on_subtree(penalty, lambda path, leaf: True)),

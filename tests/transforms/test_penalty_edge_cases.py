@@ -7,6 +7,8 @@ import pytest
 
 from fcojax import transforms
 from fcojax.transforms import fused_lasso, total_variation
+from fcojax.transforms.calculus.compose import translated
+from fcojax.transforms.calculus.per_entry import per_entry
 
 PENALTIES = {
     "zero": transforms.zero(),
@@ -35,9 +37,9 @@ PENALTIES = {
     "nuclear_ball": transforms.nuclear_ball(),
     "psd": transforms.psd(),
     "per_leaf": transforms.per_leaf(transforms.l_inf()),
-    "per_entry": transforms.per_entry(transforms.l1()),
+    "per_entry": per_entry(transforms.l1()),
     "scaled": transforms.scaled(transforms.l_inf(), 2.0),
-    "translated": transforms.translated(transforms.l1(), {}),
+    "translated": translated(transforms.l1(), {}),
     "with_box": transforms.with_box(transforms.l1(), -1.0, 1.0),
     "on_singular_values": transforms.on_singular_values(transforms.l1()),
 }

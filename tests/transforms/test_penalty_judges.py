@@ -54,20 +54,6 @@ PROBLEMS = {
         lambda x: 0.3 * cvxpy.norm1(x) + 0.7 * cvxpy.tv(x),
         None,
     ),
-    "slope": (
-        transforms.slope(WEIGHTS[::-1]),
-        lambda x: sum(  # by Abel's summation: sums of the k largest magnitudes
-            step * cvxpy.sum_largest(cvxpy.abs(x), SIZE - place)
-            for place, step in enumerate(np.diff(WEIGHTS, prepend=0.0))
-        ),
-        None,
-    ),
-    "trend_filter": (transforms.trend_filter(), lambda x: cvxpy.norm1(cvxpy.diff(x, 2)), None),
-    "trend_filter of degree 2": (
-        transforms.trend_filter(2),
-        lambda x: cvxpy.norm1(cvxpy.diff(x, 3)),
-        None,
-    ),
     "l1 on the orthant": (
         transforms.with_box(transforms.l1(), 0.0, np.inf),
         cvxpy.norm1,

@@ -10,6 +10,7 @@ import pytest
 
 from fcojax import transforms
 from fcojax.transforms import l1
+from fcojax.transforms.calculus.compose import translated
 
 
 def wide_ball():
@@ -123,7 +124,7 @@ POINTS = {
         np.ones(3),
     ),
     "a bound of another shape": (transforms.box(np.zeros(3), 1.0), jnp.ones(2)),
-    "a shift of another shape": (transforms.translated(l1(), np.ones((2, 1))), jnp.ones(2)),
+    "a shift of another shape": (translated(l1(), np.ones((2, 1))), jnp.ones(2)),
     "no bounds": (transforms.box(0.0, []), jnp.ones(2)),
 }
 

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from fcojax import transforms
+from fcojax.transforms.calculus.compose import translated
+from fcojax.transforms.calculus.per_entry import per_entry
 from tests.laws.test_penalty_laws import PENALTIES
 
 SHAPE = (3, 4)
@@ -30,9 +32,6 @@ def test_which_penalties_have_a_distance():
         "l1 on the orthant",
         "monotone",
         "monotone columns",
-        "trend_filter",
-        "trend_filter of degree 2",
-        "trend_filter of columns",
     }
 
 
@@ -63,18 +62,6 @@ DUAL_NORMS = {
     "l1": (transforms.l1(), lambda s: cp.max(cp.abs(s))),
     "l2": (transforms.l2(), lambda s: cp.norm(s, "fro")),
     "l_inf": (transforms.l_inf(), lambda s: cp.sum(cp.abs(s))),
-    "slope": (
-        transforms.slope(np.linspace(2.0, 0.1, 12)),
-        lambda s: cp.max(
-            cp.hstack(
-                [
-                    cp.sum_largest(cp.abs(cp.vec(s, order="C")), k)
-                    / np.linspace(2.0, 0.1, 12)[:k].sum()
-                    for k in range(1, 13)
-                ]
-            )
-        ),
-    ),
     "group_l2": (transforms.group_l2(axis=1), lambda s: cp.max(group_norms(s))),
     "nuclear": (transforms.nuclear(), lambda s: cp.sigma_max(s)),
 }
@@ -133,9 +120,9 @@ def test_distances_of_composed_penalties():
     assert distance(free_bias, x, v, 1.0) == pytest.approx(5.0)  # 3 of the bias, 4 of the kernel
     assert distance(transforms.per_leaf(l1), x, v, 1.0) == pytest.approx(np.hypot(2.0, 4.0))
     assert distance(transforms.scaled(l1, 2.0), x, v, 1.0) == pytest.approx(np.hypot(1.0, 3.0))
-    assert distance(transforms.per_entry(l1), x, v, 1.0) == pytest.approx(np.hypot(2.0, 4.0))
+    assert distance(per_entry(l1), x, v, 1.0) == pytest.approx(np.hypot(2.0, 4.0))
     kernel, slope = x["kernel"], v["kernel"]
-    around = transforms.translated(l1, jnp.array([1.0, 1.0]))
+    around = translated(l1, jnp.array([1.0, 1.0]))
     assert distance(around, kernel, slope, 1.0) == pytest.approx(np.hypot(4.0, 1.5))
     first = transforms.precomposed(l1, lambda x: x[:1], lambda y: jnp.concatenate([y, 0 * y]))
     assert distance(first, kernel, slope, 1.0) == pytest.approx(np.hypot(4.0, 0.5))

@@ -5,7 +5,6 @@ Proofs are in Beck, First-Order Methods in Optimization, 2017, chapter 6. The Mo
 """
 
 import functools
-import itertools
 from collections.abc import Callable
 
 import jax
@@ -64,18 +63,7 @@ def on_subtree(penalty: Penalty, touches: PathPredicate) -> Penalty:
             [inner_distance(split_leaves(x, touches)[0], slopes, scale), *rest]
         )
 
-    changed = _changed(penalty, value, prox, scale_max, distance)
-    inner_diagonal = penalty.diagonal_prox
-    if inner_diagonal is None:
-        return changed
-
-    def diagonal_prox(v, steps, scale):
-        chosen, rest, join = split_leaves(v, touches)
-        kept = [touches(path, leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(v)]
-        of_chosen = list(itertools.compress(jax.tree.leaves(steps_like(v, steps)), kept))
-        return join(inner_diagonal(chosen, of_chosen, scale), rest)
-
-    return changed._replace(diagonal_prox=diagonal_prox)
+    return _changed(penalty, value, prox, scale_max, distance)
 
 
 @factory
@@ -272,7 +260,7 @@ def with_box(penalty: Penalty, lower: NumberTree, upper: NumberTree) -> Penalty:
     if not penalty.separable:
         raise ValueError(
             "the penalty is not a sum over entries, so that clipping its prox does not solve the "
-            "problem with a box; pass a separable one, such as l1() or per_entry(...), and for "
+            "problem with a box; pass a separable one, such as l1(), and for "
             "bounds on singular values on_singular_values(with_box(...))."
         )
     if is_concrete((lower, upper)):
@@ -297,9 +285,7 @@ def _changed(penalty: Penalty, value, prox, scale_max, distance: Callable[..., A
     """The penalty with other functions; ``distance`` is called with its ``subdiff_distance``."""
     inner_distance = penalty.subdiff_distance
     changed = None if inner_distance is None else functools.partial(distance, inner_distance)
-    return penalty._replace(
-        value=value, prox=prox, scale_max=scale_max, subdiff_distance=changed, diagonal_prox=None
-    )
+    return penalty._replace(value=value, prox=prox, scale_max=scale_max, subdiff_distance=changed)
 
 
 def is_concrete(numbers: PyTree) -> bool:

@@ -83,7 +83,7 @@ def _require_even(penalty: Penalty) -> None:
     if not penalty.separable:
         raise ValueError(
             "the penalty couples singular values, and the derivative of its prox is not known; "
-            "pass a sum over entries, such as l1() or per_entry(...)."
+            "pass a sum over entries, such as l1()."
         )
     with jax.ensure_compile_time_eval():
         for size in (1.0, 1e6):  # a box does not change points inside

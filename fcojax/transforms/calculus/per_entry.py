@@ -10,9 +10,7 @@ import numpy as np
 from fcojax import tree
 from fcojax.arguments import factory, validated
 from fcojax.transforms.calculus.compose import is_concrete
-from fcojax.transforms.indicators import largest
-from fcojax.transforms.penalty import Penalty, steps_like
-from fcojax.types import Params, PyTree, Scalar
+from fcojax.transforms.penalty import Penalty, largest, steps_like
 
 
 @factory
@@ -70,7 +68,9 @@ def per_entry(penalty: Penalty) -> Penalty:
 
 @validated
 def sum_over_entries(penalty: Penalty, name: str) -> Penalty:
-    """Return a separable penalty, whose prox accepts a step for each entry.
+    r"""Return a separable penalty, whose prox accepts a step for each entry.
+
+    .. math:: \mathrm{argmin}_x \psi(x; \lambda) + \sum_i (x_i - v_i)^2 / 2 t_i
 
     A penalty that is not marked as separable is tested on a vector: if its prox acts entry by
     entry, it is treated as a sum of one function per entry. ``name`` is for messages.
@@ -88,21 +88,6 @@ def sum_over_entries(penalty: Penalty, name: str) -> Penalty:
             if not separable:
                 raise ValueError(
                     f"the penalty of {name} couples entries, and its prox in a diagonal metric has "
-                    "no known form; pass a sum over entries, such as l1() or per_entry(...), or a "
-                    "norm or ball such as group_l2(...) or l2_ball()."
+                    "no known form; pass a sum over entries, such as l1() or box(...)."
                 )
     return per_entry(penalty)
-
-
-def prox_per_entry(penalty: Penalty, name: str) -> Callable[[Params, PyTree, Scalar], Params]:
-    r"""Return the prox with a step for each entry, ``(v, steps, scale) -> x``.
-
-    .. math:: \mathrm{argmin}_x \psi(x; \lambda) + \sum_i (x_i - v_i)^2 / 2 t_i
-
-    Args:
-      penalty: psi.
-      name: for error messages.
-    """
-    if penalty.diagonal_prox is not None:
-        return penalty.diagonal_prox
-    return sum_over_entries(penalty, name).prox

@@ -12,9 +12,7 @@ from jax.typing import ArrayLike
 
 from fcojax import tree
 from fcojax.arguments import factory
-from fcojax.transforms.indicators import indicator, largest
-from fcojax.transforms.penalty import Penalty, strength
-from fcojax.transforms.secular import ball_prox, floats_with_steps
+from fcojax.transforms.penalty import Penalty, indicator, largest, strength
 from fcojax.transforms.shapes import flattened, require_ordered, require_same_shapes
 from fcojax.transforms.stable_norms import quotient
 from fcojax.transforms.subdifferentials import (
@@ -68,12 +66,7 @@ def l2_ball() -> Penalty:
         radius = strength(scale, norm)
         return jnp.where(radius > 0, distance_to_ray(v, x, is_on_sphere(norm, radius)), 0)
 
-    def diagonal_prox(v, steps, scale):
-        wide, steps = floats_with_steps(v, steps)
-        moved = ball_prox(wide, strength(scale, jax.tree.leaves(wide)[0]), steps)
-        return tree.cast_like(moved, v)
-
-    return Penalty(value, prox, subdiff_distance=subdiff_distance, diagonal_prox=diagonal_prox)
+    return Penalty(value, prox, subdiff_distance=subdiff_distance)
 
 
 @factory

@@ -1,7 +1,7 @@
-"""Spaces without positive curvature: positive definite matrices, and hyperbolic space.
+"""Positive definite matrices.
 
-Any two points are joined by exactly one geodesic, so ``log`` is defined everywhere, and the mean of
-any points, the minimiser of their squared distances, is unique.
+Any two of them are joined by exactly one geodesic, so ``log`` is defined everywhere, and the mean
+of any of them, the minimiser of their squared distances, is unique.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax.arguments import factory
-from fcojax.transforms.manifolds.manifold import Manifold, flat
+from fcojax.transforms.manifolds.manifold import Manifold
 from fcojax.transforms.manifolds.sphere import smooth_ratio
 from fcojax.transforms.penalties.spectral import psd
 from fcojax.transforms.singular_values import require_matrix
@@ -20,7 +20,6 @@ from fcojax.xla.linalg import cholesky, symmetric_eigh, thin_svd
 
 # Series of f(t) / t in t^2.
 _SINH = (1, 1 / 6, 1 / 120, 1 / 5040)
-_ARCSINH = (1, -1 / 6, 3 / 40, -15 / 336, 105 / 3456)
 _ARCTANH = (1, 1 / 3, 1 / 5, 1 / 7, 1 / 9)
 
 
@@ -94,87 +93,6 @@ def spd() -> Manifold:
         metric=metric,
         transport=transport,
     )
-
-
-@factory
-def hyperbolic() -> Manifold:
-    r"""Return the hyperbolic space of curvature -1, on the vectors of :math:`R^d`.
-
-    .. math:: \langle u, v \rangle_x = u^T v - \frac{(x^T u)(x^T v)}{1 + |x|^2}, \qquad
-              \cosh d(x, y) = \sqrt{1 + |x|^2} \sqrt{1 + |y|^2} - x^T y
-
-    A vector x stands for the point :math:`(\sqrt{1 + |x|^2}, x)` of the hyperboloid (the Lorentz
-    model), so every vector is a point: nothing is projected, and no rounding error leaves the
-    space. In float32 the distance from the origin is accurate up to 44; in the Poincare ball, where
-    the points are :math:`x / (1 + \sqrt{1 + |x|^2})`, all beyond 17 round to the boundary. In both
-    the distance of two points at radius r has an error of about :math:`e^r` rounding errors.
-    ``retract`` and its inverse are exp and log, and ``transport`` is parallel. ``random_point`` is
-    standard normal.
-
-    Example:
-      >>> x, y = jnp.array([0.0, 0.0]), jnp.sinh(jnp.array([2.0, 0.0]))
-      >>> hyperbolic().log(x, y).round(3).tolist()
-      [2.0, 0.0]
-
-    References:
-      Nickel and Kiela, "Learning continuous hierarchies in the Lorentz model of hyperbolic
-      geometry", 2018. Mishne, Wan, Wang and Yang, "The numerical stability of hyperbolic
-      representation learning", 2023.
-    """
-
-    def to_origin(x, tangent):
-        """Return the tangent after the boost that moves x to the origin."""
-        return tangent - x * (jnp.vdot(x, tangent) / (_time(x) * (1 + _time(x))))
-
-    def from_origin(x, time, space):
-        """Return the space part of (time, space) after the boost that moves the origin to x."""
-        return space + x * (time + jnp.vdot(x, space) / (1 + _time(x)))
-
-    def exp(x, tangent):
-        at_origin = to_origin(x, tangent)
-        end = smooth_ratio(jnp.sinh, jnp.vdot(at_origin, at_origin), *_SINH) * at_origin
-        return from_origin(x, _time(end), end)
-
-    def log(x, y):
-        end = _seen_from(x, y)
-        at_origin = smooth_ratio(jnp.arcsinh, jnp.vdot(end, end), *_ARCSINH) * end
-        return from_origin(x, 0, at_origin)
-
-    def transport(x, y, tangent):
-        end, at_origin = _seen_from(x, y), to_origin(x, tangent)
-        time = jnp.vdot(end, at_origin)
-        return from_origin(x, time, at_origin + end * (time / (1 + _time(end))))
-
-    return flat()._replace(
-        retract=exp,
-        inverse_retract=log,
-        exp=exp,
-        log=log,
-        riesz=lambda x, gradient: gradient + x * jnp.vdot(x, gradient),
-        # Twice the boost: v - x <x, v> / (1 + |x|^2) would cancel a factor of exp(2 r), not exp(r).
-        metric=lambda x, v: to_origin(x, to_origin(x, v)),
-        transport=transport,
-    )
-
-
-def _time(x: Array) -> Array:
-    return jnp.sqrt(1 + jnp.vdot(x, x))
-
-
-def _seen_from(x: Array, y: Array) -> Array:
-    """Return y after the boost that moves x to the origin, ``y - (y_0 - <x, y> / (1 + x_0)) x``.
-
-    For points at radius r the difference cancels a factor of exp(2 r). Its terms are rearranged, so
-    that only y - x cancels, by exp(r): at r = 9 distances in float32 are off by 6e-5, not by 0.7.
-    """
-    change, square, inner = y - x, jnp.vdot(x, x), jnp.vdot(x, y)
-    across = change - x * (jnp.vdot(x, change) / jnp.where(square == 0, 1, square))
-    area = square * jnp.vdot(across, across)  # |x|^2 |y|^2 - <x, y>^2
-    times, product = _time(x) + _time(y), _time(x) * _time(y)
-    near = (1 + square + jnp.vdot(y, y) + area) / (product + jnp.abs(inner))
-    cosh = jnp.where(inner > 0, near, product - inner)
-    bent = jnp.vdot(change, change) / times * (1 + cosh) + 2 * area / times
-    return change - x * ((jnp.vdot(change, x + y) + bent) / (times * (1 + _time(x))))
 
 
 def _exp_quotient(a, b):

@@ -12,7 +12,7 @@ import numpy as np
 from fcojax import tree
 from fcojax.arguments import factory
 from fcojax.transforms.calculus.compose import is_concrete
-from fcojax.transforms.calculus.per_entry import prox_per_entry
+from fcojax.transforms.calculus.per_entry import sum_over_entries
 from fcojax.transforms.mirrors.mirror import Mirror
 from fcojax.transforms.penalties.separable import l2_squared
 from fcojax.transforms.penalty import Penalty, strength
@@ -30,9 +30,8 @@ def diagonal(weights: FiniteTree, penalty: Penalty) -> Mirror:
                        = \mathrm{prox}_{(t/q_i) \psi}(z_i / q_i)
 
     With l1 this is soft(z, t lambda) / q, with a box clip(z / q, a, b), with the squared norm
-    z / (q + 2 t lambda). The penalty may be a sum over entries (l1, elastic net, Huber, a power, a
-    box, the orthant), or a norm, group norm or ball of l2, where the prox is a scalar root. The
-    prox of others has no known form in this metric; they raise an error.
+    z / (q + 2 t lambda). The penalty is a sum over entries (l1, elastic net, a power, a box, the
+    orthant). The prox of others has no known form in this metric; they raise an error.
 
     Args:
       weights: q, above 0: one number for all entries, or a pytree of arrays (or numbers) like x.
@@ -49,7 +48,7 @@ def diagonal(weights: FiniteTree, penalty: Penalty) -> Mirror:
             raise ValueError(
                 f"the smallest weight is {np.min(np.asarray(leaf))}; pass weights above 0."
             )
-    prox = prox_per_entry(penalty, "diagonal")
+    prox = sum_over_entries(penalty, "diagonal").prox
 
     def broadcast(x):
         def one_leaf(leaf, q):

@@ -12,8 +12,7 @@ from fcojax.arguments import checked_array, factory, shown
 from fcojax.transforms.indicators import largest, least_scale
 from fcojax.transforms.penalties.l1 import l1_norm, soft_threshold
 from fcojax.transforms.penalties.separable import Fraction
-from fcojax.transforms.penalty import Penalty, strength, times_scale, weight
-from fcojax.transforms.secular import floats_with_steps, norm_prox
+from fcojax.transforms.penalty import Penalty, largest, least_scale, strength, times_scale, weight
 from fcojax.transforms.shapes import flattened, require_same_shapes
 from fcojax.transforms.stable_norms import norms_along_axis, norms_by_label, quotient
 from fcojax.transforms.subdifferentials import distance_to_max_norm
@@ -68,11 +67,7 @@ def l2() -> Penalty:
             jnp.maximum(tree.euclidean_norm(v) - threshold, 0),
         )
 
-    def diagonal_prox(v, steps, scale):
-        wide, steps = floats_with_steps(v, steps)
-        return tree.cast_like(norm_prox(wide, tree.scale(scale, steps)), v)
-
-    return Penalty(value, prox, scale_max, subdiff_distance=distance, diagonal_prox=diagonal_prox)
+    return Penalty(value, prox, scale_max, subdiff_distance=distance)
 
 
 @factory
@@ -228,13 +223,8 @@ def group_l2(*, axis: int | tuple[int, ...] | None = None, labels: PyTree = None
     def scale_max(gradient):
         return largest(groups.norms(tree.floats(gradient)))
 
-    def diagonal_prox(v, steps, scale):
-        wide, steps = floats_with_steps(v, steps)
-        moved = norm_prox(wide, tree.scale(scale, steps), groups.norms, groups.scale)
-        return tree.cast_like(moved, v)
-
     distance = groups.subdiff_distance
-    return Penalty(value, prox, scale_max, subdiff_distance=distance, diagonal_prox=diagonal_prox)
+    return Penalty(value, prox, scale_max, subdiff_distance=distance)
 
 
 @factory
@@ -304,11 +294,4 @@ def sparse_group(
         rest = jax.tree.map(sparse, tree.floats(x), tree.floats(v))
         return groups.subdiff_distance(x, rest, (1 - l1_fraction) * scale)
 
-    def diagonal_prox(v, steps, scale):
-        wide, steps = floats_with_steps(v, steps)
-        sparse = jax.tree.map(soft_threshold, wide, tree.scale(l1_fraction * scale, steps))
-        thresholds = tree.scale((1 - l1_fraction) * scale, steps)
-        moved = norm_prox(sparse, thresholds, groups.norms, groups.scale)
-        return tree.cast_like(moved, v)
-
-    return Penalty(value, prox, scale_max, subdiff_distance=distance, diagonal_prox=diagonal_prox)
+    return Penalty(value, prox, scale_max, subdiff_distance=distance)

@@ -21,11 +21,8 @@ from fcojax.transforms import (
     group_l2,
     l1,
     named,
-    on_entries,
     on_subtree,
-    slope,
     sparse_group,
-    trend_filter,
 )
 from fcojax_sites import selection
 from fcojax_sites.cox import cox
@@ -37,6 +34,7 @@ from fcojax_sites.studies.select.files import (
     numbered,
     read,
 )
+from fcojax_sites.studies.select.penalties import on_entries, slope, trend_filter
 
 
 class Loss(NamedTuple):
