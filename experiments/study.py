@@ -21,12 +21,12 @@ from experiments.report.claims import Claim
 from experiments.report.plots import Panel
 from experiments.report.rows import Row
 from experiments.report.summary import RIGHT, SUPPORT
-from fcojax import Plan
+from fcojax import Plan, from_clients
 from fcojax.algorithms import Algorithm, Work, fed_mid
 from fcojax.algorithms.base import Factory, takes
 from fcojax.algorithms.dual_averages import FedDualAvgHparams
 from fcojax.extend import Seed, checked_value, words
-from fcojax.problems import ClientData, Problem, from_clients
+from fcojax.problems import ClientData, Problem
 from fcojax.problems.losses import Loss
 from fcojax.transforms import (
     Manifold,

@@ -12,7 +12,7 @@ if not TYPE_CHECKING:  # before the others, which take a second
 
 from fcojax import algorithms, devices, grid, problems, transforms
 from fcojax.algorithms.work import local_epochs, local_steps
-from fcojax.arguments import show_readably
+from fcojax.arguments import show_readably as _show_readably
 from fcojax.engine.optimality import Status, kkt, kkt_violation
 from fcojax.engine.own_hparams import extended, schedule
 from fcojax.engine.participation.samplers import (
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.4.0.dev0"
 
-show_readably(run, sweep, start, advance, look, read_model, Plan, Aggregator)
-show_readably(transforms.Penalty, transforms.Mirror, transforms.Manifold, problems.Problem)
+_show_readably(run, sweep, start, advance, look, read_model, Plan, Aggregator)
+_show_readably(transforms.Penalty, transforms.Mirror, transforms.Manifold, problems.Problem)
 
 __all__ = [
     # subpackages

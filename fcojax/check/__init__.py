@@ -1,17 +1,14 @@
 """Laws that every algorithm obeys; ``fcojax check my_module:my_algorithm`` checks them."""
 
 from fcojax.check.compressors import compressor_laws
-from fcojax.check.facts import Facts, facts
+from fcojax.check.facts import facts
 from fcojax.check.laws import LAWS
 from fcojax.check.limits import limit, limits
 from fcojax.check.pieces import piece_laws
-from fcojax.check.subject import Finding, Subject, subject_of
+from fcojax.check.subject import subject_of
 
 __all__ = [
     "LAWS",
-    "Facts",
-    "Finding",
-    "Subject",
     "compressor_laws",
     "facts",
     "limit",

@@ -1,6 +1,6 @@
 """A virtual clock: speeds of clients, the seconds of a run, deadlines, and late uploads."""
 
-from fcojax.clock.events import Arrivals, arrivals, asynchronous
+from fcojax.clock.events import arrivals, asynchronous
 from fcojax.clock.speeds import (
     Clock,
     by_size,
@@ -12,7 +12,6 @@ from fcojax.clock.speeds import (
 )
 
 __all__ = [
-    "Arrivals",
     "Clock",
     "arrivals",
     "asynchronous",

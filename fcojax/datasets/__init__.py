@@ -2,18 +2,16 @@
 
 from fcojax.datasets.arrays import npz
 from fcojax.datasets.emnist import emnist
-from fcojax.datasets.haxby import Scans, haxby, haxby_npz
+from fcojax.datasets.haxby import haxby, haxby_npz
 from fcojax.datasets.leaf import leaf
 from fcojax.datasets.libsvm import libsvm
 from fcojax.datasets.mnist import mnist
 from fcojax.datasets.pooled import Pooled, by_client
-from fcojax.datasets.ratings import Ratings, ratings
+from fcojax.datasets.ratings import ratings
 from fcojax.datasets.tables import table, tables
 
 __all__ = [
     "Pooled",
-    "Ratings",
-    "Scans",
     "by_client",
     "emnist",
     "haxby",

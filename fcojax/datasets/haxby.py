@@ -34,7 +34,7 @@ class Scans(NamedTuple):
 
     Example:
       >>> import numpy as np
-      >>> from fcojax.datasets import Pooled, Scans
+      >>> from fcojax.datasets import Pooled
       >>> pooled = Pooled({"x": np.ones((2, 3)), "y": np.arange(2)}, np.array(["subj1.run00"] * 2))
       >>> scans = Scans(pooled, voxels=np.array([[0, 0, 0], [0, 0, 1], [0, 1, 0]]), grid=(2, 2, 2))
       >>> scans.pooled.examples["x"].shape[1] == len(scans.voxels)

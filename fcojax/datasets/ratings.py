@@ -26,7 +26,7 @@ class Ratings(NamedTuple):
 
     Example:
       >>> import numpy as np
-      >>> from fcojax.datasets import Pooled, Ratings
+      >>> from fcojax.datasets import Pooled
       >>> rows = {"row": np.array([0, 1]), "column": np.array([0, 2]), "value": np.array([4.0, 1])}
       >>> found = Ratings(
       ...     Pooled(rows, np.array([17, 42])), users=np.array([17, 42]), items=np.array([3, 5, 8]))

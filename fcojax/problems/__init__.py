@@ -1,8 +1,7 @@
 """Problems: populations of clients, losses, and the problems of the papers."""
 
 from fcojax.problems import partition
-from fcojax.problems.building import from_clients, from_rows
-from fcojax.problems.client_data import ClientData
+from fcojax.problems.clients import ClientData
 from fcojax.problems.condensed import condensed
 from fcojax.problems.features import feature_skew, quadratic_features, random_features
 from fcojax.problems.fmri import brain_voxels, fmri_surrogate, on_grid
@@ -18,28 +17,25 @@ from fcojax.problems.linear_models import (
 from fcojax.problems.logistic import logistic
 from fcojax.problems.loss_kinds import LinearLoss, RandomLoss, WholeBatchLoss
 from fcojax.problems.matrix_completion import matrix_completion
-from fcojax.problems.measures import client_means, identified, support_recovery
+from fcojax.problems.measures import client_means, identified
 from fcojax.problems.pca import pca
 from fcojax.problems.planted import (
     lasso,
     low_rank,
     synthetic_least_squares,
-    synthetic_logistic,
     synthetic_matrix_completion,
     synthetic_pca,
     synthetic_softmax,
 )
 from fcojax.problems.problem import Problem, population_loss
 from fcojax.problems.products import with_products
-from fcojax.problems.quadratic import Factored, factored, factored_loss
+from fcojax.problems.quadratic import factored, factored_loss
 from fcojax.problems.saddle import bilinear, saddle
 from fcojax.problems.softmax import softmax
 from fcojax.problems.sparse import SparseRows, sparse_rows
-from fcojax.problems.stored import open_clients, save_clients
 
 __all__ = [
     "ClientData",
-    "Factored",
     "LinearLoss",
     "Problem",
     "RandomLoss",
@@ -53,8 +49,6 @@ __all__ = [
     "factored_loss",
     "feature_skew",
     "fmri_surrogate",
-    "from_clients",
-    "from_rows",
     "hold_out_clients",
     "hold_out_examples",
     "huber_regression",
@@ -66,7 +60,6 @@ __all__ = [
     "low_rank",
     "matrix_completion",
     "on_grid",
-    "open_clients",
     "partition",
     "pca",
     "poisson",
@@ -75,13 +68,10 @@ __all__ = [
     "quantile_regression",
     "random_features",
     "saddle",
-    "save_clients",
     "softmax",
     "sparse_rows",
     "squared_hinge",
-    "support_recovery",
     "synthetic_least_squares",
-    "synthetic_logistic",
     "synthetic_matrix_completion",
     "synthetic_pca",
     "synthetic_softmax",

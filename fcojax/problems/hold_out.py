@@ -29,7 +29,7 @@ def hold_out_examples(data: ClientData, share: Share, key: Key) -> tuple[ClientD
       ValueError: if a client has only one row, which cannot be split.
 
     Example:
-      >>> from fcojax.problems import from_rows
+      >>> from fcojax import from_rows
       >>> data = from_rows({"x": np.arange(12.0)}, [8, 4], ids=["ann", "bob"])
       >>> train, validation = hold_out_examples(data, 0.25, jax.random.key(0))
       >>> train.sizes.tolist(), validation.sizes.tolist(), validation.ids.tolist()
@@ -76,7 +76,7 @@ def hold_out_clients(data: ClientData, share: Share, key: Key) -> tuple[ClientDa
       The training data and the validation data.
 
     Example:
-      >>> from fcojax.problems import from_rows
+      >>> from fcojax import from_rows
       >>> data = from_rows({"x": np.arange(10.0)}, [1] * 10)
       >>> train, unseen = hold_out_clients(data, 0.3, jax.random.key(0))
       >>> train.num_clients, unseen.num_clients

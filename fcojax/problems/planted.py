@@ -15,7 +15,6 @@ from fcojax.problems.building import from_clients, from_stacked
 from fcojax.problems.client_data import ClientData
 from fcojax.problems.least_squares import least_squares
 from fcojax.problems.linear_models import squared_error
-from fcojax.problems.logistic import logistic
 from fcojax.problems.matrix_completion import matrix_completion
 from fcojax.problems.measures import at_cuts, rank, support_recovery
 from fcojax.problems.pca import pca
@@ -184,67 +183,6 @@ def synthetic_least_squares(
         return np.einsum("mnd,md->mn", x, truth) + noise_scale * rng.standard_normal(x.shape[:2])
 
     return least_squares(*_drawn((num_examples, num_validation), features, outcome), ridge=ridge)
-
-
-@validated
-def synthetic_logistic(
-    *,
-    num_clients: Count = 50,
-    num_examples: Count = 100,
-    dim: Count = 200,
-    num_true: Count = 20,
-    weight_scale: NonNegative = 1.0,
-    mean_scale: NonNegative = 0.1,
-    truth_spread: NonNegative = 0.0,
-    bias_scale: NonNegative = 0.0,
-    num_validation: Count = 50,
-    cuts: Sequence[float] = (1e-2, 1e-4),
-    seed: Seed = 0,
-) -> Problem:
-    r"""Labels from a sparse logistic model: ``num_true`` weights of random sign, the others zero.
-
-    Client m draws :math:`x = \mu_m + \delta` with :math:`\mu_m \sim N(0, s^2 I)` fixed and
-    :math:`\delta \sim N(0, I)`, and y = 1 with probability
-    :math:`1 / (1 + \exp(-x^T (w + t\, u_m) - b))`, where :math:`u_m` is standard normal on the
-    support. The measures are those of ``logistic`` and the recovery of the support.
-
-    Args:
-      num_clients: number of clients M.
-      num_examples: training examples per client.
-      dim: number of features.
-      num_true: number of nonzero weights, the first ones.
-      weight_scale: magnitude of the true weights.
-      mean_scale: s, the standard deviation of the client means.
-      truth_spread: t, the standard deviation of the clients' true weights around w.
-      bias_scale: standard deviation of the true bias.
-      num_validation: validation examples per client.
-      cuts: magnitudes above which a weight counts; all but the first appear in the measures' names.
-      seed: seed of the data.
-
-    Example:
-      >>> import fcojax
-      >>> problem = fcojax.problems.synthetic_logistic(
-      ...     num_clients=3, num_examples=4, dim=6, num_true=2)
-      >>> problem.train.examples["x"].shape, set(problem.train.examples["y"].tolist()) <= {0, 1}
-      ((12, 6), True)
-    """
-    rng = np.random.default_rng(seed)
-    truth = np.where(np.arange(dim) < num_true, weight_scale * rng.choice([-1.0, 1.0], dim), 0.0)
-    own = truth + truth_spread * rng.standard_normal((num_clients, dim)) * (truth != 0)
-    bias = bias_scale * rng.standard_normal()
-    means = mean_scale * rng.standard_normal((num_clients, 1, dim))
-
-    def features(count):
-        return (means + rng.standard_normal((num_clients, count, dim))).astype(np.float32)
-
-    def outcome(x):
-        logits = np.einsum("mnd,md->mn", x, own) + bias
-        # A standard logistic variable is below z with probability 1 / (1 + exp(-z)).
-        return (rng.logistic(size=logits.shape) < logits).astype(np.int32)
-
-    drawn = _drawn((num_examples, num_validation), features, outcome)
-    problem, found = logistic(*drawn, cuts=cuts), recovery(truth, cuts)
-    return problem._replace(measures=lambda params: problem.measures(params) | found(params))
 
 
 @validated

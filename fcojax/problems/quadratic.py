@@ -35,7 +35,7 @@ class Factored(NamedTuple):
 
     Example:
       >>> import jax.numpy as jnp
-      >>> from fcojax.problems import Factored, factored_loss
+      >>> from fcojax.problems import factored_loss
       >>> client = Factored(
       ...     axes=jnp.eye(2)[None], curvatures=jnp.array([[1.0, 4.0]]),
       ...     slopes=jnp.array([[1.0, 0.0]]), constant=jnp.array([3.0]))
@@ -91,7 +91,7 @@ def factored(loss: Loss, data: ClientData, params: Params) -> ClientData:
       ValueError: if a client's gradient is not an affine function of the parameters.
 
     Example:
-      >>> from fcojax.problems import from_clients
+      >>> from fcojax import from_clients
       >>> loss = lambda w, rows: (rows["x"] @ w - rows["y"]) ** 2
       >>> data = from_clients([{"x": np.diag([1.0, 2.0]), "y": np.ones(2)}])
       >>> factored(loss, data, jnp.zeros(2)).examples.curvatures.tolist()

@@ -14,7 +14,8 @@ import pytest
 import fcojax
 from fcojax import algorithms
 from fcojax.algorithms import Algorithm, takes
-from fcojax.check import LAWS, Subject, subject_of
+from fcojax.check import LAWS, subject_of
+from fcojax.check.subject import Subject
 from fcojax.transforms import euclidean, flat, l1, named, sphere
 from fcojax.transforms.manifolds.manifold import Manifold
 from tests.support import federations

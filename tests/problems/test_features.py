@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from fcojax import problems
-from fcojax.problems import from_clients
+from fcojax import from_clients, problems
 
 
 def test_random_features_approximate_the_gaussian_kernel():

@@ -4,8 +4,8 @@ import jax
 import numpy as np
 import pytest
 
+from fcojax import from_rows
 from fcojax.problems import (
-    from_rows,
     hold_out_clients,
     hold_out_examples,
 )

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax.problems import from_rows
+from fcojax import from_rows
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.study import Config, from_config
-from fcojax import datasets
-from fcojax.problems import ClientData, from_clients, pca, synthetic_pca
+from fcojax import datasets, from_clients
+from fcojax.problems import ClientData, pca, synthetic_pca
 from fcojax.transforms import stiefel
 from fcojax.types import Array, PyTree
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fcojax.problems import ClientData, Problem, from_clients, logistic
+from fcojax import from_clients
+from fcojax.problems import ClientData, Problem, logistic
 from fcojax.transforms import Penalty, elastic_net, group_l2, l1, named, on_subtree
 from fcojax_sites.cox import cox
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import eigh
 
+from fcojax import ClientData, from_rows
 from fcojax.experiments import Config
-from fcojax.problems import ClientData, from_rows
 from fcojax.types import Array
 
 DESIGNS = ("independent", "correlated", "heterogeneous")
