@@ -1,6 +1,9 @@
 """Values that annotations allow, and the error messages for others."""
 
+import importlib
 import inspect
+import sys
+import typing
 from typing import Literal, NamedTuple
 
 import jax
@@ -22,6 +25,7 @@ from fcojax.types import (
     Real,
     Share,
 )
+from tests.odd_calls import test_annotations as annotations
 
 
 @validated
@@ -183,3 +187,22 @@ def test_help_prints_the_names_of_types(module):
     assert str(inspect.signature(fcojax.algorithms.fed_avg.Hparams)) == (
         "(client_lr: Positive = 0.01, server_lr: Positive = 1.0)"
     )
+
+
+def test_public_functions_with_annotated_numbers_check_them():
+    """So ``odd_calls/test_annotations`` tries each of their arguments."""
+    checked = {function.__name__ for function in annotations.validated().values()}
+    # Run inside compiled programs, on numbers that the library has made.
+    inside = {"key_of_fold", "soft_threshold"}
+    without = [
+        name
+        for package in annotations.PACKAGES
+        for name, made in vars(importlib.import_module(package)).items()
+        if name in getattr(sys.modules[package], "__all__", ())
+        if inspect.isfunction(made)
+        and made.__name__ not in checked | inside
+        and any(
+            map(annotations.numbers_of, typing.get_type_hints(made, include_extras=True).values())
+        )
+    ]
+    assert not without

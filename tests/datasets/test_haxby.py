@@ -62,14 +62,6 @@ def test_sessions_of_subjects_are_clients(brain):
     np.testing.assert_array_equal(scans.voxels, np.argwhere(mask))
 
 
-@pytest.mark.slow
-def test_one_subject_is_held_out(brain):
-    folder, _, _ = brain
-    held_out = datasets.haxby(folder, subjects=(2,), stimuli=("shoe", "house"))
-    assert set(held_out.pooled.client.tolist()) == {f"subj2.run{r:02d}" for r in range(NUM_RUNS)}
-    assert held_out.pooled.examples["y"].tolist() == [1, 0] * 9
-
-
 def test_one_subject_from_an_npz_file(tmp_path):
     rng = np.random.default_rng(0)
     labels = np.tile(["rest", "face", "house", "face", "house", "rest"], 4)

@@ -61,15 +61,6 @@ def test_one_table_per_client_is_the_same_population():
             np.testing.assert_array_equal(data.examples[name], column)
 
 
-def test_flowers_partitioners_make_clients():
-    made = pytest.importorskip("flwr_datasets", reason="flwr-datasets is not installed")
-    partitioner = made.partitioner.NaturalIdPartitioner(partition_by="site")
-    partitioner.dataset = hugging_face()
-    parts = map(partitioner.load_partition, range(partitioner.num_partitions))
-    data = datasets.by_client(datasets.tables(parts, FIELDS))
-    assert data.num_clients == 2 and sorted(data.examples["y"].tolist()) == [0, 0, 1, 1]
-
-
 @pytest.mark.parametrize(
     ("column", "sentence"),
     [

@@ -181,25 +181,6 @@ def test_modules_that_no_round_can_keep_are_refused(model, message):
         network(model, images(), num_classes=3)
 
 
-@pytest.mark.slow
-def test_a_model_of_ones_own_gives_the_problem_of_the_flax_module_that_computes_the_same():
-    flax = network(linen.Dense(3), images(), images(), num_classes=3)
-    own = network(Functions(flax.init, affine), images(), images(), num_classes=3)
-    models = []
-    for problem in (flax, own):
-        model, _ = fcojax.run(
-            fed_avg(problem.loss),
-            fed_avg.Hparams(client_lr=0.1),
-            flax.init(jax.random.key(0)),
-            images(),
-            jax.random.key(1),
-            fcojax.local_steps(2, 2),
-            num_rounds=2,
-        )
-        models.append((model, problem.measures(model)))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), *models)
-
-
 def test_a_model_of_ones_own_draws_in_training_if_it_says_so():
     def apply(params, x, key):
         kept = 1.0 if key is None else jax.random.bernoulli(key, 0.5, x.shape).astype(x.dtype)
@@ -215,11 +196,3 @@ def test_a_model_of_ones_own_draws_in_training_if_it_says_so():
     expected = network(linen.Dense(3), images(), num_classes=3).loss(params, rows)
     np.testing.assert_allclose(off, expected, rtol=1e-6)
     assert (one != other).any()
-
-
-@pytest.mark.slow
-def test_a_measure_is_the_loss_on_validation():
-    problem = family("two_layer").problem
-    params = problem.init(jax.random.key(0))
-    expected = population_loss(problem.loss, params, problem.validation)
-    assert problem.measures(params)["validation_loss"] == pytest.approx(float(expected), rel=1e-6)

@@ -137,12 +137,6 @@ def test_recurrent_layers_by_hand():
     np.testing.assert_allclose(apply(params, tokens), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_recurrent_layers_start_orthogonal():
-    layer = jax.jit(small("char_gru")[0].init)(jax.random.key(0))["layer_1"]
-    for gate in np.split(np.asarray(layer["recurrent"]["kernel"], float), 3, axis=1):
-        np.testing.assert_allclose(gate.T @ gate, np.eye(4), atol=1e-5)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_bfloat16_is_the_dtype_of_computation_only(name):
@@ -169,12 +163,3 @@ def test_constraints_take_each_dense_kernel_and_nothing_else():
                 assert jnp.sum(jnp.abs(inside[layer][part])) == pytest.approx(2.0, rel=1e-5)
             else:
                 np.testing.assert_array_equal(inside[layer][part], leaf)
-
-
-@pytest.mark.slow
-def test_density_is_that_of_the_dense_kernels():
-    problem = family("conv_net").problem
-    params = jax.tree.map(jnp.zeros_like, problem.init(jax.random.key(0)))
-    params["dense_2"]["kernel"] += 1
-    params["conv_1"]["kernel"] += 1
-    assert problem.measures(params)["density"] == pytest.approx(15 / 30)

@@ -9,12 +9,11 @@ import pytest
 
 import fcojax
 from fcojax import datasets
-from fcojax.problems import memory, partition
+from fcojax.problems import memory
 from fcojax.problems.building import from_clients, from_rows
 from fcojax.problems.client_data import size_bounds
 from fcojax.problems.problem import population_loss
 from fcojax.xla.jaxprs import bytes_of_results
-from fcojax.xla.rules import pretend
 
 
 def rows(*sizes, seed=0):
@@ -76,12 +75,6 @@ def test_ids_stay_on_the_host_and_do_not_retrace():
     assert len(traces) == 1
 
 
-def test_partitions_hand_on_their_ids():
-    data = partition.by_column(["b", "a", "b"]).apply({"x": np.arange(3.0)})
-    assert data.ids.tolist() == ["a", "b"] and data.examples["x"].tolist() == [1, 0, 2]
-    assert partition.iid(4, 2).apply({"x": np.arange(4.0)}).ids.tolist() == [0, 1]
-
-
 @pytest.mark.parametrize(
     ("weights", "expected"),
     [(None, [1, 1, 1]), (0, [1, 1, 1]), (0.5, [3, 1, 2]), (1, [9, 1, 4]), (-1, [1 / 9, 1, 1 / 4])],
@@ -127,13 +120,6 @@ def test_population_loss_is_the_weighted_mean_of_client_means(rows_at_once, weig
     assert population_loss(squared, w, data, rows_at_once) == pytest.approx(expected, rel=1e-14)
 
 
-def test_weighing_by_examples_pools_the_data():
-    clients = rows(5, 2)
-    w = jnp.ones(3)
-    pooled = np.concatenate([squared(np.ones(3), c) for c in clients]).mean()
-    assert population_loss(squared, w, from_clients(clients, "examples")) == pytest.approx(pooled)
-
-
 def test_a_loss_with_large_intermediate_arrays_is_evaluated_in_small_blocks():
     """All rows at once would take 512 MB; the result equals that of one block."""
 
@@ -160,17 +146,6 @@ def test_derivatives_of_the_population_loss_keep_no_copy_of_the_rows():
     for derivative in (gradient, curvature):
         taken = jax.jit(derivative).lower(w, data).compile().memory_analysis()
         assert taken is not None and taken.temp_size_in_bytes < 0.5 * data.examples["x"].nbytes
-
-
-def test_population_loss_differentiates_and_maps():
-    data = from_clients(rows(3, 4))
-    w = jnp.array([1.0, -2.0, 0.5])
-    gradient = jax.grad(lambda w: population_loss(squared, w, data))(w)
-    step = 1e-6
-    for i in range(3):
-        ahead, behind = w.at[i].add(step), w.at[i].add(-step)
-        slope = population_loss(squared, ahead, data) - population_loss(squared, behind, data)
-        assert gradient[i] == pytest.approx(float(slope) / (2 * step), rel=1e-6)
 
 
 @pytest.mark.parametrize("axes", [{"clients": 2}, {"sweep": 2}])
@@ -247,17 +222,6 @@ def test_a_large_array_is_copied_in_blocks_to_memory_that_the_device_uses(dtype,
     rows[...] = 0
     assert np.array_equal(np.asarray(data.examples["x"]).reshape(-1), values)
     assert memory.copied(rows) is rows  # small enough without the limits above
-
-
-def test_only_large_arrays_of_numpy_are_copied_on_a_cpu(monkeypatch):
-    monkeypatch.setattr(memory, "_LARGE_BYTES", 1 << 10)
-    rows = memory.aligned((1025,), np.dtype(np.float32))[1:].reshape(512, 2)
-    rows[...] = 1
-    assert memory.copied(rows) is not rows
-    others = rows[:2], jnp.asarray(rows), np.ma.masked_less(rows, 0)
-    assert all(memory.copied(other) is other for other in others)
-    with pretend("cuda"):
-        assert memory.copied(rows) is rows
 
 
 def test_memory_that_is_not_there_is_a_memory_error():

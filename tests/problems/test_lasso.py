@@ -1,4 +1,3 @@
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -30,15 +29,6 @@ def test_features_can_be_correlated():
     correlations = np.corrcoef(np.asarray(problem.train.examples["x"]).T)
     expected = 0.5 ** np.abs(np.subtract.outer(np.arange(12), np.arange(12)))
     np.testing.assert_allclose(correlations, expected, atol=0.1)
-
-
-def test_start_points_are_glorot_uniform_without_bias():
-    problem = lasso(**SMALL)
-    points = jax.vmap(problem.init)(jax.random.split(jax.random.key(0), 500))
-    limit = (6 / 13) ** 0.5
-    assert np.abs(points["kernel"]).max() <= limit
-    assert np.asarray(points["kernel"]).std() == pytest.approx(limit / 3**0.5, rel=0.03)
-    assert not points["bias"].any()
 
 
 def test_squared_error_has_no_half():

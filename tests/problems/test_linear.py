@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sklearn import linear_model
 
 from fcojax import problems
 from fcojax.problems.building import from_clients
@@ -12,8 +11,6 @@ from fcojax.problems.least_squares import normal_equations
 from fcojax.problems.logistic import logistic_loss
 from fcojax.problems.measures import accuracy
 from fcojax.problems.softmax import cross_entropy
-from fcojax.reference import optimum
-from fcojax.transforms import l2_squared, named, on_subtree
 from tests.problems.families import mean_loss
 
 
@@ -90,15 +87,6 @@ def test_synthetic_least_squares_have_the_stated_spreads():
     assert logs.std() == pytest.approx(0.5, rel=0.1)
 
 
-def test_the_logistic_gradient_by_hand():
-    rows = ragged(labels=2)[1]
-    params = {"kernel": jnp.array([0.5, -1.0, 2.0]), "bias": jnp.array(0.3)}
-    slope = jax.jit(jax.grad(lambda params: jnp.mean(logistic_loss(params, rows))))(params)
-    excess = 1 / (1 + np.exp(-(rows["x"] @ np.array([0.5, -1.0, 2.0]) + 0.3))) - rows["y"]
-    np.testing.assert_allclose(slope["kernel"], excess @ rows["x"] / 9, rtol=1e-12)
-    np.testing.assert_allclose(slope["bias"], excess.mean(), rtol=1e-12)
-
-
 def test_the_logistic_loss_is_accurate_at_any_margin():
     """log(1 + exp(-m)) and its derivative in float32, against another formula in float64."""
     logits = np.array([-1e4, -100.0, -20.0, 0.5, 20.0, 100.0, 1e4])
@@ -113,28 +101,6 @@ def test_the_logistic_loss_is_accurate_at_any_margin():
         np.testing.assert_allclose(value, np.logaddexp(0, -margin), rtol=1e-5, atol=1e-37)
         exact = (1 - 2 * label) * np.exp(-np.logaddexp(0, margin))
         np.testing.assert_allclose(slope, exact, rtol=1e-5, atol=1e-37)
-
-
-def test_logistic_regression_of_another_library():
-    clients = ragged(labels=2, sizes=(30, 50, 40))
-    problem = problems.logistic(from_clients(clients, "examples"))
-    penalty = on_subtree(l2_squared(), named("kernel"))
-    ours = optimum(problem, penalty, 0.05, tolerance=1e-9)
-    assert ours.converged
-    x, y = (np.concatenate([client[name] for client in clients]) for name in "xy")
-    # Theirs is |w|^2 / 2 + C sum of losses, ours 0.05 |w|^2 + the mean of losses.
-    theirs = linear_model.LogisticRegression(C=1 / (0.1 * 120), tol=1e-12, max_iter=10_000)
-    np.testing.assert_allclose(ours.params["kernel"], theirs.fit(x, y).coef_[0], atol=1e-6)
-    np.testing.assert_allclose(ours.params["bias"], theirs.intercept_[0], atol=1e-6)
-
-
-def test_two_classes_of_softmax_are_logistic_regression():
-    rows = ragged(labels=2)[0]
-    kernel = np.random.default_rng(1).standard_normal((3, 2))
-    bias = np.array([0.2, -0.4])
-    binary = {"kernel": jnp.asarray(kernel[:, 1] - kernel[:, 0]), "bias": jnp.asarray(-0.6)}
-    both = {"kernel": jnp.asarray(kernel), "bias": jnp.asarray(bias)}
-    np.testing.assert_allclose(cross_entropy(both, rows), logistic_loss(binary, rows), rtol=1e-12)
 
 
 def test_the_softmax_gradient_by_hand():

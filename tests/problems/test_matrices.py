@@ -8,15 +8,11 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-import fcojax
 from fcojax import from_rows, problems
 from fcojax.problems.building import from_clients
-from fcojax.problems.linear_models import squared_error
 from fcojax.problems.matrix_completion import entry_loss
-from fcojax.problems.measures import rank
-from fcojax.problems.pca import principal_angles, stiefel_gradient_norm, variance_loss
 from fcojax.problems.problem import second_moment
-from fcojax.transforms import euclidean, named, nuclear, on_subtree, riemannian_gradient, stiefel
+from fcojax.transforms import riemannian_gradient, stiefel
 from tests.problems.families import in_float64, mean_loss
 
 
@@ -26,12 +22,6 @@ def doubled(data):
 
 def orthonormal(rng, *shape):
     return jnp.asarray(np.linalg.qr(rng.standard_normal(shape))[0])
-
-
-def test_the_matrix_loss_by_hand():
-    params = {"kernel": jnp.array([[1.0, 2.0], [0.0, -1.0]]), "bias": jnp.array(0.5)}
-    rows = {"x": jnp.array([[[1.0, 1.0], [5.0, 2.0]]]), "y": jnp.array([4.0])}
-    assert squared_error(params, rows).tolist() == [(1 + 2 - 2 + 0.5 - 4) ** 2]
 
 
 def test_low_rank_data_have_the_stated_moments():
@@ -64,42 +54,6 @@ def test_low_rank_measures_at_the_truth_and_off_it():
     assert found["error_fro"] == pytest.approx(1e-3, rel=1e-5)
 
 
-def test_rank_of_a_rotated_matrix():
-    rng = np.random.default_rng(0)
-    left, right = orthonormal(rng, 6, 6), orthonormal(rng, 5, 5)
-    matrix = left[:, :5] @ jnp.diag(jnp.array([3.0, 0.5, 2e-2, 5e-3, 0.0])) @ right
-    assert rank(matrix, 1e-2)["rank"] == 3
-    assert rank(matrix, 1e-4)["rank"] == 4
-
-
-@pytest.mark.slow
-def test_dual_averaging_finds_rank_16_within_a_hundred_rounds():
-    """The results of Yuan, Zaheer and Reddi, Figure 4, on data of this size."""
-    problem = problems.low_rank()
-    algorithm = fcojax.algorithms.fed_dual_avg(
-        problem.loss, euclidean(on_subtree(nuclear(), named("kernel")))
-    )
-    hparams = fcojax.algorithms.fed_dual_avg.Hparams(
-        client_lr=0.01, server_lr=1.0, penalty_scale=0.1
-    )
-    hparams = jax.tree.map(jnp.float32, hparams)
-    _, history = fcojax.run(
-        algorithm,
-        hparams,
-        problem.init(jax.random.key(1)),
-        problem.train,
-        jax.random.key(0),
-        num_rounds=100,
-        eval_every=10,
-        plan=fcojax.Plan(fcojax.local_steps(10, 10), fcojax.uniform_cohort(cohort_size=10)),
-        observe=lambda hparams, params, context: problem.measures(params),
-    )
-    ranks, errors = np.asarray(history["rank"]), np.asarray(history["error_fro"])
-    assert 16 in ranks
-    assert ranks[0] > 16
-    assert errors[-1] < 0.6 < errors[0]
-
-
 def test_the_entry_loss_touches_its_entry_alone():
     matrix = jnp.arange(6.0).reshape(2, 3)
     rows = {"row": jnp.array([1, 0]), "column": jnp.array([2, 0]), "value": jnp.array([3.0, 1.0])}
@@ -129,41 +83,6 @@ def test_training_and_validation_entries_are_disjoint():
     # Client m has columns 3 m to 3 m + 2.
     owner = np.asarray(problem.train.examples["column"]) // 3
     assert owner.tolist() == np.repeat(np.arange(4), 15).tolist()
-
-
-def test_completion_measures_vanish_at_the_matrix():
-    problem = problems.synthetic_matrix_completion(
-        num_clients=2,
-        shape=(6, 8),
-        true_rank=2,
-        share_seen=0.9,
-        noise_scale=0.0,
-        num_validation=2,
-    )
-    matrix = np.zeros((6, 8), np.float32)
-    seen = np.zeros((6, 8), bool)
-    for data in (problem.train, problem.validation):
-        place = tuple(np.asarray(data.examples[name]) for name in ("row", "column"))
-        matrix[place] = data.examples["value"]
-        seen[place] = True
-    # The other entries of a column determine a missing one, as the columns span two dimensions.
-    basis = np.linalg.svd(matrix[:, seen.all(axis=0)])[0][:, :2]
-    for j in np.flatnonzero(~seen.all(axis=0)):
-        weights = np.linalg.lstsq(basis[seen[:, j]], matrix[seen[:, j], j])[0]
-        matrix[~seen[:, j], j] = basis[~seen[:, j]] @ weights
-    found = problem.measures(jnp.asarray(matrix))
-    assert (found["rank"], found["error_fro"]) == (2, pytest.approx(0, abs=1e-4))
-    assert found["rmse"] == 0
-    assert problem.measures(jnp.asarray(matrix + 2))["rmse"] == pytest.approx(2, rel=1e-5)
-
-
-def test_only_the_span_matters():
-    rng = np.random.default_rng(2)
-    basis, turn = orthonormal(rng, 7, 3), orthonormal(rng, 3, 3)
-    features = {"x": jnp.asarray(rng.standard_normal((5, 7)))}
-    np.testing.assert_allclose(
-        variance_loss(basis, features), variance_loss(basis @ turn, features), atol=1e-12
-    )
 
 
 def spec_pca():
@@ -231,19 +150,6 @@ def test_pca_measures_see_small_errors_in_float32():
     assert found["angle_max"] == pytest.approx(angle, rel=1e-2)
     gap = (values[-5] - values[0]) / 2 * np.sin(angle) ** 2
     assert found["suboptimality"] == pytest.approx(gap, rel=2e-2)
-
-
-def test_principal_angles_of_equal_and_orthogonal_spans():
-    axes = jnp.eye(6)
-    assert principal_angles(axes[:, :2], axes[:, :2]).tolist() == [0.0, 0.0]
-    np.testing.assert_allclose(principal_angles(axes[:, :2], axes[:, 2:4]), np.pi / 2)
-
-
-def test_a_normal_gradient_has_no_riemannian_norm():
-    """x S with S symmetric is normal to the Stiefel manifold at x."""
-    rng = np.random.default_rng(0)
-    basis, square = orthonormal(rng, 7, 3), rng.standard_normal((3, 3))
-    assert stiefel_gradient_norm(basis, basis @ (square + square.T)) <= 1e-14
 
 
 @pytest.mark.parametrize(

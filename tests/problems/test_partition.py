@@ -83,12 +83,6 @@ def test_every_example_has_one_client_and_every_client_an_example(name, task):
 
 
 @pytest.mark.parametrize("name", PARTITIONERS)
-def test_another_seed_is_another_split(name):
-    found = [PARTITIONERS[name](TEN_LABELS, 4, seed) for seed in range(4)]
-    assert len({digest(split) for split in found}) == 4
-
-
-@pytest.mark.parametrize("name", PARTITIONERS)
 def test_examples_of_a_label_are_assigned_at_random(name):
     """This holds with fixed sizes too; only a label of a single client may keep its order."""
     splits = [PARTITIONERS[name](TEN_LABELS, 4, seed) for seed in range(3)]
@@ -108,19 +102,6 @@ def test_examples_of_a_label_are_assigned_at_random(name):
     assert shared >= 2
 
 
-@pytest.mark.slow
-@settings(max_examples=60, deadline=None)
-@given(
-    st.one_of(st.lists(st.integers(-9, 9), min_size=1), st.lists(st.text(max_size=3), min_size=1))
-)
-def test_a_column_makes_one_client_of_each_value(column):
-    found = partition.by_column(np.array(column))
-    values = np.array(column)
-    assert found.ids is not None and found.ids.tolist() == sorted(set(values.tolist()))
-    for name, mine in zip(found.ids, found.indices(), strict=True):
-        assert mine.tolist() == [i for i, value in enumerate(values) if value == name]
-
-
 def test_examples_follow_their_client():
     images = np.arange(24.0).reshape(6, 2, 2)
     found = Partition(np.array([4, 0, 5, 2, 3, 1]), np.array([1, 3, 2]))
@@ -130,20 +111,6 @@ def test_examples_follow_their_client():
     assert data.weights.tolist() == [1.0, 3.0, 2.0]
     with pytest.raises(ValueError, match="has 6 examples but a field has shape"):
         found.apply({"x": images, "y": np.arange(5)})
-
-
-@settings(max_examples=40, deadline=None)
-@given(tasks(), st.integers(1, 4))
-def test_shards_are_runs_of_the_sorted_labels(task, shards_per_client):
-    """So the number of labels is that of the shards, plus one for each cut within a label."""
-    labels, num_clients, seed = task
-    found = partition.label_shards(labels, num_clients, shards_per_client, seed=seed)
-    num_shards = num_clients * shards_per_client
-    smallest = labels.size // num_shards
-    assert (found.sizes >= shards_per_client * smallest).all()
-    assert (found.sizes <= shards_per_client * (smallest + 1)).all()
-    num_labels = sum(len(mine) for mine in labels_of_clients(labels, found))
-    assert num_labels <= num_shards + np.unique(labels).size - 1
 
 
 @pytest.mark.parametrize("shards_per_client", [1, 2, 4])
@@ -202,23 +169,6 @@ def test_dirichlet_gives_up_after_max_draws():
     few = partition.dirichlet(TEN_LABELS, 4, 0.5, min_size=1, seed=1)
     many = partition.dirichlet(TEN_LABELS, 4, 0.5, min_size=40, seed=1)
     assert few.sizes.min() < 40 <= many.sizes.min()
-
-
-def test_full_similarity_is_iid():
-    plain = partition.iid(203, 7, seed=5)
-    labels = np.arange(203) % 10
-    assert same(partition.similarity(labels, 7, 1.0, seed=5), plain)
-
-
-def test_iid_clients_have_examples_from_everywhere():
-    """The number of each client's examples in the first half is hypergeometric, over many seeds."""
-    counts = [int((partition.iid(40, 4, seed=s).indices()[0] < 20).sum()) for s in range(4_000)]
-    observed = np.bincount(counts, minlength=11)
-    expected = 4_000 * stats.hypergeom(40, 20, 10).pmf(np.arange(11))
-    often = expected > 5
-    observed = np.append(observed[often], observed[~often].sum())
-    expected = np.append(expected[often], expected[~often].sum())
-    assert stats.chisquare(observed, expected).pvalue > 1e-3
 
 
 def test_no_similarity_sorts_and_any_similarity_mixes_its_share():

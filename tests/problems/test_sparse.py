@@ -19,9 +19,6 @@ from fcojax.problems.linear_models import (
 )
 from fcojax.problems.logistic import logistic_loss
 from fcojax.problems.softmax import cross_entropy
-from fcojax.transforms import l1, named, on_subtree
-
-KERNELS = on_subtree(l1(), named("kernel"))
 
 
 def drawn(num_rows=12, num_features=9, width=4):
@@ -89,18 +86,6 @@ def test_a_column_out_of_range_is_refused_or_not_a_number(column):
     np.testing.assert_array_equal(jax.jit(product)(index), [2.0, np.nan])
 
 
-def test_transformations_and_selections_do_not_read_the_columns_again():
-    rows = drawn()
-    for made in (
-        rows[2:4],
-        jax.tree.map(lambda leaf: leaf - 1, rows),
-        jax.eval_shape(lambda: rows),
-    ):
-        assert isinstance(made, SparseRows) and made.num_features == rows.num_features
-    paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(rows)]
-    assert [jax.tree_util.keystr(path) for path in paths] == [".index", ".value"]
-
-
 LINEAR = {
     "half_square": half_square,
     "logistic": logistic_loss,
@@ -137,25 +122,6 @@ def test_problems_start_as_on_dense_features():
         shapes = [jax.eval_shape(make(data).init, jax.random.key(0)) for data in (sparse, dense)]
         assert shapes[0] == shapes[1]
     assert problems.least_squares(sparse).measures(jnp.zeros(9)) == {}
-
-
-@pytest.mark.slow
-def test_the_kkt_violation_is_that_of_dense_features():
-    point = {"kernel": jnp.linspace(-1, 1, 9).round(0), "bias": jnp.array(0.3)}
-    found = [fcojax.kkt_violation(half_square, KERNELS, 0.1, point, data) for data in both()]
-    np.testing.assert_allclose(*found, rtol=1e-12)
-
-
-@pytest.mark.slow
-def test_a_path_is_that_of_dense_features():
-    sparse, dense = (
-        fcojax.path(problems.linear(data), KERNELS, strengths=3, least=0.1, max_rounds=300)
-        for data in both()
-    )
-    np.testing.assert_allclose(sparse.strengths, dense.strengths, rtol=1e-12)
-    np.testing.assert_allclose(sparse.models["kernel"], dense.models["kernel"], atol=1e-10)
-    np.testing.assert_allclose(sparse.outcome.violation, dense.outcome.violation, atol=1e-10)
-    assert np.count_nonzero(sparse.models["kernel"][-1]) > 0
 
 
 def test_populations_of_sparse_rows_are_selected_partitioned_and_saved(tmp_path):

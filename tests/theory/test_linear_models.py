@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from fcojax.theory.linear_models import logistic_regression, ridge_regression
+from fcojax.theory.linear_models import logistic_regression
 from tests.theory import instances
 
 NAMES = tuple(instances.LOSSES)
@@ -45,31 +45,6 @@ def test_derivatives_and_noise_equal_those_of_the_loss_that_runs(name):
         assert seen.second_moments(points)[k] == pytest.approx(moment, rel=1e-12)
         full = np.sum(each.mean(axis=0) ** 2)
         assert seen.second_moments(points, None)[k] == pytest.approx(full, rel=1e-12)
-
-
-def test_pairs_drawn_with_replacement_have_half_the_variance():
-    """Return it by enumeration of all pairs of the smallest client's examples."""
-    seen, k = instances.model("ridge"), 2
-    points = some_points("ridge")
-    a, b = seen.features[k], seen.targets[k]
-    each = (a @ points[k] - b)[:, None] * a + seen.ridge * points[k]
-    pairs = ((each[:, None] + each[None]) / 2).reshape(-1, seen.dim)
-    variance = np.mean(np.sum((pairs - pairs.mean(axis=0)) ** 2, axis=1))
-    assert seen.noise(points, 2)[k] == pytest.approx(variance, rel=1e-12)
-    moment = np.mean(np.sum(pairs**2, axis=1))
-    assert seen.second_moments(points, 2)[k] == pytest.approx(moment, rel=1e-12)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_many_points_at_once_are_many_points_one_by_one(name):
-    seen, points = instances.model(name), some_points(name, (2, 3))
-    for method in (seen.values, seen.gradients, seen.noise, seen.second_moments):
-        whole = method(points)
-        for index in np.ndindex(2, 3):
-            np.testing.assert_allclose(whole[index], method(points[index]), rtol=1e-12)
-    single = points[..., 0, :]
-    expected = seen.values(np.broadcast_to(single[..., None, :], points.shape)) @ seen.weights
-    np.testing.assert_allclose(seen.objective(single), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -121,19 +96,3 @@ def test_newton_steps_that_overshoot_are_shortened():
     )
     gradient = model.gradients(model.minimiser()[None])
     assert np.abs(gradient).max() < 1e-16
-
-
-@pytest.mark.parametrize("same_axes", [True, False])
-def test_heterogeneity_grows_with_the_square_of_the_spread(same_axes):
-    rng = np.random.default_rng(2)
-    shared = rng.standard_normal((7, 3))
-    features = [shared if same_axes else rng.standard_normal((7, 3)) for _ in range(4)]
-    centre, directions = rng.standard_normal(3), rng.standard_normal((4, 3))
-
-    def heterogeneity(spread):
-        targets = [a @ (centre + spread * v) for a, v in zip(features, directions, strict=True)]
-        return ridge_regression(features, targets, ridge=0.0).constants().heterogeneity
-
-    assert abs(heterogeneity(0.0)) < 1e-28
-    assert heterogeneity(1.0) > 0.1
-    assert heterogeneity(0.1) == pytest.approx(heterogeneity(1.0) / 100, rel=1e-10)

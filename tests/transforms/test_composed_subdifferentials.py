@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import fcojax
 from fcojax import transforms
 from fcojax.transforms.calculus.compose import translated
 from tests.laws.test_calculus_laws import fold, unfold
@@ -123,33 +122,3 @@ def test_a_point_that_is_not_optimal_keeps_its_distance(name):
         x, v = inner + np.asarray(SHIFT), slope
     found = penalty.subdiff_distance(jnp.asarray(x), jnp.asarray(v), 1.0)
     assert abs(found - np.sqrt(0.5**2 + 0.5**2 + 2**2)) < 1e-9
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_solve_ends_with_a_penalty_in_another_basis(dtype):
-    rng = np.random.default_rng(1)
-    x = rng.normal(size=(40, DIM)).astype(dtype)
-    truth = np.asarray(MATRIX.T) @ np.array([2.0, 0.0, 0.0, -1.0, 0.0, 0.0])
-    data = fcojax.from_rows({"x": x, "y": (x @ truth).astype(dtype)}, [10] * 4)
-
-    def loss(w, rows):
-        return 0.5 * (rows["x"] @ w - rows["y"]) ** 2
-
-    basis = MATRIX.astype(dtype)
-    penalty = transforms.precomposed(transforms.l1(), lambda x: basis @ x, lambda y: basis.T @ y)
-    fed_mid = fcojax.algorithms.fed_mid_osp(loss, transforms.euclidean(penalty))
-    tolerance = 1e-10 if dtype == np.float64 else 1e-5
-    model, outcome = fcojax.solve(
-        fed_mid,
-        fed_mid.hparams_type(client_lr=0.3, penalty_scale=0.2),
-        jnp.zeros(DIM, dtype),
-        data,
-        jax.random.key(0),
-        fcojax.local_steps(1),
-        certificate=fcojax.kkt(loss, penalty),
-        tolerance=tolerance,
-        max_rounds=1000,
-    )
-    assert outcome.solved and outcome.violation <= tolerance
-    zeros = np.abs(np.asarray(MATRIX) @ np.asarray(model)) < 10 * np.finfo(dtype).eps
-    assert zeros.tolist() == [False, True, True, False, True, True]

@@ -119,21 +119,3 @@ def test_rotation_nearest_to_zero_and_to_a_reflection_is_finite():
         assert infeasibility(x) <= 1e-14
         assert np.linalg.det(x) > 0
         assert np.all(np.isfinite(jax.grad(lambda y: special_polar(y)[0, 1])(y)))
-
-
-def test_nan_gives_nan():
-    assert np.all(np.isnan(polar(jnp.full((3, 2), jnp.nan))))
-
-
-def test_half_precision_is_computed_in_float32():
-    x = polar(jnp.asarray(matrix((20, 4)), jnp.bfloat16))
-    assert x.dtype == jnp.bfloat16
-    assert infeasibility(x) <= 2e-2
-    gradient = jax.grad(lambda y: jnp.sum(polar(y)))(x)
-    assert gradient.dtype == jnp.bfloat16
-    assert np.all(np.isfinite(np.asarray(gradient, np.float32)))
-
-
-def test_matrices_without_entries():
-    empty = jnp.zeros((3, 0))
-    assert polar(empty).shape == jax.grad(lambda y: jnp.sum(polar(y)))(empty).shape == (3, 0)

@@ -22,18 +22,6 @@ def test_slices_are_correct(num_clients, size):
     np.testing.assert_array_equal(found, LONG[np.asarray(starts)[:, None] + np.arange(size)])
 
 
-def test_slices_under_two_maps_and_of_several_arrays():
-    starts, arrays = jnp.array([[0, 3, 7], [4, 4, 1]]), jnp.stack([LONG, -LONG])
-    of_one = jax.vmap(jax.vmap(lambda start: small_slice(arrays[0], start, 2)))(starts)
-    of_each = jax.vmap(
-        lambda array, row: jax.vmap(lambda start: small_slice(array, start, 2))(row)
-    )(arrays, starts)
-    for i, sign in ((0, 1), (1, -1)):
-        expected = LONG[np.asarray(starts[i])[:, None] + np.arange(2)]
-        np.testing.assert_array_equal(of_one[i], expected)
-        np.testing.assert_array_equal(of_each[i], sign * expected)
-
-
 @pytest.mark.parametrize("mapped", [True, False])
 def test_the_gradient_of_a_slice(mapped):
     def total(array):

@@ -270,6 +270,7 @@ def with_box(penalty: Penalty, lower: NumberTree, upper: NumberTree) -> Penalty:
         return _broadcast(lower, x), _broadcast(upper, x)
 
     def value(x, scale):
+        x = tree.floats(x)  # bounds of integers would be rounded
         outside = jax.tree.map(lambda leaf, a, b: jnp.maximum(a - leaf, leaf - b), x, *bounds(x))
         inner = penalty.value(x, scale)
         return inner + indicator(largest(outside)).astype(inner.dtype)

@@ -99,6 +99,7 @@ def box(lower: NumberTree, upper: NumberTree) -> Penalty:
 
     def value(x, scale):
         del scale
+        x = tree.floats(x)  # bounds of integers would be rounded
         least, most = bounds(x)
         outside = jax.tree.map(lambda a, lo, up: jnp.maximum(lo - a, a - up), x, least, most)
         return indicator(largest(outside))
