@@ -208,17 +208,6 @@ def test_the_limit_weighs_clients_by_arrivals_and_by_age(power):
         assert float(w) == pytest.approx(np.average(CENTRES, weights=weights), abs=0.002)
 
 
-@pytest.mark.slow
-def test_an_exact_method_stays_exact_with_late_clients():
-    order = clock.arrivals(np.array([1.0, 1.5, 2.5, 4.0]), buffer=2, num_rounds=2000)
-    algorithm = ALGORITHMS["scaffold"]
-    late = clock.asynchronous(algorithm, order, 0.0)
-    hparams = algorithm.hparams_type(client_lr=0.05)
-    w, _ = ran(late, order.sampler, 2000, hparams)
-    optimum = np.sum(CURVATURES * CENTRES) / CURVATURES.sum()
-    assert float(w) == pytest.approx(optimum, abs=1e-10)
-
-
 def test_kept_messages_are_read_and_written_by_rows():
     """In the lowered program nothing else has their shape: no copy, no check, no selection."""
     order = clock.arrivals(np.array([1.0, 1.0, 1.0, 12.5]), buffer=1, num_rounds=40)

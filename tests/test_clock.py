@@ -101,17 +101,6 @@ def test_seconds_are_those_of_an_event_loop(name):
             assert np.allclose(found, expected, rtol=1e-12)
 
 
-@pytest.mark.slow
-def test_seconds_of_a_run_are_the_slowest_client_by_hand():
-    laws = clock.Clock(step=clock.by_size(DATA, 1.0), down=0.5, up=0.25)
-    plan, key = fcojax.local_steps(3), jax.random.key(0)
-    hparams, start = FED_AVG.hparams_type(), jnp.array(0.0)
-    _, history = fcojax.run(FED_AVG, hparams, start, DATA, key, plan, num_rounds=4, eval_every=2)
-    model = 8  # bytes of a float64
-    each = 3 * max(SIZES) / np.mean(SIZES) + 0.5 * model + 0.25 * model
-    assert np.allclose(clock.seconds(laws, plan, DATA, key, history), [2 * each, 4 * each])
-
-
 def test_a_deadline_drops_the_late_and_truncation_lets_them_do_less():
     step = clock.log_normal(NUM_CLIENTS, median=1.0, spread=1.0, seed=1)
     assert np.array_equal(step, clock.log_normal(NUM_CLIENTS, median=1.0, spread=1.0, seed=1))
@@ -136,6 +125,13 @@ def test_a_deadline_drops_the_late_and_truncation_lets_them_do_less():
     w, history = fcojax.run(FED_AVG, hparams, start, DATA, key, plan, num_rounds=1)
     assert float(w) == pytest.approx((1 - 0.9**5) * means[~late].sum() / NUM_CLIENTS)
     assert history["late"].tolist() == [late.sum()]
+
+
+def test_a_client_that_ends_at_the_deadline_is_in_time():
+    """Also where its steps do not add up to it exactly: 0.1 three times."""
+    late = clock.deadline(np.array([3 * 0.1, 0.3 + 1e-6]), 0.3)
+    assert late.facts.arrives(np.arange(2)).tolist() == [1, 0]
+    assert clock.truncated(fcojax.local_steps(5), DATA, 0.1, 0.3).counts == (3,) * NUM_CLIENTS
 
 
 def test_truncated_epochs_are_their_first_steps():

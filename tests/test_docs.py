@@ -166,37 +166,16 @@ def test_the_laws_hold_for_the_penalty_skeleton():
 
 
 @pytest.mark.usefixtures("permissive")
-def test_the_sampler_skeleton_draws_a_cohort_for_a_run():
+def test_the_problem_skeleton_is_minimised_with_cohorts_of_the_sampler_skeleton():
     problem = skeleton("problem").my_problem()
-    plan = fcojax.Plan(fcojax.local_steps(1), skeleton("sampler").MySampler(2))
+    plan = fcojax.Plan(fcojax.local_steps(2), skeleton("sampler").MySampler(2))
     algorithm = fed_avg(problem.loss)
-    _, history = fcojax.run(
-        algorithm,
-        algorithm.hparams_type(),
-        problem.init(None),
-        problem.train,
-        jax.random.key(0),
-        plan,
-        num_rounds=4,
+    hparams, start = algorithm.hparams_type(client_lr=0.1), problem.init(None)
+    w, history = fcojax.run(
+        algorithm, hparams, start, problem.train, jax.random.key(0), plan, num_rounds=30
     )
-    assert history["participants"].tolist() == [2, 2, 2, 2]
-
-
-@pytest.mark.usefixtures("permissive")
-def test_the_problem_skeleton_is_minimised():
-    problem = skeleton("problem").my_problem()
-    algorithm = fed_avg(problem.loss)
-    w, _ = fcojax.run(
-        algorithm,
-        algorithm.hparams_type(client_lr=0.1),
-        problem.init(None),
-        problem.train,
-        jax.random.key(0),
-        fcojax.local_steps(2),
-        num_rounds=30,
-    )
-    start, end = (problem.measures(params)["error"] for params in (problem.init(None), w))
-    assert end < 0.8 * start
+    assert history["participants"].tolist() == [2] * 30
+    assert problem.measures(w)["error"] < 0.8 * problem.measures(start)["error"]
 
 
 def test_the_figure_skeleton_draws(tmp_path):

@@ -70,11 +70,3 @@ def print_it(x):
 def test_faults_are_seen_and_named(function, platform, fault):
     found = lowered.faults(jax.jit(function).trace(jnp.ones((3, 3), jnp.float32)), platform)
     assert (fault is None and not found) or any(str(fault) in each for each in found), found
-
-
-def test_a_call_of_another_platform_is_foreign():
-    traced = jax.jit(lambda x: jnp.linalg.svd(x)[1]).trace(jnp.ones((3, 3), jnp.float32))
-    known = lowered.KNOWN | {"cpu": lowered.KNOWN["tpu"]}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lowered, "KNOWN", known)
-        assert lowered.faults(traced, "cpu") == ["it calls lapack_sgesdd_ffi, which cpu lacks"]

@@ -104,22 +104,6 @@ def rows_drawn(key, rows):
     return rows[shuffle.permuted(key, rows.shape[0], jnp.zeros_like(positions), positions)]
 
 
-def test_twice_the_rounds_at_most_double_the_compiled_program(monkeypatch):
-    """If each use inlined a round, the program would grow faster."""
-    whole = shuffle.permuted.__wrapped__
-
-    def num_instructions(num_rounds):
-        monkeypatch.setattr(shuffle, "_NUM_ROUNDS", num_rounds)
-        # Another function: the trace of the old one is cached, and has the old number of rounds.
-        monkeypatch.setattr(shuffle, "permuted", jax.jit(lambda *given: whole(*given)))
-        program = jax.jit(lambda key, rows: jnp.sum(2 * rows_drawn(key, rows)))
-        lowered = program.lower(jax.random.key(0), jnp.ones((50, 3)))
-        return lowered.compile().as_text().count(" = ")
-
-    eight, sixteen = num_instructions(8), num_instructions(16)
-    assert eight < sixteen <= 2 * eight
-
-
 def test_drawn_rows_can_be_differentiated_and_mapped():
     rows, keys = jnp.arange(21.0).reshape(7, 3), jax.random.split(jax.random.key(2), 3)
     one, mapped = jax.jit(rows_drawn), jax.jit(jax.vmap(rows_drawn, in_axes=(0, None)))

@@ -64,23 +64,6 @@ def test_loops_are_multiplied_out_and_gathers_read_what_they_gather():
     assert found["__cublas$gemm"] == 7 and found["waits"] == 1
 
 
-@pytest.mark.parametrize(("bound", "trips", "waits"), [("12", 12, 0), ("{}", 1, 1), ("-1", 1, 1)])
-def test_the_length_of_a_loop_is_read_from_its_condition(bound, trips, waits):
-    """For compilers that do not annotate the number, such as that for TPUs."""
-    text = TEXT.replace(', x={"known_trip_count":{"n":"7"}}', ", condition=%below")
-    text += f"""
-%below (s.1: (s32[], f32[100,8], f32[8])) -> pred[] {{
-  %s.1 = (s32[], f32[100,8], f32[8]) parameter(0)
-  %i.1 = s32[] get-tuple-element(%s.1), index=0
-  %n = s32[] constant({bound})
-  ROOT %less = pred[] compare(%i.1, %n), direction=LT
-}}
-"""
-    found = launches(text)
-    # The comparison is a launch in a loop whose length depends on data.
-    assert found["kernels"] == 3 * trips + 1 + waits and found["waits"] == 1 + waits
-
-
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [("f32[]", 4), ("bf16[3]{0:T(8,128)}", 6), ("(pred[2], s8[2,2])", 6), ("token[]", 0)],
@@ -143,29 +126,3 @@ def test_a_round_has_no_more_kernels_than_it_had():
         assert row["kernels"] <= BUDGET[row["case"]] and row["waits"] == 0, row
         assert row["temporary_mb"] <= TEMPORARY_MB.get(row["case"], float("inf")), row
         assert all("conv" in name for name in row["calls"]), row
-
-
-IN_FLOAT64 = """
-import jax
-import jax.numpy as jnp
-from benchmarks import compiled_for
-from fcojax.transforms import grassmann, stiefel
-
-def solve(x, y):
-    manifolds = stiefel(), stiefel(retraction="qr"), grassmann()
-    return [m.inverse_retract(x, y) for m in manifolds]
-
-frame = jax.ShapeDtypeStruct((12, 3), jnp.float64)
-print(compiled_for.measured("tpu", solve, (frame, frame))["kernels"])
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(
-    importlib.util.find_spec("libtpu") is None,
-    reason="XLA's compiler for TPUs, the package libtpu, is not installed",
-)
-def test_linear_systems_in_float64_compile_for_a_tpu():
-    """The TPU's compiler has no LU decomposition in float64, and so no matrix inverse."""
-    done = run("-c", IN_FLOAT64, JAX_ENABLE_X64="1")
-    assert done.returncode == 0 and float(done.stdout) > 0, done.stderr

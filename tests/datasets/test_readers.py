@@ -8,7 +8,6 @@ import h5py
 import jax
 import numpy as np
 import pytest
-from sklearn.datasets import dump_svmlight_file
 
 import fcojax
 from fcojax import datasets
@@ -79,18 +78,6 @@ def test_libsvm_text(tmp_path):
     assert datasets.libsvm(path).examples["x"].shape == (3, 5)
     swapped = datasets.libsvm(path, classes=(1, -1)).examples["y"]
     assert swapped.tolist() == [1, 0, 1]
-
-
-def test_libsvm_written_by_scikit_learn(tmp_path):
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((20, 4)) * (rng.random((20, 4)) < 0.5)
-    y = rng.standard_normal(20)
-    with gzip.open(tmp_path / "r.txt.gz", "wb") as file:
-        dump_svmlight_file(x, y, file, zero_based=False)
-    pooled = datasets.libsvm(tmp_path / "r.txt.gz", num_features=4, regression=True)
-    np.testing.assert_allclose(pooled.examples["x"], x.astype(np.float32), rtol=1e-6)
-    np.testing.assert_allclose(pooled.examples["y"], y, rtol=1e-6)
-    assert pooled.examples["y"].dtype == np.float32
 
 
 def test_libsvm_of_a_million_features_stays_sparse(tmp_path):
@@ -209,12 +196,6 @@ def test_leaf_folders(tmp_path):
     assert pooled.examples["x"].dtype == np.float32
     assert pooled.examples["y"].dtype == np.int32
     assert datasets.leaf(tmp_path / "all_data_1_train.json").client.tolist() == ["f_1"]
-
-
-def test_leaf_targets_may_be_numbers(tmp_path):
-    path = tmp_path / "data.json"
-    path.write_text(json.dumps(leaf_content(a={"x": [[1], [2]], "y": [0.5, 1.0]})))
-    assert datasets.leaf(path).examples["y"].tolist() == [0.5, 1.0]
 
 
 def test_leaf_users_are_in_one_file_only(tmp_path):

@@ -5,7 +5,6 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from fcojax import problems
 
@@ -52,31 +51,6 @@ def test_the_label_moves_the_pattern_alone():
     np.testing.assert_allclose(effect[true], 1.6, atol=0.3)
     np.testing.assert_allclose(effect[~true], 0.0, atol=0.3)
     np.testing.assert_allclose(x[y == 1].std(axis=0), 1, atol=0.15)
-
-
-def test_noise_is_alike_in_neighbours_and_not_far_away():
-    problem = surrogate(standardise=False, effect=0.0, subject_scale=0.0, session_scale=0.0)
-    voxels = problems.brain_voxels(SMALL["grid"], 150)
-    correlations = np.corrcoef(np.asarray(problem.train.examples["x"]).T)
-    apart = np.linalg.norm(voxels[:, None] - voxels, axis=2)
-    # Smoothing with deviation s gives the correlation exp(-distance^2 / (4 s^2)) off the border.
-    middle = np.argmin(np.linalg.norm(voxels - np.array([2.5, 3.5, 3]), axis=1))
-    near = apart[middle] == 1
-    np.testing.assert_allclose(correlations[middle][near], np.exp(-1 / 9), atol=0.08)
-    assert np.abs(correlations[apart > 6]).mean() < 0.1
-
-
-def test_subjects_and_sessions_have_levels_of_their_own():
-    problem = surrogate(standardise=False, effect=0.0, subject_scale=3.0, session_scale=1.0)
-    x, _ = sessions(problem.train)
-    levels = x.mean(axis=1)
-    of_subjects = np.stack([part.mean(axis=0) for part in np.split(levels, [12, 24, 36, 48])])
-    assert of_subjects.std(axis=0).mean() == pytest.approx(3.0, rel=0.2)
-    within = np.concatenate(
-        [part - part.mean(axis=0) for part in np.split(levels, [12, 24, 36, 48])]
-    )
-    # A mean of 18 smooth scans adds 1/18 to the variance between sessions.
-    assert within.std() == pytest.approx((1 + 1 / 18) ** 0.5, rel=0.1)
 
 
 def test_voxels_form_an_ellipsoid():

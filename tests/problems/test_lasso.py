@@ -37,12 +37,18 @@ def test_squared_error_has_no_half():
     assert squared_error(params, rows).tolist() == [6.25]
 
 
+def test_measures_do_not_count_the_bias():
+    measures = lasso(**SMALL).measures
+    found = measures({"kernel": jnp.where(jnp.arange(12) < 5, 1.0, 0.0), "bias": jnp.array(7.0)})
+    assert float(found["f1"]) == 1.0 and float(found["density"]) == pytest.approx(5 / 12)
+
+
 @pytest.mark.parametrize(
     ("estimate", "truth", "expected"),
     [
         ([1.0, 1.0, 0.0, 0.0], [1, 0, 1, 0], (0.5, 0.5, 0.5, 0.5)),
         ([0.0, 0.0], [1, 0], (0.0, 0.0, 0.0, 0.0)),  # no entry predicted: zero, not NaN
-        ([1e-3, 1.0], [1, 1], (0.5, 1.0, 0.5, 2 / 3)),  # entries below the threshold are not found
+        ([1e-2, 1.0], [1, 1], (0.5, 1.0, 0.5, 2 / 3)),  # entries at the threshold are not found
         ([-2.0, 3.0], [1, 1], (1.0, 1.0, 1.0, 1.0)),
     ],
 )

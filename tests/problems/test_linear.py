@@ -114,19 +114,6 @@ def test_the_softmax_gradient_by_hand():
     np.testing.assert_allclose(slope["bias"], excess.mean(axis=0), atol=1e-13)
 
 
-def test_synthetic_softmax_is_ragged_and_split_by_example():
-    problem = problems.synthetic_softmax(num_clients=25, dim=7, num_classes=4, min_size=12)
-    sizes = np.asarray(problem.train.sizes + problem.validation.sizes)
-    assert sizes.min() >= 12
-    assert len(set(sizes.tolist())) > 10
-    np.testing.assert_allclose(problem.validation.sizes / sizes, 0.2, atol=0.05)
-    # Around its client's mean, feature j has variance j^-1.2.
-    x, offsets = np.asarray(problem.train.examples["x"]), np.asarray(problem.train.offsets)
-    within = [x[a:b] - x[a:b].mean(axis=0) for a, b in zip(offsets, offsets[1:], strict=False)]
-    variances = sum((part**2).sum(axis=0) for part in within) / (len(x) - 25)
-    np.testing.assert_allclose(variances, np.arange(1, 8) ** -1.2, rtol=0.2)
-
-
 def test_accuracy_weighs_clients_as_the_validation_set_does():
     clients = [{"x": np.array([[1.0], [1.0], [-1.0]]), "y": np.array([1, 1, 1])}]
     clients.append({"x": np.array([[1.0]]), "y": np.array([0])})

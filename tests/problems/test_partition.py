@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from fcojax.problems import partition
 from fcojax.problems.partition import Partition
@@ -82,26 +81,6 @@ def test_every_example_has_one_client_and_every_client_an_example(name, task):
     assert same(found, PARTITIONERS[name](labels, num_clients, seed))
 
 
-@pytest.mark.parametrize("name", PARTITIONERS)
-def test_examples_of_a_label_are_assigned_at_random(name):
-    """This holds with fixed sizes too; only a label of a single client may keep its order."""
-    splits = [PARTITIONERS[name](TEN_LABELS, 4, seed) for seed in range(3)]
-    owners = np.zeros((3, TEN_LABELS.size), int)
-    for owner, split in zip(owners, splits, strict=True):
-        owner[split.order] = np.repeat(np.arange(4), split.sizes)
-    shared = 0
-    for label in range(10):
-        mine = owners[:, np.flatnonzero(label == TEN_LABELS)]
-        num_owners = np.array([np.unique(row).size for row in mine])
-        if (num_owners > 1).all():
-            assert not (mine == mine[0]).all()
-            # Neighbours are separated too, within the label of a client.
-            num_runs = 1 + (np.diff(mine, axis=1) != 0).sum(axis=1)
-            assert (num_runs > num_owners).any()
-            shared += 1
-    assert shared >= 2
-
-
 def test_examples_follow_their_client():
     images = np.arange(24.0).reshape(6, 2, 2)
     found = Partition(np.array([4, 0, 5, 2, 3, 1]), np.array([1, 3, 2]))
@@ -129,36 +108,6 @@ def test_dirichlet_near_zero_gives_every_label_to_one_client():
         assert ((counts == 0) | (counts == 20)).all()
 
 
-def test_dirichlet_near_infinity_gives_equal_shares_with_unbiased_rounding():
-    """Twenty of each label over 30 clients: two thirds each, randomly rounded to one or zero."""
-    labels = np.arange(240) % 12
-    for alpha in (1e9, 1e300):
-        total = np.zeros((30, 12), int)
-        for seed in range(60):
-            counts = counts_of(labels, partition.dirichlet(labels, 30, alpha, seed=seed))
-            assert counts.max() == 1
-            total += counts
-        # 720 trials for each client, with probability two thirds.
-        pvalues = [stats.binomtest(int(mine), 720, 2 / 3).pvalue for mine in total.sum(axis=1)]
-        assert min(pvalues) > 1e-4
-
-
-@pytest.mark.parametrize("alpha", [0.3, 2.0])
-@pytest.mark.parametrize("client", [0, 1, 3])
-def test_dirichlet_shares_are_beta_distributed(alpha, client):
-    """The share of one of four clients is Beta(alpha, 3 alpha), independently for each label."""
-    num_labels, each = 400, 500
-    labels = np.arange(num_labels * each) % num_labels
-    found = partition.dirichlet(labels, 4, alpha, seed=2)
-    mine = labels[found.indices()[client]]
-    shares = np.bincount(mine, minlength=num_labels) / each
-    # In bins, because rounding moves shares just above zero to zero.
-    bins = np.append(0.0, stats.beta(alpha, 3 * alpha).ppf([0.25, 0.4, 0.55, 0.7, 0.85, 1.0]))
-    observed = np.histogram(shares, bins)[0]
-    expected = num_labels * np.array([0.25, 0.15, 0.15, 0.15, 0.15, 0.15])
-    assert stats.chisquare(observed, expected).pvalue > 1e-3
-
-
 def test_dirichlet_gives_up_after_max_draws():
     with pytest.raises(ValueError) as error:
         partition.dirichlet(np.zeros(10, int), 5, 1e-8, min_size=2, max_draws=50)
@@ -169,22 +118,6 @@ def test_dirichlet_gives_up_after_max_draws():
     few = partition.dirichlet(TEN_LABELS, 4, 0.5, min_size=1, seed=1)
     many = partition.dirichlet(TEN_LABELS, 4, 0.5, min_size=40, seed=1)
     assert few.sizes.min() < 40 <= many.sizes.min()
-
-
-def test_no_similarity_sorts_and_any_similarity_mixes_its_share():
-    """Twenty of each of ten labels over ten clients."""
-    alone = counts_of(TEN_LABELS, partition.similarity(TEN_LABELS, 10, 0.0, seed=1))
-    assert np.array_equal(alone, 20 * np.eye(10, dtype=int))
-    values = np.random.default_rng(0).standard_normal(57)
-    runs = [values[mine] for mine in partition.similarity(values, 4, 0.0).indices()]
-    assert all(one.max() <= other.min() for one, other in zip(runs, runs[1:], strict=False))
-    # A client has 12 successive examples of the sorted part and 8 random ones.
-    found = partition.similarity(TEN_LABELS, 10, 0.4, seed=1)
-    for mine in found.indices():
-        assert np.unique(TEN_LABELS[mine[8:]]).size <= 3
-        assert (np.diff(TEN_LABELS[mine[8:]]) >= 0).all()
-    mixed = np.concatenate([mine[:8] for mine in found.indices()])
-    assert np.unique(TEN_LABELS[mixed], return_counts=True)[1].min() >= 2
 
 
 def test_a_seed_gives_the_same_partition_everywhere():

@@ -2,8 +2,6 @@
 
 import json
 import pathlib
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +10,6 @@ import pytest
 
 import fcojax
 from fcojax import from_rows
-
-ROOT = pathlib.Path(__file__).parent.parent.parent
 
 
 def population():
@@ -162,43 +158,3 @@ def test_nothing_is_overwritten(folder):
     with pytest.raises(ValueError, match="exists already"):
         fcojax.save_clients(population(), folder)
     fcojax.open_clients(folder, verify=True)
-
-
-MILLION = """
-import sys
-import jax, numpy as np, fcojax
-
-num_clients, folder = 1_000_000, sys.argv[1]
-x = np.random.default_rng(0).standard_normal((8 * num_clients, 16), dtype=np.float32)
-y = x[:, 0].copy()
-data = fcojax.from_rows({"x": x, "y": y}, np.full(num_clients, 8))
-del x, y
-fcojax.save_clients(data, folder)
-del data
-data = fcojax.open_clients(folder)
-rows, sizes = data.rows_of(np.arange(0, num_clients, 100_000))
-assert rows["x"].shape == (80, 16) and sizes.tolist() == [8] * 10
-model, _ = fcojax.run(
-    fcojax.algorithms.fed_avg(lambda w, rows: (rows["x"] @ w - rows["y"]) ** 2),
-    fcojax.algorithms.fed_avg.Hparams(client_lr=0.01), jax.numpy.zeros(16), data,
-    jax.random.key(0), num_rounds=1,
-    plan=fcojax.Plan(fcojax.local_steps(2, 4), fcojax.uniform_cohort(cohort_size=10)),
-)
-assert 0 < model[0] < 1
-# Not ru_maxrss, which a child inherits from a parent that was larger.
-peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
-print(int(peak.split()[1]) / 1024)
-"""
-
-
-@pytest.mark.slow
-def test_a_million_clients_are_built_saved_opened_and_sampled_in_two_gigabytes(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", MILLION, str(tmp_path / "clients")],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert float(done.stdout) < 2000

@@ -109,6 +109,22 @@ def nothing(w):
     return 0.0
 
 
+def hessian_constants(own, optimum):
+    return fco.quadratic_constants(own.hessians[0], own.linear, own.noise, own.start, optimum)
+
+
+def ball_constants(instance, optimum, curvatures=None):
+    """Return the constants of clients whose Hessians differ, here within the unit ball."""
+    return fco.Constants(
+        distance=0.5 * np.sum((optimum - instance.start) ** 2),
+        smoothness=np.linalg.eigvalsh(
+            instance.hessians if curvatures is None else curvatures
+        ).max(),
+        variance=(instance.noise**2).sum(axis=-1).mean(axis=1).max(),
+        num_clients=len(instance.linear),
+    )
+
+
 def observe(hparams, server, context):
     return {"server": server}
 
@@ -141,9 +157,7 @@ def test_gap_is_below_lemma_4_4_and_theorem_4_3(num_steps):
     instance = common_hessian()
     hessian = instance.hessians[0]
     optimum = minimiser(instance, soft)
-    constants, zeta = fco.quadratic_constants(
-        hessian, instance.linear, instance.noise, instance.start, optimum
-    )
+    constants, zeta = hessian_constants(instance, optimum)
     largest = fco.largest_client_lr(constants)
     np.testing.assert_allclose(largest, 0.125)
     rates = [largest, 0.1 * largest, 0.01 * largest]
@@ -186,9 +200,7 @@ def test_gap_of_sampled_clients_is_below_theorem_4_3_with_the_variance_of_the_sa
     )
     for own in (instance, quiet):
         hessian = own.hessians[0]
-        constants, zeta = fco.quadratic_constants(
-            hessian, own.linear, own.noise, own.start, optimum
-        )
+        constants, zeta = hessian_constants(own, optimum)
         rates = [share * fco.largest_client_lr(constants) for share in (1, 0.1, 0.01)]
         found = shadow(
             own,
@@ -266,12 +278,7 @@ def test_gap_of_corrected_cohorts_is_below_the_theorem_with_unequal_weights(psi,
     quiet = examples | {"linear": np.repeat(common_axes().linear, 2 * DRAWS, axis=0)}
     calm = dataclasses.replace(instance.data, examples=jax.tree.map(jnp.asarray, quiet))
     own = common_axes().hessians
-    constants = fco.Constants(
-        distance=0.5 * np.sum(optimum**2),
-        smoothness=np.linalg.eigvalsh(own).max(),
-        variance=(instance.noise**2).sum(axis=-1).mean(axis=1).max(),
-        num_clients=6,
-    )
+    constants = ball_constants(instance, optimum, own)
     plan = fcojax.Plan(
         fcojax.local_steps(1, 1, replace=True),
         fcojax.coin_flips(PROBABILITIES),
@@ -335,12 +342,7 @@ def test_gap_is_below_theorem_4_2(num_steps):
     optimum = minimiser(instance, to_ball)
     curvature = np.linalg.eigvalsh(instance.hessians)[:, -1]
     steepest = (curvature + np.linalg.norm(instance.linear, axis=1)).max() + 0.5 * np.sqrt(10)
-    constants = fco.Constants(
-        distance=0.5 * np.sum(optimum**2),
-        smoothness=curvature.max(),
-        variance=(instance.noise**2).sum(axis=-1).mean(axis=1).max(),
-        num_clients=6,
-    )
+    constants = ball_constants(instance, optimum)
     rates = [share * fco.largest_client_lr(constants) for share in (1, 0.1, 0.01)]
     grid = fcojax.grid.product(FedDualAvgHparams, client_lr=rates, penalty_scale=[1.0])
     found = shadow(
@@ -417,7 +419,11 @@ def test_gap_of_small_client_steps_is_below_theorem_4_1(name, psi):
     instance = common_hessian() if psi == "l1" else common_axes()
     prox, value, penalty = (soft, l1_of, l1()) if psi == "l1" else (to_ball, nothing, l2_ball())
     optimum = minimiser(instance, prox)
-    constants = small_step_constants(instance, optimum, psi)
+    constants = (
+        hessian_constants(instance, optimum)[0]
+        if psi == "l1"
+        else ball_constants(instance, optimum)
+    )
     num_steps, num_rounds, client_lr = 8, 400, 1e-3
     round_lr = fco.largest_client_lr(constants)
     factory = getattr(algorithms, name)
@@ -443,19 +449,6 @@ def test_gap_of_small_client_steps_is_below_theorem_4_1(name, psi):
     bound = fco.gap_of_small_steps(constants, round_lr, num_steps, num_rounds)
     assert 0 < gap <= bound
     assert gap > bound / 30  # the bound is not vacuous here
-
-
-def small_step_constants(instance, optimum, psi):
-    if psi == "l1":
-        return fco.quadratic_constants(
-            instance.hessians[0], instance.linear, instance.noise, instance.start, optimum
-        )[0]
-    return fco.Constants(
-        distance=float(0.5 * np.sum((optimum - instance.start) ** 2)),
-        smoothness=float(np.linalg.eigvalsh(instance.hessians).max()),
-        variance=float((instance.noise**2).sum(axis=-1).mean(axis=1).max()),
-        num_clients=len(instance.linear),
-    )
 
 
 def huber(w, rows):

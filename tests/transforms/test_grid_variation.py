@@ -58,19 +58,6 @@ def test_parts_that_do_not_touch_and_images_along_further_axes_are_apart():
     np.testing.assert_allclose(moved, np.concatenate(of_lines), atol=1e-12)
 
 
-def test_the_objective_falls_to_that_of_the_exact_point():
-    v = np.random.default_rng(4).normal(size=CUBE.size)
-
-    def objective(x):
-        return STEP * grid_variation(CUBE).value(x, SCALE) + np.sum((x - v) ** 2) / 2
-
-    excess = [
-        objective(grid_variation(CUBE, num_steps).prox(v, STEP, SCALE)) - objective(exact(v, CUBE))
-        for num_steps in (1, 5, 20, 200)
-    ]
-    assert 0 < excess[2] < excess[1] < excess[0] and abs(excess[3]) < 1e-10
-
-
 def test_images_keep_their_shape_and_any_strength_gives_the_mean():
     image = jnp.asarray(np.random.default_rng(5).normal(size=(3, 4)), jnp.float32)
     penalty = grid_variation(np.ones((3, 4), bool), 200)

@@ -19,8 +19,6 @@ from fcojax.transforms import (
 )
 from fcojax.transforms.manifolds.manifold import ambient_norm
 
-pytestmark = pytest.mark.slow
-
 
 def tangent_pair(manifold, shape, size=0.4):
     rng = np.random.default_rng(0)
@@ -29,6 +27,7 @@ def tangent_pair(manifold, shape, size=0.4):
     return x, size * u / jnp.linalg.norm(u)
 
 
+@pytest.mark.slow
 def test_maps_of_products_need_those_of_every_factor():
     pair = product_manifold({"a": stiefel(), "b": flat()})
     assert pair.log is None and pair.exp is not None
@@ -41,6 +40,7 @@ def test_maps_of_products_need_those_of_every_factor():
     np.testing.assert_array_equal(free, g[1])
 
 
+@pytest.mark.slow
 def test_distances_are_in_the_ambient_inner_product():
     rng = np.random.default_rng(0)
     root = rng.standard_normal((4, 4))
@@ -55,6 +55,14 @@ def test_distances_are_in_the_ambient_inner_product():
     assert float(distance(weighted, y)) == pytest.approx(np.linalg.norm(excess), rel=1e-12)
 
 
+@pytest.mark.parametrize("retraction", ["polar", "qr"])
+def test_a_retraction_of_nothing_stays(retraction):
+    """QR alone gives columns of either sign."""
+    x, u = tangent_pair(stiefel(), (6, 3), size=1e-6)
+    found = stiefel(retraction=retraction).retract(x, u)
+    np.testing.assert_allclose(found, x + u, rtol=0, atol=1e-11)
+
+
 def test_projection_inverse_is_exact_to_second_order():
     manifold = stiefel(inverse="projection")
     x, u = tangent_pair(manifold, (7, 3), size=1.0)
@@ -65,6 +73,7 @@ def test_projection_inverse_is_exact_to_second_order():
     assert abs(float(jnp.log2(off[0] / off[1])) - 3) <= 0.1
 
 
+@pytest.mark.slow
 def test_projection_of_zero_is_the_first_unit_vector():
     np.testing.assert_array_equal(sphere().project(jnp.zeros((2, 2))), [[1, 0], [0, 0]])
     columns = jnp.array([[0.0, 3.0], [0.0, 4.0]])
@@ -81,6 +90,7 @@ def test_projection_on_the_sphere_does_not_overflow(scale):
     np.testing.assert_allclose(sphere().project(y), [0.6, 0.8], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_results_at_cut_loci_are_finite():
     x = jnp.eye(4, 2)
     for manifold in (sphere(), oblique()):
@@ -100,6 +110,7 @@ def test_results_at_cut_loci_are_finite():
         assert np.all(np.isfinite(rotation().log(jnp.eye(2), turn)))
 
 
+@pytest.mark.slow
 def test_gradient_of_the_distance():
     y = jnp.array([3.0, 4.0])
     np.testing.assert_allclose(jax.grad(lambda y: distance(sphere(), y))(y), y / 5, atol=1e-15)

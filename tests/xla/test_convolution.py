@@ -91,33 +91,6 @@ def test_shapes_that_do_not_match_raise_the_error_of_jax():
         convolution(normal((1, 5, 5)), normal((5, 2, 3)), (1,), "SAME")
 
 
-POOLS = [
-    ((2,), (2,), "VALID", (3, 7, 2)),
-    ((3,), None, "SAME", (7, 2)),
-    ((2, 3), (2, 3), "VALID", (2, 5, 7, 3)),
-    ((3, 2), (1, 2), ((1, 2), (0, 1)), (2, 5, 6, 3)),
-    ((2, 2), (2, 2), "SAME", (4, 2, 5, 5, 1)),
-]
-
-
-@pytest.mark.parametrize("row", range(len(POOLS)))
-def test_max_pool_is_that_of_flax(row):
-    """Return value and gradient; small integers have many ties."""
-    window, strides, padding, shape = POOLS[row]
-    x = jnp.round(normal(shape))
-
-    @functools.partial(jax.jit, static_argnums=0)
-    def value_and_gradient(pool, x):
-        y, vjp = jax.vjp(lambda x: pool(x, window, strides, padding), x)
-        return y, vjp(jnp.cos(jnp.arange(y.size, dtype=y.dtype)).reshape(y.shape))
-
-    with jax.numpy_dtype_promotion("standard"):
-        expected = value_and_gradient(linen.max_pool, x)
-    y, gradient = value_and_gradient(max_pool, x)
-    np.testing.assert_allclose(y, expected[0], rtol=1e-14)
-    np.testing.assert_allclose(gradient, expected[1], rtol=1e-14, atol=1e-14)
-
-
 def test_the_maximum_of_a_window_with_nan_is_nan():
     x = jnp.array([jnp.nan, 1.0, 2.0, jnp.nan, 3.0, 4.0]).reshape(1, 6, 1)
     found = max_pool(x, (2,), (2,)).ravel()

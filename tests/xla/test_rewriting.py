@@ -119,16 +119,6 @@ def test_windows_inside_of_other_programs(name):
             np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11)
 
 
-def test_the_structure_of_arguments_and_results_is_kept():
-    def model(params, *, rows):
-        return {"y": layer(rows["x"], params["kernel"]), "none": None, "rest": (params["bias"],)}
-
-    params = {"kernel": normal(2, 3, 3), "bias": jnp.zeros(3), "nothing": None}
-    ours = fast_inside_loops(model)(params, rows={"x": normal(2, 6, 3)})
-    theirs = model(params, rows={"x": normal(2, 6, 3)})
-    assert jax.tree.structure(ours) == jax.tree.structure(theirs)
-
-
 def test_what_is_left_as_it_is():
     x, kernel = normal(2, 6, 3), normal(2, 3, 3)
     ours = fast_inside_loops(layer)

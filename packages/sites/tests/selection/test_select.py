@@ -90,8 +90,13 @@ def test_the_relaxed_lasso_is_the_lasso_on_the_support_with_a_share_of_the_stren
         np.testing.assert_allclose(chosen.relaxed(phi), expected, atol=1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("loss", [logistic_loss, cox_loss], ids=["rows", "whole batch"])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        pytest.param(logistic_loss, id="rows"),
+        pytest.param(cox_loss, id="whole batch", marks=pytest.mark.slow),
+    ],
+)
 def test_the_weighted_loss_of_a_fold_equals_the_loss_of_its_rows_alone(loss):
     data = survival() if loss is cox_loss else population("logistic", (7, 4), 2)
     folds = selection.by_example(2)(data, KEY)
