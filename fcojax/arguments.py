@@ -121,8 +121,8 @@ def checked_value(name: str, value: Any, annotation: Any, *, single: bool = Fals
         if _fits(rule, value, single):
             if isinstance(rule, Numbers) and rule.whole:
                 return at_most(name, operator.index(value), rule.largest)
-            is_list = isinstance(rule, _Entries) and rule.is_tuple
-            return tuple(value) if is_list and not isinstance(value, tuple) else value
+            is_list = getattr(rule, "is_tuple", False) and not isinstance(value, tuple)
+            return tuple(value) if is_list else value
     needed = " or ".join(rule.needed for rule in rules if rule is not None)
     used = jnp.result_type(float)
     with jax.enable_x64(True):  # 1e-300 is above 0, but not in float32
@@ -236,19 +236,12 @@ def refuse_when_named(hparams_type: type) -> None:
         hparams_type.__new__ = made
 
 
-class _Entries(NamedTuple):
-    """Lists, or tuples, whose entries fit the kinds in turn, or all of them the only kind."""
-
-    needed: str
-    kinds: tuple
-    is_tuple: bool
-
-
 class _Others(NamedTuple):
-    """The values of a class, or a few values."""
+    """The values of a class, a few values, or lists, which become tuples if ``is_tuple``."""
 
     needed: str
     fits: Callable[[Any], bool]
+    is_tuple: bool = False
 
 
 _ANY = Arrays("an array of numbers")
@@ -286,7 +279,8 @@ def _rule_of(kind: Any) -> Any:
         kinds = args[:1] or (Any,) if args[1:] in ((), (...,)) else args
         each = " or ".join(rule.needed for rule in map(_rule_of, _kinds(kinds[0])) if rule)
         needed = f"{len(args)} entries" if args[1:] and kinds == args else "a list"
-        return _Entries(needed + (each and f", each {each}"), kinds, origin is tuple)
+        needed += each and f", each {each}"
+        return _Others(needed, lambda value: _are_entries(value, kinds), origin is tuple)
     if origin in _RULES:
         return _RULES[origin]
     if not isinstance(origin, type) or origin is Any or getattr(origin, "_is_protocol", False):
@@ -302,10 +296,11 @@ def _fits(rule: Any, value: Any, single: bool = True) -> bool:
         return _is_array(value, rule)
     if isinstance(rule, Numbers):
         return _is_whole(value, rule) if rule.whole else _is_number(value, rule, single)
-    return _are_entries(value, rule.kinds) if isinstance(rule, _Entries) else rule.fits(value)
+    return rule.fits(value)
 
 
 def _are_entries(value: Any, kinds: tuple) -> bool:
+    """Whether entries fit the kinds in turn, or all of them the only kind."""
     if isinstance(value, Tracer):
         return value.ndim > 0
     if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__getitem__"):

@@ -3,7 +3,6 @@
 from fcojax.datasets.arrays import npz
 from fcojax.datasets.emnist import emnist
 from fcojax.datasets.haxby import haxby, haxby_npz
-from fcojax.datasets.leaf import leaf
 from fcojax.datasets.libsvm import libsvm
 from fcojax.datasets.mnist import mnist
 from fcojax.datasets.pooled import Pooled, by_client
@@ -16,7 +15,6 @@ __all__ = [
     "emnist",
     "haxby",
     "haxby_npz",
-    "leaf",
     "libsvm",
     "mnist",
     "npz",

@@ -5,7 +5,6 @@ References: Lewis and Sendov, Twice differentiable spectral functions, 2001, for
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -71,51 +70,52 @@ def _finite_or_zero(matrix: Array) -> tuple[Array, Array]:
     return finite, jnp.where(finite, matrix, 0)
 
 
-class SingularValueMap(NamedTuple):
-    """A map of singular values: the same function of each, given a level.
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def apply_map(
+    apply: Callable[[Array, Array], Array],
+    slopes: Callable[[Array, Array, Array], Array],
+    matrix: Array,
+    number: Array,
+) -> Array:
+    """Return ``U diag(apply(sigma, number)) W^T``, for one decomposition of the matrix.
 
-    Attributes:
-      apply: ``(values, number) -> new values``. The level may depend on all values.
+    Args:
+      apply: ``(values, number) -> new values``, the same function of each, given a level that may
+        depend on all values.
       slopes: ``(values, new values, number) -> slopes`` of the function for a fixed level.
+      matrix: the matrix.
+      number: a number or an array of numbers, of which the level depends too.
     """
-
-    apply: Callable[[Array, Array], Array]
-    slopes: Callable[[Array, Array, Array], Array]
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def apply_map(rule: SingularValueMap, matrix: Array, number: Array) -> Array:
-    """Return ``U diag(apply(sigma, number)) W^T``, for one decomposition of the matrix."""
     if not rules().few_kernels:
         finite, safe = _finite_or_zero(matrix)
         left, values, right = thin_svd(safe)
-        new = (left * rule.apply(values, number)[None, :]) @ right
+        new = (left * apply(values, number)[None, :]) @ right
         return jnp.where(finite, new, jnp.nan)
     # Entrywise checks fuse with the kernels before and after, and cuSOLVER, which overwrites its
     # matrix, needs no copy.
     safe, check = jnp.where(jnp.isfinite(matrix), matrix, 0), 0 * matrix
     left, values, right = thin_svd(safe)
-    scaled = left * rule.apply(values, number)[None, :]
+    scaled = left * apply(values, number)[None, :]
     if matrix.size * values.size > _SMALL_PRODUCT:
         return scaled @ right + check
     return jnp.sum(scaled[:, :, None] * right[None] + check[:, None], axis=1)
 
 
 @apply_map.defjvp
-def _apply_map_jvp(rule, primals, tangents):
+def _apply_map_jvp(apply, slopes_of, primals, tangents):
     matrix, number = primals
     matrix_dot, number_dot = tangents
     if matrix.shape[0] < matrix.shape[1]:  # the formula below is for tall matrices
         tall = (matrix.T, number), (matrix_dot.T, number_dot)
-        return tuple(y.T for y in _apply_map_jvp(rule, *tall))
+        return tuple(y.T for y in _apply_map_jvp(apply, slopes_of, *tall))
     left, values, right = thin_svd(matrix)
     # A zero singular value that is rounded up would get the derivative of a positive one.
     rounding = jnp.finfo(values.dtype).eps * max(matrix.shape) * jnp.max(values)
     values = jnp.where(values <= rounding, 0, values)
     image = matrix_dot @ right.T
     inner = left.T @ image
-    new, new_dot = jax.jvp(rule.apply, (values, number), (jnp.diagonal(inner), number_dot))
-    slopes = rule.slopes(values, new, number).astype(values.dtype)
+    new, new_dot = jax.jvp(apply, (values, number), (jnp.diagonal(inner), number_dot))
+    slopes = slopes_of(values, new, number).astype(values.dtype)
     symmetric, skew = (inner + inner.T) / 2, (inner - inner.T) / 2
     core = difference_quotients(values, new, slopes) * symmetric
     core += _sum_quotients(values, new, slopes) * skew

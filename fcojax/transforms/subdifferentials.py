@@ -13,15 +13,12 @@ import numpy as np
 from fcojax import tree
 from fcojax.transforms.penalties.l1 import soft_threshold
 from fcojax.transforms.penalty import strength
-from fcojax.transforms.stable_norms import relative_rounding
 from fcojax.transforms.thresholds import project_l1_ball, project_simplex
 from fcojax.types import Array, Params, PyTree, Scalar
 from fcojax.xla.linalg import singular_values, thin_svd
 
 # (leaf, strength, *other leaves) -> (least, greatest) subgradient of each entry.
 Interval = Callable[..., tuple[Array, Array]]
-Prox = Callable[[Params, Scalar, Scalar], Params]
-Distance = Callable[[Params, Params, Scalar], Array]
 
 
 def distance_to_intervals(
@@ -37,49 +34,6 @@ def distance_to_intervals(
         return jnp.maximum(jnp.maximum(least - v_leaf, v_leaf - greatest), 0)
 
     return tree.euclidean_norm(jax.tree.map(excess, tree.floats(x), tree.floats(v), *others))
-
-
-def distance_up_to_rounding(
-    prox: Prox, distance: Distance, x: Params, v: Params, scale: Scalar, size: Array
-) -> Array:
-    r"""Return the smallest distance of v from the subdifferentials at points that round to x.
-
-    This is for an x that was computed from numbers of norm ``size``, so that its zeros, ties and
-    active bounds are rounding errors away from those of a prox. A prox returns exact zeros, ties
-    and bounds:
-    for :math:`y = \mathrm{prox}_{t\psi}(x + tv)`,
-
-    .. math:: t\, \mathrm{dist}(v, \partial\psi(y)) \le |x - y|
-              \le t\, \mathrm{dist}(v, \partial\psi(x)).
-
-    With t the rounding error of x divided by its distance, y is x up to rounding, and a distance
-    that is due to rounding decreases; this is repeated as long as it does. ``distance`` belongs to
-    psi.
-    """
-    fixed_x, fixed_v, room = jax.lax.stop_gradient((x, v, relative_rounding(x) * size))
-    floor = jnp.finfo(room.dtype).eps * tree.euclidean_norm(fixed_v)
-
-    def unfinished(state):
-        _, least, decreased = state
-        return decreased & (least > floor)
-
-    def advance(state):
-        y, least, _ = state
-        step = room / least
-        moved = prox(tree.add_scaled(fixed_x, step, fixed_v), step, scale)
-        found = distance(moved, fixed_v, scale)
-        is_near = tree.euclidean_norm(tree.sub(moved, fixed_x)) <= 4 * room
-        is_less = is_near & (found < least)
-        return (
-            tree.where(is_less, moved, y),
-            jnp.where(is_less, found, least),
-            is_near & (found < least / 2),
-        )
-
-    start = fixed_x, distance(fixed_x, fixed_v, scale), jnp.asarray(True)
-    y, *_ = jax.lax.while_loop(unfinished, advance, start)
-    # The value is that at y; the derivative in x is that of a y that moves with x.
-    return distance(tree.add(y, tree.sub(x, fixed_x)), v, scale)
 
 
 def absolute_value_interval(leaf: Array, weight: Array) -> tuple[Array, Array]:

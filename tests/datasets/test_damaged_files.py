@@ -1,7 +1,6 @@
 """Randomly damaged files: a reader returns data, or an error that names the file."""
 
 import gzip
-import json
 import os
 import pathlib
 import struct
@@ -14,7 +13,6 @@ import fcojax
 from fcojax import datasets
 
 X, Y = np.arange(36.0).reshape(12, 3), np.arange(12) % 2
-USERS = {"ann": {"x": [[1.0], [2.0]], "y": [0, 1]}, "bob": {"x": [[3.0]], "y": [1]}}
 
 
 def write_idx(folder):
@@ -46,12 +44,6 @@ READERS = {
     "ratings": (
         lambda folder: np.savez(folder / "r.npz", user=Y, item=np.arange(12), rating=X[:, 0]),
         lambda folder: datasets.ratings(folder / "r.npz"),
-    ),
-    "leaf": (
-        lambda folder: (folder / "l.json").write_text(
-            json.dumps({"users": list(USERS), "user_data": USERS})
-        ),
-        lambda folder: datasets.leaf(folder / "l.json"),
     ),
     "mnist": (write_idx, lambda folder: datasets.mnist(folder)),
     "libsvm": (

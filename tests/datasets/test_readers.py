@@ -1,7 +1,6 @@
 """Every reader on small files of the real format: whole, broken and of another format."""
 
 import gzip
-import json
 import struct
 
 import h5py
@@ -169,42 +168,6 @@ def test_a_share_of_the_writers(emnist_file):
     assert sorted(set(train.client.tolist())) == ["f0000_14", "f0007_11"]
     same = datasets.emnist(emnist_file, client_ids=["f0000_14", "f0007_11"])
     np.testing.assert_array_equal(train.examples["x"], same.examples["x"])
-
-
-def leaf_content(**data):
-    return {
-        "users": list(data),
-        "num_samples": [len(rows["y"]) for rows in data.values()],
-        "user_data": data,
-    }
-
-
-def test_leaf_folders(tmp_path):
-    parts = [
-        leaf_content(
-            f_10={"x": [[0.5, 1.0], [0.0, 0.25]], "y": [3, 1]}, f_2={"x": [[2, 3]], "y": [0]}
-        ),
-        leaf_content(f_1={"x": [[7.0, 8.0]], "y": [2]}, f_9={"x": [], "y": []}),
-    ]
-    for index, part in enumerate(parts):
-        (tmp_path / f"all_data_{index}_train.json").write_text(json.dumps(part))
-    pooled = datasets.leaf(tmp_path, num_classes=4)
-    data = by_client(pooled)
-    assert data.ids.tolist() == ["f_1", "f_10", "f_2"]
-    assert data.examples["x"].tolist() == [[7, 8], [0.5, 1], [0, 0.25], [2, 3]]
-    assert data.examples["y"].tolist() == [2, 3, 1, 0]
-    assert pooled.examples["x"].dtype == np.float32
-    assert pooled.examples["y"].dtype == np.int32
-    assert datasets.leaf(tmp_path / "all_data_1_train.json").client.tolist() == ["f_1"]
-
-
-def test_leaf_users_are_in_one_file_only(tmp_path):
-    refused(lambda: datasets.leaf(tmp_path / "no"), "TalwalkarLab/leaf")
-    refused(lambda: datasets.leaf(tmp_path), "has no examples of any user; make the data")
-    for name in "ab":
-        content = leaf_content(same={"x": [[1]], "y": [1]})
-        (tmp_path / f"{name}.json").write_text(json.dumps(content))
-    refused(lambda: datasets.leaf(tmp_path), "b.json .* user same is in .*a.json")
 
 
 def test_ratings(tmp_path):

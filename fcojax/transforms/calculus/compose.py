@@ -18,7 +18,6 @@ from fcojax.transforms.indicators import indicator, largest
 from fcojax.transforms.penalty import Penalty, steps_like
 from fcojax.transforms.shapes import require_ordered, require_same_shapes
 from fcojax.transforms.stable_norms import relative_rounding
-from fcojax.transforms.subdifferentials import distance_up_to_rounding
 from fcojax.transforms.thresholds import clipped
 from fcojax.types import Array, FiniteTree, NumberTree, Positive, PyTree
 
@@ -167,13 +166,7 @@ def translated(penalty: Penalty, shift: FiniteTree) -> Penalty:
         x = penalty.prox(tree.add_scaled(tree.floats(v), -1.0, shift), step, scale)
         return tree.cast_like(tree.add_scaled(x, 1.0, shift), v)
 
-    def distance(inner_distance, x, v, scale):
-        x, v = tree.floats((x, v))
-        size = tree.euclidean_norm(x) + tree.euclidean_norm(tree.cast_like(shift, x))
-        moved = tree.add_scaled(x, -1.0, shift)
-        return distance_up_to_rounding(penalty.prox, inner_distance, moved, v, scale, size)
-
-    return _changed(penalty, value, prox, None, distance)
+    return penalty._replace(value=value, prox=prox, scale_max=None, subdiff_distance=None)
 
 
 @factory
@@ -186,7 +179,8 @@ def precomposed(
 
     Examples are orthonormal transforms (Fourier, wavelets, permutations) and selections of
     coordinates. The formula is wrong for other maps, and the condition is not checked.
-    ``scale_max`` is ``None``, as it need not exist for a map with a null space.
+    ``scale_max`` is ``None``, as it need not exist for a map with a null space, and so is
+    ``subdiff_distance``, as zeros of ``Ax`` are rounding errors.
 
     Args:
       penalty: psi.
@@ -218,13 +212,7 @@ def precomposed(
         rest = tree.where(is_zero, tree.sub(rest, jax.lax.stop_gradient(rest)), rest)
         return tree.cast_like(tree.add(inside, rest), v)
 
-    def distance(inner_distance, x, v, scale):
-        along = distance_up_to_rounding(
-            penalty.prox, inner_distance, forward(x), forward(v), scale, tree.euclidean_norm(x)
-        )
-        return tree.euclidean_norm([along, outside(v)])
-
-    return _changed(penalty._replace(separable=False), value, prox, None, distance)
+    return Penalty(value, prox, convex=penalty.convex)
 
 
 @factory

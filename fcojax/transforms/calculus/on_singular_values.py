@@ -7,9 +7,8 @@ import numpy as np
 from fcojax import tree
 from fcojax.arguments import factory
 from fcojax.transforms.calculus.compose import is_concrete
-from fcojax.transforms.indicators import largest
-from fcojax.transforms.penalty import Penalty, strength
-from fcojax.transforms.singular_values import SingularValueMap, apply_map, per_matrix, values_of
+from fcojax.transforms.penalty import Penalty, largest, strength
+from fcojax.transforms.singular_values import apply_map, per_matrix, values_of
 
 
 @factory
@@ -53,8 +52,6 @@ def on_singular_values(penalty: Penalty) -> Penalty:
         del new
         return jax.jvp(lambda each: apply(each, numbers), (values,), (jnp.ones_like(values),))[1]
 
-    rule = SingularValueMap(apply, slopes)
-
     def of_values(function):
         return lambda matrix: function(values_of(matrix))
 
@@ -65,7 +62,7 @@ def on_singular_values(penalty: Penalty) -> Penalty:
     def prox(v, step, scale):
         def one_matrix(matrix):
             numbers = jnp.stack([strength(number, matrix) for number in (step, scale)])
-            return apply_map(rule, matrix, numbers)
+            return apply_map(apply, slopes, matrix, numbers)
 
         return per_matrix(_NAME, one_matrix, v)
 

@@ -4,8 +4,6 @@ A leaf of shape (..., m, n) is a stack of matrices. A norm is summed over all ma
 pytree, and a constraint applies to each of them, with the same ``scale``.
 """
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 
@@ -15,7 +13,6 @@ from fcojax.transforms.indicators import indicator, largest
 from fcojax.transforms.penalties.l1 import soft_threshold
 from fcojax.transforms.penalty import Penalty, strength, times_scale, weight
 from fcojax.transforms.singular_values import (
-    SingularValueMap,
     apply_map,
     difference_quotients,
     per_matrix,
@@ -56,7 +53,7 @@ def nuclear() -> Penalty:
     def prox(v, step, scale):
         def one_matrix(matrix):
             threshold = weight(step, scale, matrix)
-            return apply_map(_SHRINK, matrix, threshold)
+            return apply_map(soft_threshold, _shrink_slopes, matrix, threshold)
 
         return per_matrix("nuclear", one_matrix, v)
 
@@ -93,7 +90,22 @@ def nuclear_ball() -> Penalty:
       >>> nuclear_ball().prox(jnp.array([[3.0, 0.0], [0.0, 2.0]]), step=1.0, scale=3.0)
       Array([[2., 0.], [0., 1.]], ...)
     """
-    return _ball("nuclear_ball", jnp.sum, _TO_BALL)
+
+    def value(x, scale):
+        def excess(matrix):
+            return jnp.sum(values_of(matrix)) - jnp.asarray(scale, matrix.dtype)
+
+        return indicator(largest(per_matrix("nuclear_ball", excess, x)), scale)
+
+    def prox(v, step, scale):
+        del step
+
+        def one_matrix(matrix):
+            return apply_map(project_l1_ball, _ball_slopes, matrix, strength(scale, matrix))
+
+        return per_matrix("nuclear_ball", one_matrix, v)
+
+    return Penalty(value, prox)
 
 
 @factory
@@ -143,27 +155,12 @@ def _indicator_of_each(pairs: PyTree) -> Array:
     return largest(jax.tree.map(lambda pair: indicator(pair[..., :1], pair[..., 1:]), pairs))
 
 
-def _ball(name: str, norm: Callable[[Array], Array], rule: SingularValueMap) -> Penalty:
-    """Return the set of matrices with a norm of singular values of at most ``scale``."""
-
-    def value(x, scale):
-        def excess(matrix):
-            return norm(values_of(matrix)) - jnp.asarray(scale, matrix.dtype)
-
-        return indicator(largest(per_matrix(name, excess, x)), scale)
-
-    def prox(v, step, scale):
-        del step
-        return per_matrix(name, lambda matrix: apply_map(rule, matrix, strength(scale, matrix)), v)
-
-    return Penalty(value, prox)
+def _shrink_slopes(values, new, number):
+    return (new > 0) | (number == 0)
 
 
-_SHRINK = SingularValueMap(soft_threshold, lambda values, new, number: (new > 0) | (number == 0))
-_TO_BALL = SingularValueMap(
-    project_l1_ball,
-    lambda values, new, radius: (radius > 0) & ((new > 0) | jnp.all(new == values)),
-)
+def _ball_slopes(values, new, radius):
+    return (radius > 0) & ((new > 0) | jnp.all(new == values))
 
 
 @jax.custom_jvp
