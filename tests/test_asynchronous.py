@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from orbax.checkpoint import v1 as ocp
 
 import fcojax
 from fcojax import clock, tree, uploads
@@ -224,27 +223,6 @@ def test_kept_messages_are_read_and_written_by_rows():
     )
     touching = {operation.group(1) for operation in found if operation}
     assert touching == {"gather", "dynamic_update_slice", "while"}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_sweeps_and_stops_do_not_change_an_asynchronous_run(name, tmp_path):
-    """The second half starts from a state on disk, as after a kill; equal bit for bit."""
-    order = clock.arrivals(np.array([1.0, 1.5, 2.5, 4.0]), buffer=2, num_rounds=9)
-    algorithm = ALGORITHMS[name]
-    late = clock.asynchronous(algorithm, order, 0.0 if name == "scaffold" else 0.5)
-    hparams = algorithm.hparams_type(client_lr=0.1)
-    alone, _ = ran(late, order.sampler, 9, hparams)
-    plan, data = fcojax.Plan(fcojax.local_steps(2), order.sampler), quadratics()
-    grid = fcojax.grid.product(algorithm.hparams_type, client_lr=[0.1, 0.2])
-    models, _ = fcojax.sweep(late, grid, jnp.array(1.0), data, KEY[None], plan, num_rounds=9)
-    assert float(models[0, 0]) == pytest.approx(float(alone), abs=1e-14)
-    first = fcojax.start(late, hparams, jnp.array(1.0), data, KEY, plan)
-    half, _ = fcojax.advance(late, hparams, first, data, plan, num_rounds=4)
-    ocp.save(tmp_path / "state", half)
-    restored = ocp.load(tmp_path / "state", first)
-    end, _ = fcojax.advance(late, hparams, restored, data, plan, num_rounds=5)
-    assert np.array_equal(fcojax.read_model(late, hparams, end), alone)
 
 
 def test_what_an_asynchronous_server_cannot_do_is_refused():

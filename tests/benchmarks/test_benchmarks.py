@@ -50,13 +50,6 @@ def test_scaling_measures_every_size():
     assert min(row["ms_per_round"]) > 0
 
 
-@pytest.mark.slow
-def test_the_launcher_runs_beside_the_sweep():
-    (row,) = json_lines("benchmarks.launcher", "--quick", "--rounds=10", "--repeats=1")
-    assert row["points"] == 4 and row["seeds"] == 1
-    assert set(row["cpu_ms_a_round"]) == {"launcher", "sweep"} and row["ratio"] > 0
-
-
 def test_images_of_the_binary_version_are_planes_of_three_colours(tmp_path):
     record = np.zeros((2, 3073), np.uint8)
     record[:, 0] = [7, 9]

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import pytest
 
 from benchmarks import compiled_for
-from benchmarks.compiled_for import launches, num_bytes
+from benchmarks.compiled_for import launches
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 
@@ -62,14 +62,6 @@ def test_loops_are_multiplied_out_and_gathers_read_what_they_gather():
     # copy. The counter is read once.
     assert found["bytes"] == 7 * (32 + 32 + 4 + 3 * 32 + 2 * 32) + 2 * 32
     assert found["__cublas$gemm"] == 7 and found["waits"] == 1
-
-
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [("f32[]", 4), ("bf16[3]{0:T(8,128)}", 6), ("(pred[2], s8[2,2])", 6), ("token[]", 0)],
-)
-def test_bytes_of_types(kind, expected):
-    assert num_bytes(kind) == expected
 
 
 def test_products_are_counted_through_loops_and_branches():

@@ -11,7 +11,6 @@ import pytest
 import fcojax
 from fcojax import datasets
 from fcojax.datasets import Pooled, by_client
-from fcojax.datasets.reading import optional
 
 
 def refused(load, message):
@@ -182,11 +181,6 @@ def test_ratings(tmp_path):
     matrix[examples["row"], examples["column"]] = examples["value"]
     assert matrix.tolist() == [[0, 1.5, 0], [0, 0, 5], [3, 4, 0]]
     assert by_client(read.pooled).ids.tolist() == [3, 7, 10]
-
-
-def test_a_missing_package_names_its_extra():
-    with pytest.raises(ModuleNotFoundError, match=r"pip install -e '.\[data\]'"):
-        optional("no_such_package.inside", "data")
 
 
 def test_values_that_no_population_can_have_are_refused(emnist_file, tmp_path):

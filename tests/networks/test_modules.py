@@ -13,32 +13,9 @@ from fcojax.algorithms import fed_avg, mean_gradient
 from fcojax.algorithms.local import Batch
 from fcojax.networks import Functions, functions_of, loss_of, network
 from fcojax.problems import RandomLoss, population_loss
-from tests.problems.families import family, images
+from tests.problems.families import images
 
 NUM_CLIENTS, NUM_UNITS = 3, 64
-
-
-class LinenTwoLayer(linen.Module):
-    @linen.compact
-    def __call__(self, x):
-        for place, size in enumerate((5, 5), start=1):
-            x = linen.relu(linen.Dense(size, name=f"dense_{place}")(x))
-        return linen.Dense(3, name="dense_3")(x)
-
-
-@pytest.mark.slow
-def test_linen_and_nnx_modules_give_the_same_problem():
-    ours = family("two_layer").problem
-    theirs = network(LinenTwoLayer(), images(), images(), num_classes=3)
-    params = ours.init(jax.random.key(0))
-    assert jax.tree.map(jnp.shape, params) == jax.tree.map(
-        jnp.shape, jax.eval_shape(theirs.init, jax.random.key(0))
-    )
-    rows = images().examples
-    for function in ("loss", "measures"):
-        arguments = (params, rows) if function == "loss" else (params,)
-        a, b = (getattr(problem, function)(*arguments) for problem in (ours, theirs))
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), a, b)
 
 
 class LinenMasks(linen.Module):

@@ -82,16 +82,6 @@ def test_published_numbers_of_parameters(build, shape, dtype, outputs, num_param
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype(jnp.float32)}
 
 
-def test_start_points_are_glorot_uniform_and_differ():
-    problem = family("two_layer").problem
-    points = jax.jit(jax.vmap(problem.init))(jax.random.split(jax.random.key(0), 200))
-    kernel = np.asarray(points["dense_1"]["kernel"])
-    limit = (6 / (16 + 5)) ** 0.5
-    assert np.abs(kernel).max() <= limit
-    assert kernel.std() == pytest.approx(limit / 3**0.5, rel=0.02)
-    assert not points["dense_1"]["bias"].any()
-
-
 @pytest.mark.parametrize("name", NETWORKS)
 def test_outputs_of_an_example_do_not_depend_on_the_batch(name):
     """The mask over padding relies on this."""
