@@ -12,8 +12,8 @@ import numpy as np
 from fcojax.arguments import checked_array, validated
 from fcojax.problems import memory
 from fcojax.problems.building import from_rows
-from fcojax.problems.client_data import ClientData
-from fcojax.types import Count, NonNegative, Positive, PyTree, Seed
+from fcojax.problems.clients import ClientData
+from fcojax.types import Count, Positive, PyTree, Seed
 
 
 class Partition(NamedTuple):
@@ -172,37 +172,6 @@ def by_column(column: Any) -> Partition:
     """
     ids, client, sizes = np.unique(_checked(column), return_inverse=True, return_counts=True)
     return Partition(np.argsort(client, kind="stable"), sizes, ids)
-
-
-@validated
-def similarity(labels: Any, num_clients: Count, share: NonNegative, *, seed: Seed = 0) -> Partition:
-    """Distribute a share of the examples at random and the others sorted by label, in runs.
-
-    With a share of 0 clients have disjoint labels, except where a run ends within a label; a share
-    of 1 is ``iid``. Sizes differ by at most one.
-
-    Args:
-      labels: one number or string per example.
-      num_clients: number of clients.
-      share: share of the examples to distribute at random, at most 1.
-      seed: seed of the partition.
-
-    References:
-      Karimireddy, Kale, Mohri, Reddi, Stich and Suresh, "SCAFFOLD: Stochastic controlled averaging
-      for federated learning", ICML 2020, section 7.
-    """
-    labels = _checked(labels)
-    if share > 1:
-        raise ValueError(f"share is {share}; pass a number from 0, disjoint, to 1, identical.")
-    _check_enough(labels.size, num_clients)
-    order = _rng(seed).permutation(labels.size)
-    num_mixed = round(share * labels.size)
-    mixed, rest = order[:num_mixed], order[num_mixed:]
-    rest = rest[np.argsort(labels[rest], kind="stable")]
-    runs = _even(rest.size, num_clients)
-    sizes = np.concatenate([_even(labels.size, num_clients) - runs, runs])
-    owner = np.repeat(np.tile(np.arange(num_clients), 2), sizes)
-    return _gathered(np.concatenate([mixed, rest]), owner, num_clients)
 
 
 def _rng(seed: int) -> np.random.Generator:

@@ -13,7 +13,6 @@ import numpy as np
 from fcojax import tree
 from fcojax.transforms.penalties.l1 import soft_threshold
 from fcojax.transforms.penalty import strength
-from fcojax.transforms.thresholds import project_l1_ball, project_simplex
 from fcojax.types import Array, Params, PyTree, Scalar
 from fcojax.xla.linalg import singular_values, thin_svd
 
@@ -46,20 +45,6 @@ def absolute_value_interval(leaf: Array, weight: Array) -> tuple[Array, Array]:
 def bounds_interval(leaf: Array, low: Array | float, high: Array | float) -> tuple[Array, Array]:
     """Return the normal cone of an interval as bounds; all numbers if its ends are equal."""
     return jnp.where(leaf <= low, -jnp.inf, 0), jnp.where(leaf >= high, jnp.inf, 0)
-
-
-def distance_to_max_norm(x: Array, v: Array, radius: Array) -> Array:
-    """Return the distance of a flat v from the subdifferential of ``radius * max |x_i|``."""
-    size = jnp.abs(x)
-    largest_size = jnp.max(size)
-    top = size == largest_size
-    signed = jnp.sign(x) * v
-    # Entries below the largest minus the radius do not affect the projection.
-    lowest = jnp.max(jnp.where(top, signed, -jnp.inf)) - radius
-    entries = jnp.where(top, signed, lowest)
-    from_face = jnp.where(top, signed - project_simplex(entries, radius), v)
-    from_ball = v - project_l1_ball(v, radius)
-    return tree.euclidean_norm(jnp.where(largest_size > 0, from_face, from_ball))
 
 
 def distance_to_nuclear(x: Array, v: Array, weight: Array) -> Array:

@@ -13,20 +13,14 @@ PARTITIONERS = {
     "one shard": lambda labels, m, seed: partition.label_shards(labels, m, 1, seed=seed),
     "shards": lambda labels, m, seed: partition.label_shards(labels, m, 3, seed=seed),
     "dirichlet": lambda labels, m, seed: partition.dirichlet(labels, m, 3.0, seed=seed),
-    "disjoint": lambda labels, m, seed: partition.similarity(labels, m, 0.0, seed=seed),
-    "similar": lambda labels, m, seed: partition.similarity(labels, m, 0.3, seed=seed),
-    "identical": lambda labels, m, seed: partition.similarity(labels, m, 1.0, seed=seed),
 }
-EVEN = ("iid", "one shard", "disjoint", "similar", "identical")
+EVEN = ("iid", "one shard")
 TEN_LABELS = np.arange(200) % 10
 DIGESTS = {
     "iid": "fcf480403ad6870cfe1add7e5c56bf389e99c8e2bb0d4909f864aa676eb42b2b",
     "one shard": "f7f2ab0b6775b44b3f5321eabbb5236dbc4a533b03b2c7dce19be4560a129747",
     "shards": "a434b86b77a9510de340d3192acec54611c73805fc62fa51dc351af56d604136",
     "dirichlet": "a1006e8d09c42c3e591e3cddb901b28444924f6a79f9efd8ab2af92523c22bad",
-    "disjoint": "864be8f51a618a454f82f6f581470c443cbcfe78452c7832de081704deade681",
-    "similar": "06a362994ad46b963033ec9338b04b9fd0357e3a70e8178fb62d30b5c2b28f5e",
-    "identical": "fcf480403ad6870cfe1add7e5c56bf389e99c8e2bb0d4909f864aa676eb42b2b",
 }
 
 
@@ -136,8 +130,6 @@ FIVE = np.arange(5)
         (lambda: partition.label_shards(FIVE, 2, 3), "2 clients with at least 3 each need 6"),
         (lambda: partition.dirichlet(FIVE, 2, 0.0), "alpha is 0.0"),
         (lambda: partition.dirichlet(FIVE, 2, 1.0, min_size=3), "need 6 examples but there are 5"),
-        (lambda: partition.similarity(FIVE, 2, 1.5), "share is 1.5"),
-        (lambda: partition.similarity([0.0, float("nan")], 1, 0.5), "all finite numbers"),
         (lambda: partition.by_column(np.ones((2, 2))), "labels have shape (2, 2)"),
         (lambda: partition.by_column([]), "labels have shape (0,)"),
         (lambda: partition.by_column(["a", None]), "all finite numbers or all strings"),

@@ -15,7 +15,6 @@ from fcojax.transforms.penalties.separable import Fraction
 from fcojax.transforms.penalty import Penalty, largest, least_scale, strength, times_scale, weight
 from fcojax.transforms.shapes import flattened, require_same_shapes
 from fcojax.transforms.stable_norms import norms_along_axis, norms_by_label, quotient
-from fcojax.transforms.subdifferentials import distance_to_max_norm
 from fcojax.transforms.thresholds import l1_ball_residual
 from fcojax.types import Array, PyTree, Scalar
 
@@ -102,13 +101,7 @@ def l_inf() -> Penalty:
     def scale_max(gradient):
         return l1_norm(gradient)
 
-    def subdiff_distance(x, v, scale):
-        flat, slope = flattened(x)[0], flattened(v)[0]
-        if flat.size == 0:
-            return jnp.zeros(())
-        return distance_to_max_norm(flat, slope, strength(scale, flat))
-
-    return Penalty(value, prox, scale_max, subdiff_distance=subdiff_distance)
+    return Penalty(value, prox, scale_max)
 
 
 class Groups(NamedTuple):
