@@ -58,18 +58,18 @@ def citation(*parts: Any) -> str:
     entries = {"fcojax": own}
     given = [inspect.getdoc(part) or "" for part in parts if inspect.isroutine(part)]
     for docstring in dict.fromkeys([*given, *_docstrings(parts, set())]):
-        entries |= references(docstring)
+        entries |= _references(docstring)
     return "\n\n".join(entries.values())
 
 
-def references(docstring: str) -> dict[str, str]:
+def _references(docstring: str) -> dict[str, str]:
     """Return the BibTeX entries, by key, of the works that a docstring cites with their titles.
 
     Args:
       docstring: any text.
 
     Example:
-      >>> print(*references('Li and Ma, "On two sets", ICML 2020; see also Li, 2021.').values())
+      >>> print(*_references('Li and Ma, "On two sets", ICML 2020; see also Li, 2021.').values())
       @inproceedings{li2020on,
         author = {Li and Ma},
         title = {{On two sets}},

@@ -8,7 +8,7 @@ import pytest
 
 import fcojax
 from fcojax import algorithms, attacks, privacy, robust, transforms, uploads
-from fcojax.bibliography import references
+from fcojax.bibliography import _references
 from fcojax.transforms import euclidean, l1, on_subtree, p_norm, sparse_group
 
 PACKAGES = (algorithms, transforms, uploads, robust, attacks, privacy, fcojax)
@@ -100,7 +100,7 @@ def my_penalty():
 
 
 def test_a_method_of_ones_own_is_cited_from_its_docstring():
-    (entry,) = references(mine.__doc__).values()
+    (entry,) = _references(mine.__doc__).values()
     assert entry.startswith("@inproceedings{doe2031method,") and "eprint = {3101.00001}" in entry
     assert keys(mine) == ["fcojax", "doe2031method"] == keys(mine(None))[:2]
     assert keys(my_penalty) == ["fcojax", "doe2031penalty"] and len(keys(my_penalty())) == 2
