@@ -1,8 +1,7 @@
 """Values that annotations allow, and the error messages for others."""
 
-import importlib
 import inspect
-import sys
+import operator
 import typing
 from typing import Literal, NamedTuple
 
@@ -13,7 +12,7 @@ import pytest
 
 import fcojax
 from fcojax import robust, uploads
-from fcojax.arguments import validated
+from fcojax.arguments import numbers_of, validated
 from fcojax.engine.hparams import as_arrays
 from fcojax.transforms import Penalty, l1
 from fcojax.types import (
@@ -25,7 +24,6 @@ from fcojax.types import (
     Real,
     Share,
 )
-from tests.odd_calls import test_annotations as annotations
 
 
 @validated
@@ -133,7 +131,7 @@ def test_a_file_that_was_executed_and_not_imported_is_validated():
     text = """
 from __future__ import annotations
 from typing import NamedTuple
-from fcojax.arguments import validated
+from fcojax.arguments import numbers_of, validated
 from fcojax.types import Positive
 
 class Hparams(NamedTuple):
@@ -189,20 +187,26 @@ def test_help_prints_the_names_of_types(module):
     )
 
 
-def test_public_functions_with_annotated_numbers_check_them():
-    """So ``odd_calls/test_annotations`` tries each of their arguments."""
-    checked = {function.__name__ for function in annotations.validated().values()}
-    # Run inside compiled programs, on numbers that the library has made.
-    inside = {"key_of_fold", "soft_threshold"}
-    without = [
-        name
-        for package in annotations.PACKAGES
-        for name, made in vars(importlib.import_module(package)).items()
-        if name in getattr(sys.modules[package], "__all__", ())
-        if inspect.isfunction(made)
-        and made.__name__ not in checked | inside
-        and any(
-            map(annotations.numbers_of, typing.get_type_hints(made, include_extras=True).values())
-        )
-    ]
-    assert not without
+def is_checked(function):
+    """Whether it is, or wraps, a function of the decorator."""
+    while function is not None:
+        if inspect.getsourcefile(function) == inspect.getsourcefile(validated):
+            return True
+        function = getattr(function, "__wrapped__", None)
+    return False
+
+
+PUBLIC = (*fcojax._PACKAGES, "algorithms", "devices", "grid", "problems", "transforms")
+PUBLIC += ("problems.partition", *(f"theory.{name}" for name in fcojax.theory.__all__))
+# Run inside compiled programs, on numbers that the library has made.
+INSIDE = {"key_of_fold", "soft_threshold"}
+
+
+@pytest.mark.parametrize("place", PUBLIC)
+def test_a_public_function_with_annotated_numbers_checks_them(place):
+    module = operator.attrgetter(place)(fcojax)
+    for name in getattr(module, "__all__", vars(module)):
+        made = getattr(module, name)
+        if inspect.isfunction(made) and name not in INSIDE and name[0] != "_":
+            kinds = typing.get_type_hints(made, include_extras=True).values()
+            assert is_checked(made) or not any(map(numbers_of, kinds)), name
