@@ -16,7 +16,7 @@ from fcojax.algorithms.local import mean_gradient
 from fcojax.algorithms.optimisers import as_dtype, widest_dtype
 from fcojax.problems.losses import Loss
 from fcojax.transforms.calculus.per_entry import sum_over_entries
-from fcojax.transforms.penalties.l1 import zero
+from fcojax.transforms.penalties.separable import zero
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import Array, NonNegative, Params, Positive, Probability, PyTree
 

@@ -1,7 +1,7 @@
 """Problems: populations of clients, losses, and the problems of the papers."""
 
 from fcojax.problems import partition
-from fcojax.problems.clients import ClientData
+from fcojax.problems.client_data import ClientData
 from fcojax.problems.condensed import condensed
 from fcojax.problems.features import feature_skew, quadratic_features, random_features
 from fcojax.problems.fmri import brain_voxels, fmri_surrogate, on_grid

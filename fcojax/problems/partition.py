@@ -12,7 +12,7 @@ import numpy as np
 from fcojax.arguments import checked_array, validated
 from fcojax.problems import memory
 from fcojax.problems.building import from_rows
-from fcojax.problems.clients import ClientData
+from fcojax.problems.client_data import ClientData
 from fcojax.types import Count, Positive, PyTree, Seed
 
 

@@ -34,7 +34,7 @@ from fcojax.transforms.penalties.grid_variation import grid_variation
 from fcojax.transforms.penalties.l1 import l1, soft_threshold
 from fcojax.transforms.penalties.norms import group_l2, l2, l_inf, sparse_group
 from fcojax.transforms.penalties.power import lp_power
-from fcojax.transforms.penalties.separable import elastic_net, l2_squared
+from fcojax.transforms.penalties.separable import elastic_net, l2_squared, zero
 from fcojax.transforms.penalties.spectral import nuclear, nuclear_ball, psd
 from fcojax.transforms.penalties.total_variation import fused_lasso, total_variation
 from fcojax.transforms.penalty import Penalty

@@ -7,7 +7,8 @@ import numpy as np
 from fcojax import tree
 from fcojax.arguments import factory
 from fcojax.transforms.calculus.compose import is_concrete
-from fcojax.transforms.penalty import Penalty, largest, strength
+from fcojax.transforms.indicators import largest
+from fcojax.transforms.penalty import Penalty, strength
 from fcojax.transforms.singular_values import apply_map, per_matrix, values_of
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from fcojax import tree
 from fcojax.arguments import factory, validated
 from fcojax.transforms.calculus.compose import is_concrete
-from fcojax.transforms.penalty import Penalty, largest, steps_like
+from fcojax.transforms.indicators import largest
+from fcojax.transforms.penalty import Penalty, steps_like
 
 
 @factory

@@ -12,7 +12,8 @@ from jax.typing import ArrayLike
 
 from fcojax import tree
 from fcojax.arguments import factory
-from fcojax.transforms.penalty import Penalty, indicator, largest, strength
+from fcojax.transforms.indicators import indicator, largest
+from fcojax.transforms.penalty import Penalty, strength
 from fcojax.transforms.shapes import flattened, require_ordered, require_same_shapes
 from fcojax.transforms.stable_norms import quotient
 from fcojax.transforms.subdifferentials import (

@@ -12,7 +12,7 @@ from fcojax.arguments import checked_array, factory, shown
 from fcojax.transforms.indicators import largest, least_scale
 from fcojax.transforms.penalties.l1 import l1_norm, soft_threshold
 from fcojax.transforms.penalties.separable import Fraction
-from fcojax.transforms.penalty import Penalty, largest, least_scale, strength, times_scale, weight
+from fcojax.transforms.penalty import Penalty, strength, times_scale, weight
 from fcojax.transforms.shapes import flattened, require_same_shapes
 from fcojax.transforms.stable_norms import norms_along_axis, norms_by_label, quotient
 from fcojax.transforms.thresholds import l1_ball_residual
