@@ -20,7 +20,7 @@ from experiments.study import Config
 from fcojax import algorithms, datasets, tree, uploads
 from fcojax.algorithms import Algorithm, Work
 from fcojax.datasets.reading import optional
-from fcojax.problems import factored_loss, from_rows, partition
+from fcojax.problems import factored_loss, partition
 from fcojax.problems.losses import Loss
 from fcojax.transforms import Penalty, euclidean, l1, on_subtree
 from fcojax.types import Array, Params
@@ -126,7 +126,7 @@ def _images(config: Config) -> tuple[str, fcojax.ClientData, fcojax.ClientData]:
     train = partition.dirichlet(
         rows["y"], config.num_clients, config.own.concentration, min_size=20, seed=config.data_seed
     ).apply(rows, "examples")
-    test = from_rows({"x": x[held], "y": y[held]}, [int(held.sum())])
+    test = fcojax.from_rows({"x": x[held], "y": y[held]}, [int(held.sum())])
     return "scikit-learn's digits", train, test
 
 
