@@ -2,7 +2,6 @@
 
 import inspect
 import operator
-import typing
 from typing import Literal, NamedTuple
 
 import jax
@@ -12,7 +11,7 @@ import pytest
 
 import fcojax
 from fcojax import robust, uploads
-from fcojax.arguments import numbers_of, validated
+from fcojax.arguments import field_annotations, numbers_of, validated
 from fcojax.engine.hparams import as_arrays
 from fcojax.transforms import Penalty, l1
 from fcojax.types import (
@@ -131,7 +130,7 @@ def test_a_file_that_was_executed_and_not_imported_is_validated():
     text = """
 from __future__ import annotations
 from typing import NamedTuple
-from fcojax.arguments import numbers_of, validated
+from fcojax.arguments import validated
 from fcojax.types import Positive
 
 class Hparams(NamedTuple):
@@ -208,5 +207,5 @@ def test_a_public_function_with_annotated_numbers_checks_them(place):
     for name in getattr(module, "__all__", vars(module)):
         made = getattr(module, name)
         if inspect.isfunction(made) and name not in INSIDE and name[0] != "_":
-            kinds = typing.get_type_hints(made, include_extras=True).values()
+            kinds = field_annotations(inspect.unwrap(made)).values()
             assert is_checked(made) or not any(map(numbers_of, kinds)), name
