@@ -5,7 +5,7 @@ from fcojax.problems.client_data import ClientData
 from fcojax.problems.condensed import condensed
 from fcojax.problems.features import feature_skew, quadratic_features, random_features
 from fcojax.problems.fmri import brain_voxels, fmri_surrogate, on_grid
-from fcojax.problems.hold_out import hold_out_clients, hold_out_examples
+from fcojax.problems.hold_out import hold_out_examples
 from fcojax.problems.least_squares import least_squares
 from fcojax.problems.linear_models import (
     huber_regression,
@@ -49,7 +49,6 @@ __all__ = [
     "factored_loss",
     "feature_skew",
     "fmri_surrogate",
-    "hold_out_clients",
     "hold_out_examples",
     "huber_regression",
     "identified",

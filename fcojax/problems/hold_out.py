@@ -1,4 +1,4 @@
-"""Training and validation data: some rows of every client, or all rows of some clients."""
+"""Training and validation data: some rows of every client."""
 
 import jax
 import numpy as np
@@ -59,32 +59,3 @@ def hold_out_examples(data: ClientData, share: Share, key: Key) -> tuple[ClientD
         return from_rows(chosen, sizes, weights, ids=ids_of(data))
 
     return part(~held, sizes - num_held), part(held, num_held)
-
-
-@validated
-def hold_out_clients(data: ClientData, share: Share, key: Key) -> tuple[ClientData, ClientData]:
-    """Split the clients at random into training clients and validation clients.
-
-    All keep their ids and weights; each part has at least one client.
-
-    Args:
-      data: at least two clients.
-      share: fraction of the clients to hold out for validation.
-      key: PRNG key of the split.
-
-    Returns:
-      The training data and the validation data.
-
-    Example:
-      >>> from fcojax import from_rows
-      >>> data = from_rows({"x": np.arange(10.0)}, [1] * 10)
-      >>> train, unseen = hold_out_clients(data, 0.3, jax.random.key(0))
-      >>> train.num_clients, unseen.num_clients
-      (7, 3)
-    """
-    if data.num_clients < 2:
-        raise ValueError("there is 1 client; pass at least 2, of which one is held out.")
-    priority = np.asarray(jax.random.bits(key, (data.num_clients,), "uint32"))
-    num_held = int(np.clip(np.rint(share * data.num_clients), 1, data.num_clients - 1))
-    order = np.argsort(priority, kind="stable")
-    return data.select(order[num_held:]), data.select(order[:num_held])

@@ -1,14 +1,11 @@
-"""Held-out data: some rows of every client, or all rows of some clients."""
+"""Held-out data: some rows of every client."""
 
 import jax
 import numpy as np
 import pytest
 
 from fcojax import from_rows
-from fcojax.problems import (
-    hold_out_clients,
-    hold_out_examples,
-)
+from fcojax.problems import hold_out_examples
 
 KEY = jax.random.key(0)
 SIZES = (2, 9, 30, 4, 100)
@@ -47,23 +44,8 @@ def test_by_example_rows_are_held_out_alike():
     assert times.sum() == 900 and abs(times - 90).max() < 4 * np.sqrt(300 * 0.3 * 0.7)
 
 
-@pytest.mark.parametrize(("share", "num_held"), [(0.01, 1), (0.4, 2), (0.99, 4)])
-def test_by_client_the_unseen_keep_all_they_have(share, num_held):
-    data = population(ids=list("abcde"), weights="examples")
-    train, unseen = hold_out_clients(data, share, KEY)
-    assert (train.num_clients, unseen.num_clients) == (5 - num_held, num_held)
-    assert sorted([*train.ids, *unseen.ids]) == list("abcde")
-    for part in (train, unseen):
-        members = [list("abcde").index(name) for name in part.ids]
-        assert members == sorted(members)
-        assert part.sizes.tolist() == part.weights.tolist() == [SIZES[m] for m in members]
-        expected = [1000 * m + i for m in members for i in range(SIZES[m])]
-        assert names(part).tolist() == expected
-
-
-@pytest.mark.parametrize("split", [hold_out_examples, hold_out_clients])
-def test_the_key_decides(split):
+def test_the_key_decides():
     data = population((20,) * 20)
-    one, same, other = (split(data, 0.5, jax.random.key(seed))[1] for seed in (0, 0, 1))
+    one, same, other = (hold_out_examples(data, 0.5, jax.random.key(seed))[1] for seed in (0, 0, 1))
     assert np.array_equal(names(one), names(same))
     assert not np.array_equal(names(one), names(other))
