@@ -1,5 +1,6 @@
 """Code on the pages runs and prints the output in its comments; all public names are on a page."""
 
+import ast
 import importlib.util
 import inspect
 import os
@@ -104,6 +105,18 @@ def test_files_that_pages_name_exist():
                 elif "NAME" not in name:
                     missing.append(f"{page.relative_to(ROOT)}: {name}")
     assert not missing
+
+
+def test_the_tour_names_functions_of_these_files_with_some_1500_lines():
+    page, total = (DOCS / "source_tour.md").read_text("utf-8"), 0
+    for file, names in re.findall(r"^\| `(fcojax/[\w/.]+)` \| (`.*?`) \|", page, re.MULTILINE):
+        tree = ast.parse((ROOT / file).read_text("utf-8"))
+        for name in re.findall(r"`([\w.]+)`", names):
+            node = tree
+            for part in name.split("."):
+                node = next(x for x in node.body if getattr(x, "name", None) == part)
+            total += node.end_lineno - node.lineno + 1
+    assert 1300 < total < 1700
 
 
 def test_pages_for_users_name_what_a_wheel_has():
