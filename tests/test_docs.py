@@ -121,7 +121,7 @@ def test_the_tour_names_functions_of_these_files_with_some_1500_lines():
 
 def test_pages_for_users_name_what_a_wheel_has():
     """Only a checkout has ``experiments`` on its path; only pages for contributors may name it."""
-    contributors = ["CONTRIBUTING", "performance", "results"]
+    contributors = ["CONTRIBUTING", "results"]
     pages = [page for page in [*PAGES, ROOT / "README.md"] if page.stem not in contributors]
     found = [
         f"{page.name}: {line}"
