@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from fcojax.rows import to_frame
     from fcojax.strengths import path
 
-__version__ = "0.4.0.dev0"
+__version__ = "0.4.0"
 
 _show_readably(run, sweep, start, advance, look, read_model, Plan, Aggregator)
 _show_readably(transforms.Penalty, transforms.Mirror, transforms.Manifold, problems.Problem)

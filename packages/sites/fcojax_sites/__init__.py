@@ -9,7 +9,7 @@ from fcojax_sites.selection import path, select
 if TYPE_CHECKING:
     from fcojax_sites import estimators, flower, safetensors
 
-__version__ = "0.4.0.dev0"
+__version__ = "0.4.0"
 
 __all__ = ["estimators", "flower", "path", "safetensors", "select", "selection"]
 
