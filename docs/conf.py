@@ -16,6 +16,7 @@ import fcojax
 _LOG = logging.getLogger(__name__)
 _ID = re.compile(r'\bid="([^"]+)"')
 _LINK = re.compile(r'<a [^>]*href="((?![a-z]+:)[^"]*#[^"]+)"')
+_ROW = re.compile(r"\| `(fcojax/[\w/.]+)` \| (`.*?`) \|")
 _SHARED = ("Constants", "Path")  # names of classes of several modules
 _LINKED = ("function", "class", "module")
 project, author, copyright = (
@@ -109,7 +110,9 @@ def link_names(app, doctree, page):
             words = [text] if "(" in text else text.split()
             names = [full.get(word.partition("(")[0]) for word in words]
             known = None not in names and any(names)
-            if isinstance(literal.parent, nodes.reference) or not known:
+            around = literal.parent, literal.parent.parent
+            linked = any(isinstance(n, nodes.reference) for n in around)
+            if linked or not known:
                 continue
             links = []
             for word, name in zip(words, names, strict=True):
@@ -121,6 +124,26 @@ def link_names(app, doctree, page):
                     link = make_refnode(app.builder, page, where, place, link)
                 links += [link, nodes.Text(" ")]
             literal.parent.replace(literal, links[:-1])
+
+
+def show_sources(app, page, text):
+    """Link names in the tables of the tour to their sources, shown below."""
+    if page != "source_tour":
+        return
+    lines, sources = [], []
+    for line in [*text[0].split("\n"), ""]:
+        if found := _ROW.match(line):
+            file, names = found.groups()
+            for name in re.findall(r"`([\w.]+)`", names):
+                label = f"source-{pathlib.Path(file).stem}-{name}"
+                line = line.replace(f"`{name}`", f"[`{name}`](#{label})", 1)
+                sources += [f"({label})=", f"```{{literalinclude}} ../{file}"]
+                sources += [f":pyobject: {name}", "```", ""]
+        elif sources:
+            lines += ["", "::::{dropdown} The sources", *sources, "::::"]
+            sources = []
+        lines.append(line)
+    text[0] = "\n".join(lines)
 
 
 def refuse_dead_anchors(app, error):
@@ -156,6 +179,7 @@ def readable_signature(app, what, name, thing, options, signature, back):
 
 def setup(app):
     """Register the hooks with Sphinx."""
+    app.connect("source-read", show_sources)
     app.connect("autodoc-process-signature", readable_signature)
     app.connect("build-finished", refuse_dead_anchors)
     app.connect("doctree-resolved", link_names)
