@@ -137,7 +137,8 @@ def _observe(hparams: Any, model: Array, optimum: Array) -> dict[str, Array]:
 
 def summarise(config: Config, rows: list[Row]) -> Summary:
     """Return, by problem and method, the limits and the best point of the grid."""
-    tables: Summary = {"best": [], "exchanges; thousands of floats": []}
+    tables: Summary = {"best": []}
+    needed: dict[str, Row] = {}
     for problem in config.problems:
         [facts] = select(rows, problem=problem, part="problem")
         methods = {}
@@ -151,20 +152,29 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
             ends = {"exchanges": best["rounds"], "limit": far["distance"]}
             tables["best"].append(place | best_point(grid, _TUNED) | ends | final)
             reached = select(own, part="reached")
-            needed = {f"to {row['tolerance']:g}": _reached(row) for row in reached}
-            tables["exchanges; thousands of floats"].append(place | needed | final)
+            to = ", ".join(f"{row['tolerance']:g}" for row in reached)
+            needed.setdefault(text, {"method": text, "to": to})[problem] = _reached(reached)
             methods[text] = {
                 "limit": far["distance"],
                 "limit at half the step": near["distance"],
                 "nonzeros": far["nonzeros"],
             } | {key: value for key, value in best.items() if key not in _KEYS}
+    tables["exchanges; thousands of floats"] = list(needed.values())
     return tables
 
 
-def _reached(row: Row) -> str:
-    if row["rounds"] is None or not np.isfinite(row["rounds"]):
+def _reached(rows: list[Row]) -> str:
+    """Return the exchanges to each distance, and the thousands of floats; "-" for none."""
+    finite = [row["rounds"] is not None and np.isfinite(row["rounds"]) for row in rows]
+    if not any(finite):
         return "-"
-    return f"{row['rounds']:.0f}; {(row['floats_up'] + row['floats_down']) / 1000:.1f}"
+    pairs = list(zip(rows, finite, strict=True))
+    exchanges = [f"{row['rounds']:.0f}" if ended else "-" for row, ended in pairs]
+    floats = [
+        f"{(row['floats_up'] + row['floats_down']) / 1000:.1f}" if ended else "-"
+        for row, ended in pairs
+    ]
+    return f"{', '.join(exchanges)}; {', '.join(floats)}"
 
 
 def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:
