@@ -13,6 +13,7 @@ declares its own flags; this file finds the module, and the config by its name.
 
 import ast
 import difflib
+import importlib
 import importlib.metadata
 import importlib.util
 import os
@@ -99,6 +100,11 @@ def _dispatch(name: str, *rest: str) -> None:
         print(_usage())
     elif name in ("--version", "-V"):
         print(f"fcojax {fcojax.__version__}")
+    elif name == "--completion":
+        sys.path.insert(0, os.fspath(LAUNCHER))
+        keys = importlib.import_module("experiments.config.keys").SweepKeys._fields
+        flags = [f"--config.{key}=" for key in keys] + ["--workdir=", "--quick", "--overwrite"]
+        print(_COMPLETION % (" ".join(COMMANDS), " ".join(configs()), " ".join(flags)))
     elif name not in COMMANDS:
         _leave(f"there is no command {name}; {_meant(name, COMMANDS, 'pass')}")
     elif name in ("configs", "algorithms") and rest:
@@ -131,7 +137,16 @@ The first minute:
   fcojax check scaffold                             the laws, on an algorithm of the library
 
 fcojax run NAME --help lists the flags, and the keys of a config.
-fcojax --version prints the version."""
+fcojax --version prints the version; eval "$(fcojax --completion)" completes words in bash."""
+_COMPLETION = """_fcojax() {
+  local word=${COMP_WORDS[COMP_CWORD]}
+  case $COMP_CWORD in
+    1) COMPREPLY=($(compgen -W "%s" -- "$word")) ;;
+    2) COMPREPLY=($(compgen -W "%s" -- "$word") $(compgen -f -- "$word")) ;;
+    *) COMPREPLY=($(compgen -W "%s" -- "$word")); compopt -o nospace ;;
+  esac
+}
+complete -o default -F _fcojax fcojax"""
 
 
 def _listed() -> str:

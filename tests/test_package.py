@@ -83,6 +83,7 @@ def test_configs_of_a_package_are_found_by_its_entry_point(monkeypatch, capsys, 
     [
         (["--version"], f"fcojax {fcojax.__version__}", 0),
         (["rnu"], "no command rnu; did you mean run?", 2),
+        (["--completion"], "complete -o default -F _fcojax fcojax", 0),
         (["algorithms", "fed_avg"], "algorithms takes no arguments, and fed_avg was given", 2),
         (["run", "laso", "--workdir=here"], "no config laso; did you mean lasso", 2),
         (["copy", "lasso", "no/such/folder/mine.py"], "cannot be written: No such file", 2),
