@@ -11,7 +11,8 @@ and the simplex, where gradients are bounded; on the simplex h is also the entro
 then shows the curse of primal averaging: with the optimum on the sphere, FedMiD ends far inside the
 ball and FedDualAvg does not; with l1, the mean of sparse models is dense. Theorem 4.1 is compared
 with the mean model of a run whose client rate is small, and with that of minibatches, one step a
-round. The study takes about two minutes on two cores.
+round; it is false for FedMiD, with a constraint too, where this run does not show it (see
+docs/theorem_4_1.md). The study takes about two minutes on two cores.
 
 The paper omits absolute constants; the constants here follow from its proof.
 """

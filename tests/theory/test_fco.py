@@ -410,7 +410,7 @@ def test_averaging_models_on_the_ball_shrinks_them_and_averaging_duals_does_not(
     [
         ("fed_dual_avg", "l1"),
         ("fed_mid_osp", "l1"),
-        # With an indicator, unlike l1, a second prox per round has no effect.
+        # Not a theorem: see test_where_theorem_4_1_holds. Here FedMiD is still above its floor.
         ("fed_mid", "ball"),
     ],
 )
