@@ -18,7 +18,7 @@ from fcojax.arguments import validated
 from fcojax.engine.participation.samplers import CoinFlips, Cyclic, Trace, UniformCohort
 from fcojax.engine.plan import Everyone
 from fcojax.types import Count, Fraction, Positive
-from fcojax.uploads.transform import number
+from fcojax.uploads.transform import Noise, number
 
 
 class Law(NamedTuple):
@@ -122,9 +122,9 @@ def releases(
       >>> releases(plan, 10, num_runs=4).noise
       1.0
     """
-    noise = together([multiplier_of(plan, hparams)] * num_runs)
-    known = plan.uploads.noise
-    return Releases(plan.cohort, noise, num_rounds, (1.0,) if known is None else known.bands)
+    noise, known = together([multiplier_of(plan, hparams)] * num_runs), plan.uploads.noisy
+    bands = known.bands if isinstance(known, Noise) else (1.0,)
+    return Releases(plan.cohort, noise, num_rounds, bands)
 
 
 @validated
@@ -349,10 +349,10 @@ def multiplier_of(plan: Plan, hparams: Any) -> float:
       >>> multiplier_of(fcojax.Plan(fcojax.local_steps(1)), hparams=None)
       0.0
     """
-    known = plan.uploads.noise
-    if not plan.uploads.noisy:
+    known = plan.uploads.noisy
+    if not known:
         return 0.0
-    if known is None:
+    if known is True:
         raise ValueError(
             "a transform of the plan does not say how much noise it adds; pass "
             "privacy.gaussian(...), or Facts(noisy=fcojax.extend.Noise(...)) in one of your own."

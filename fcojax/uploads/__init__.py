@@ -16,9 +16,8 @@ from fcojax.uploads.feedback import (
     marina,
     momentum,
 )
-from fcojax.uploads.modular import modular_sum
 from fcojax.uploads.participation import inverse_probability
-from fcojax.uploads.quantise import drive, half, natural, qsgd, sign
+from fcojax.uploads.quantise import drive, half, modular_sum, natural, qsgd, sign
 from fcojax.uploads.sparse import rand_k, top_k
 from fcojax.uploads.transform import (
     At,

@@ -245,11 +245,6 @@ class UploadTransform(NamedTuple):
         return next((one.facts.noisy for one in self.transforms if one.facts.noisy), False)
 
     @property
-    def noise(self) -> Noise | None:
-        """The ``Noise``; ``None`` without noise, or if its amount is unknown."""
-        return self.noisy if isinstance(self.noisy, Noise) else None
-
-    @property
     def estimates_all(self) -> "UploadTransform | None":
         """A transform that estimates the mean over all clients, if any."""
         return next((one for one in self.transforms if one.facts.estimates_all), None)
