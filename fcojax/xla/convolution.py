@@ -3,7 +3,8 @@
 XLA on a CPU has fast convolutions for one layout only, and changes the layout of a convolution only
 outside loops and conditionals; gradients of a convolution have another layout. Slices and one
 matrix product are fast everywhere and need no derivative rule. Mapped over clients with different
-kernels they become a batched product rather than a grouped convolution.
+kernels they become a batched product rather than a grouped convolution, for which a GPU's host
+calls cuDNN once for each client and layer.
 
 Arguments are the parameters of JAX's primitives, in whose place ``fcojax.xla.jaxprs`` puts these
 functions.

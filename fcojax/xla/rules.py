@@ -86,7 +86,8 @@ _ACCELERATOR = Rules(
     # branch or loop that depends on data.
     masks=True,
     usual_first=True,
-    slices=False,
+    # cuDNN is called once for each client and layer, by the host, and changes the layout each time.
+    slices=True,
     factors_singly=False,
     double_lu=True,
     mixed_svd=True,
@@ -96,9 +97,10 @@ _ACCELERATOR = Rules(
     unrolled_equations=1000,
     few_kernels=True,
 )
-# Its compiler (libtpu 0.0.42) refuses an LU decomposition of float64. A singular value
-# decomposition of float32, traced where float64 is enabled, ends the process.
-_TPU = _ACCELERATOR._replace(double_lu=False, mixed_svd=False)
+# Its convolutions are kernels like any other. Its compiler (libtpu 0.0.42) refuses an LU
+# decomposition of float64. A singular value decomposition of float32, traced where float64 is
+# enabled, ends the process.
+_TPU = _ACCELERATOR._replace(slices=False, double_lu=False, mixed_svd=False)
 
 
 class _Pretended(NamedTuple):

@@ -8,7 +8,7 @@ import pytest
 import fcojax
 from fcojax import transforms
 from fcojax.engine.members import local_handle
-from fcojax.xla import conditionals, loops, rules
+from fcojax.xla import conditionals, jaxprs, loops, rules
 from tests.support import federations
 
 V = np.random.default_rng(0).standard_normal(5000)
@@ -155,3 +155,26 @@ def test_absent_clients_are_computed_and_masked_where_a_branch_would_wait():
     with rules.pretend("cuda"):
         assert "cond[" not in str(jax.make_jaxpr(model)(data))
         np.testing.assert_allclose(federations.as_vector(model(data)), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("device", "convolutions", "products"), [("cpu", 0, 3), ("cuda", 0, 3), ("tpu", 3, 0)]
+)
+@pytest.mark.parametrize("precision", ["highest", "default", "BF16_BF16_F32"])
+def test_convolutions_of_clients_are_products_at_the_precision_that_is_set(
+    device, convolutions, products, precision
+):
+    def loss(kernel, x):
+        order = jax.lax.conv_dimension_numbers(x.shape, kernel.shape, ("NHWC", "HWIO", "NHWC"))
+        y = jax.lax.conv_general_dilated(x, kernel, (1, 1), "VALID", dimension_numbers=order)
+        return jnp.sum(y**3)
+
+    slopes = jax.vmap(jax.grad(jaxprs.fast_inside_loops(loss), (0, 1)))
+    kernels, images = jnp.ones((2, 3, 3, 1, 4)), jnp.ones((2, 5, 6, 6, 1))
+    with rules.pretend(device), jax.default_matmul_precision(precision):
+        program = jax.make_jaxpr(slopes)(kernels, images).jaxpr
+    found = list(jaxprs.equations(program))
+    assert sum(each.primitive.name == "conv_general_dilated" for each in found) == convolutions
+    precise = [each.params["precision"] for each in found if each.primitive.name == "dot_general"]
+    assert len(precise) == products
+    assert all(precision.upper() in str(each).upper() for each in precise)
