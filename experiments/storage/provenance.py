@@ -14,11 +14,12 @@ from typing import Any
 
 import jax
 
+import fcojax
 from experiments.report import rows as tidy
 
 # Version of the workdir layout; increment on incompatible changes.
 LAYOUT = 5
-_PACKAGES = ("fcojax", "jax", "jaxlib", "numpy", "optax", "flax")
+_PACKAGES = ("jax", "jaxlib", "numpy", "optax", "flax")
 # Options of JAX that affect the numbers.
 _OPTIONS = (
     "jax_enable_x64",
@@ -44,7 +45,9 @@ def provenance(config: dict, file: pathlib.Path, command: list[str]) -> dict[str
         "command": command,
         "options": {name: jax.config.values[name] for name in _OPTIONS},
         "code": {"the config file": _hash(file)} | _code_of_users(),
-        "versions": {name: importlib.metadata.version(name) for name in _PACKAGES}
+        # A checkout on the path has no metadata.
+        "versions": {"fcojax": fcojax.__version__}
+        | {name: importlib.metadata.version(name) for name in _PACKAGES}
         | {"python": sys.version.split()[0]},
         "devices": [str(device) for device in jax.devices()],
         "date": datetime.date.today().isoformat(),
@@ -99,7 +102,7 @@ def _code_of_users() -> dict[str, str]:
     The launcher reports and stores results, without an effect on numbers; studies make them.
     """
     installed = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
-    found = {"the library": importlib.metadata.version("fcojax")}
+    found = {"the library": fcojax.__version__}
     for name, module in sorted(sys.modules.items()):
         file, parts = getattr(module, "__file__", None) or "", name.split(".")
         launches = parts[0] == "experiments" and parts[1:2] != ["studies"]

@@ -1,5 +1,6 @@
 """The folder of a run: what may resume it, who may write to it, and what it keeps."""
 
+import importlib.metadata
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+import fcojax
 from experiments.process import invocation
 from experiments.process.errors import UserError
 from experiments.publishing import figures, results
@@ -175,3 +177,16 @@ def test_the_command_is_told_as_it_was_typed(given, told, monkeypatch):
     monkeypatch.setattr(sys, "orig_argv", given)
     monkeypatch.setattr(sys, "argv", ["experiments/run.py", "--quick"])
     assert " ".join(invocation.command("run")) == told
+
+
+def test_a_checkout_on_the_path_has_no_metadata_and_runs(monkeypatch):
+    known = importlib.metadata.version
+
+    def version(name):
+        if name == "fcojax":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return known(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    found = provenance.provenance({}, ROOT / "configs" / "lasso.py", [])
+    assert found["versions"]["fcojax"] == found["code"]["the library"] == fcojax.__version__
