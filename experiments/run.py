@@ -29,7 +29,7 @@ from experiments.process.errors import CANNOT, UserError, sentence
 from experiments.process.invocation import Watch
 from experiments.publishing import figures
 from experiments.report import rows as tidy
-from experiments.storage.provenance import CODE, NUMBERS, difference, provenance
+from experiments.storage.provenance import CODE, NUMBERS, difference, provenance, same_kernels
 from experiments.storage.workdir import Workdir
 from experiments.study import Study, check, split_names
 
@@ -102,6 +102,7 @@ def _run(watch: Watch) -> int:
         # The first process holds the lock of the workdir for all of them.
         claimed = workdir.claimed(ours)
         distributed.broadcast_from_first(lambda: stack.enter_context(claimed))
+        stack.enter_context(same_kernels(workdir.path))
         summary = execute()
         distributed.broadcast_from_first(lambda: _conclude(workdir, file, config, summary))
     for text in results(summary, workdir.path, file.experiment.printed, options.QUICK.value):

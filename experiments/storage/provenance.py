@@ -1,18 +1,21 @@
 """The origin of a run's numbers: what must be equal when it is resumed, and what may differ."""
 
+import contextlib
 import datetime
 import hashlib
 import importlib.metadata
 import os
 import pathlib
 import platform
+import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
+from jax.experimental.compilation_cache import compilation_cache
 
 import fcojax
 from experiments.report import rows as tidy
@@ -27,6 +30,9 @@ _OPTIONS = (
     "jax_default_prng_impl",
     "jax_threefry_partitionable",
 )
+# The folder of a run on a GPU that has its programs, and XLA's choices of kernels.
+COMPILED = "compiled"
+_CHOICES = "xla_gpu_per_fusion_autotune_cache_dir"  # as JAX calls it
 # What must be equal when a run is resumed, and what may differ after ``--resume=anyway``.
 NUMBERS, CODE = ("layout", "config", "options"), ("code",)
 
@@ -54,8 +60,30 @@ def provenance(config: dict, file: pathlib.Path, command: list[str]) -> dict[str
         "machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores",
         "device_kind": jax.devices()[0].device_kind,
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
+        "compiled": COMPILED if jax.default_backend() == "gpu" else None,
         "git_commit": _commit(),
     }
+
+
+@contextlib.contextmanager
+def same_kernels(workdir: pathlib.Path) -> Iterator[None]:
+    """Read and store the programs of a run on a GPU in its workdir, within the ``with`` block.
+
+    XLA times several kernels for each product, and in another process it may choose another one,
+    whose sums have other bits. So a run that is resumed reads what was chosen before. A new run
+    begins with the choices in JAX's compilation cache, and leaves its own there.
+    """
+    if jax.default_backend() != "gpu":
+        yield
+        return
+    cache, own = pathlib.Path(jax.config.values["jax_compilation_cache_dir"]), workdir / COMPILED
+    if (cache / _CHOICES).is_dir() and not own.exists():
+        shutil.copytree(cache / _CHOICES, own / _CHOICES)
+    jax.config.update("jax_compilation_cache_dir", os.fspath(own))
+    compilation_cache.reset_cache()  # JAX opens it once
+    yield
+    if (own / _CHOICES).is_dir():
+        shutil.copytree(own / _CHOICES, cache / _CHOICES, dirs_exist_ok=True)
 
 
 def difference(theirs: dict[str, Any], ours: dict[str, Any], parts: Sequence[str]) -> str | None:

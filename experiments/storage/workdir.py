@@ -12,11 +12,11 @@ import filelock
 
 from experiments.process.errors import UserError
 from experiments.report import rows as tidy
-from experiments.storage.provenance import CODE, NUMBERS, difference
+from experiments.storage.provenance import CODE, COMPILED, NUMBERS, difference
 
 # All files that a run writes; no others are ever removed.
 _FILES = ("config.json", "rows.jsonl", "summary.json", "index.html")
-_FOLDERS = ("checkpoints", "models", "figures")
+_FOLDERS = ("checkpoints", "models", "figures", COMPILED)
 # Changes that a resumed run reports.
 _TOLD = (*CODE, "versions", "device_kind", "xla_flags")
 

@@ -1,12 +1,15 @@
 """The folder of a run: what may resume it, who may write to it, and what it keeps."""
 
+import contextlib
 import importlib.metadata
 import os
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 import fcojax
 from experiments.process import invocation
@@ -190,3 +193,46 @@ def test_a_checkout_on_the_path_has_no_metadata_and_runs(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", version)
     found = provenance.provenance({}, ROOT / "configs" / "lasso.py", [])
     assert found["versions"]["fcojax"] == found["code"]["the library"] == fcojax.__version__
+
+
+def test_a_run_on_a_gpu_keeps_its_programs_and_the_choices_of_its_kernels(tmp_path, monkeypatch):
+    cache, folder = tmp_path / "cache", tmp_path / "run"
+    choices = "xla_gpu_per_fusion_autotune_cache_dir"
+    assert jax.config.values["jax_persistent_cache_enable_xla_caches"] == choices
+    (cache / choices).mkdir(parents=True)
+    (cache / choices / "known").write_text("1")
+    folder.mkdir()
+    with jax_options(jax_compilation_cache_dir=os.fspath(cache)):
+        with provenance.same_kernels(folder):
+            assert not any(folder.iterdir())  # on a CPU
+        monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+        assert (
+            provenance.provenance({}, ROOT / "configs" / "lasso.py", [])["compiled"] == "compiled"
+        )
+        with provenance.same_kernels(folder):
+            jax.jit(lambda x: x @ x + 72.0)(np.ones((3, 3)))
+            (folder / "compiled" / choices / "new").write_text("2")
+        assert any(path.is_file() for path in (folder / "compiled").iterdir())
+        assert {path.name for path in (cache / choices).iterdir()} == {"known", "new"}
+        (cache / choices / "known").write_text("3")
+        jax.config.update("jax_compilation_cache_dir", os.fspath(cache))
+        with provenance.same_kernels(folder):  # resumed: with what it had
+            assert (folder / "compiled" / choices / "known").read_text() == "1"
+    compilation_cache.reset_cache()
+
+
+@contextlib.contextmanager
+def jax_options(**options):
+    """Set options of JAX within the block, and store every program that is compiled."""
+    options |= {
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    before = {name: jax.config.values[name] for name in options}
+    try:
+        for name, value in options.items():
+            jax.config.update(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
