@@ -128,6 +128,14 @@ def judged_loss(workload: Workload, params, x: np.ndarray, y: np.ndarray) -> flo
     return float(loss(params, {"x": jnp.asarray(x[:_JUDGED]), "y": jnp.asarray(y[:_JUDGED])}))
 
 
+def few(workload: Workload, quick: bool) -> Workload:
+    """Return the workload with two rounds on a CPU, or a tiny version of it."""
+    if jax.default_backend() == "cpu":
+        workload = workload._replace(num_rounds=2)
+    tiny = {"num_clients": 4, "num_examples": 8, "batch_size": 4, "num_steps": 2}
+    return workload._replace(**tiny, cohort_size=2, num_rounds=1) if quick else workload
+
+
 def on_device(name: str) -> Callable[[bool], Iterator[dict]]:
     """Return ``benchmarks.accelerator``'s section for one workload: both sides in one process."""
 
@@ -147,18 +155,7 @@ def on_device(name: str) -> Callable[[bool], Iterator[dict]]:
         }
 
     def section(quick):
-        workload = WORKLOADS[name]
-        if jax.default_backend() == "cpu":
-            workload = workload._replace(num_rounds=2)
-        if quick:
-            workload = workload._replace(
-                num_clients=4,
-                num_examples=8,
-                batch_size=4,
-                num_steps=2,
-                cohort_size=2,
-                num_rounds=1,
-            )
+        workload = few(WORKLOADS[name], quick)
         for algorithm in ("fed_avg", "fed_dual_avg"):
             yield attempt(
                 f"{name}, {algorithm}", lambda algorithm=algorithm: both(workload, algorithm)

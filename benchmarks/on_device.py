@@ -3,6 +3,12 @@
 A section is a generator of rows. A row without a number has the reason in ``failed``.
 """
 
+import functools
+import os
+import subprocess
+import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 
 import jax
@@ -12,18 +18,29 @@ import numpy as np
 import fcojax
 from benchmarks import by_hand, plain_jax
 from benchmarks.cases import attempt, timed
+from benchmarks.networks import few
 from benchmarks.networks import on_device as rounds_of_network
+from benchmarks.networks import ours as of_network
 from benchmarks.plain_transforms import of_transforms
-from benchmarks.settings import drawn, losses, plan
+from benchmarks.settings import drawn, losses, plan, setting
 from benchmarks.sweep import rates as grid_of_rates
-from benchmarks.workloads import SCALES, WORKLOADS, Workload, draw, needs, objective, start
+from benchmarks.workloads import (
+    NETWORKS,
+    SCALES,
+    WORKLOADS,
+    Workload,
+    draw,
+    needs,
+    objective,
+    start,
+)
 from fcojax import transforms
 
 # The last one is an algorithm for products and not a precision; some backends lack it.
 PRECISIONS = ("highest", "high", "default", "BF16_BF16_F32")
 
 
-# A run on a CPU may take about a second or two, so that all sections fit in eight minutes.
+# A run on a CPU may take about a second or two, so that all sections fit in ten minutes.
 _OPERATIONS_ON_A_CPU = 1e10
 
 
@@ -203,6 +220,8 @@ def scaling_of(name: str) -> Callable[[bool], Iterator[dict]]:
         field, values = SCALES[name]
         for value in (2, 3) if quick else values:
             workload = sized(name, quick)._replace(**{field: value})
+            if not quick:  # the cost of a call is shared by its rounds
+                workload = workload._replace(num_rounds=100)
             workload = workload._replace(cohort_size=2) if quick else in_few_rounds(workload)
             case = f"{name}, {field} = {value:,}"
             yield attempt(case, lambda workload=workload: Setting(workload).both())
@@ -266,6 +285,107 @@ def by_precision(quick: bool) -> Iterator[dict]:
             yield row
 
 
+def calls(quick: bool) -> Iterator[dict]:
+    """Yield the time of one call of ``run`` with one round of W1."""
+    one = Setting(sized("W1", quick)._replace(num_rounds=1))
+
+    def call():
+        ms, first, _ = timed(one.run, jax.random.key(0))
+        return {"ms": ms, "first_run_s": first}
+
+    yield attempt("one call of run, one round of W1", call)
+
+
+def main_job(quick: bool) -> Iterator[dict]:
+    """Yield the time of the launcher's main job, without and with what an earlier run left."""
+    with tempfile.TemporaryDirectory() as folder:
+        for case in ("cold", "warm"):
+            command = [sys.executable, "-m", "fcojax", "run", "lasso", f"--workdir={folder}/{case}"]
+
+            def whole(command=command):
+                began = time.perf_counter()
+                variables = {"XDG_CACHE_HOME": folder, "JAX_COMPILATION_CACHE_DIR": ""}
+                subprocess.run(
+                    command + ["--quick"] * quick,
+                    check=True,
+                    env=os.environ | variables,
+                    stdout=subprocess.DEVNULL,
+                )
+                return {"seconds": time.perf_counter() - began}
+
+            yield attempt(f"fcojax run lasso, {case}", whole)
+
+
+_DIGESTS = """
+import hashlib, sys
+import jax, numpy as np
+from benchmarks.networks import few
+from benchmarks.on_device import fed_avg, sized
+from benchmarks.workloads import NETWORKS, WORKLOADS
+jax.config.update("jax_default_matmul_precision", "highest")
+jax.config.update("jax_enable_compilation_cache", False)
+name, quick = sys.argv[1], sys.argv[2] == "True"
+workload = few(WORKLOADS[name], quick) if name == "W7" else sized(name, quick)
+model = fed_avg(workload._replace(num_rounds=min(workload.num_rounds, 20)))()
+leaves = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(model)]
+print(hashlib.sha256(b"".join(leaves)).hexdigest()[:16])
+"""
+
+
+def bits(quick: bool) -> Iterator[dict]:
+    """Yield whether two processes without a cache end at the same bits."""
+    for name in ("W1", "W2", "W3", "W7"):
+
+        def two(name=name):
+            command = [sys.executable, "-c", _DIGESTS, name, str(quick)]
+            run = functools.partial(subprocess.run, capture_output=True, text=True, check=True)
+            return {"same_bits": run(command).stdout == run(command).stdout}
+
+        yield attempt(f"{name}, two processes", two)
+
+
+def fed_avg(workload: Workload) -> Callable[[], dict]:
+    """Return a function that runs FedAvg on a workload, linear or not."""
+    x, y = draw(workload)
+    if workload.model in NETWORKS:
+        data = fcojax.from_rows({"x": x, "y": y}, [workload.num_examples] * workload.num_clients)
+        return functools.partial(of_network(workload, "fed_avg", data), workload.num_rounds)
+    given = (*setting(workload, "fed_avg", x, y), jax.random.key(0), fcojax.Plan(*plan(workload)))
+    num = workload.num_rounds
+    return lambda: fcojax.run(*given, num_rounds=num, eval_every=num)[0]
+
+
+# Seconds of other people, of Dimitriadis et al., "FLUTE", 2022: on their devices and data, of which
+# the arrays here have the shapes.
+PUBLISHED = {
+    "FEMNIST CNN, 1,500 rounds": (
+        WORKLOADS["W7"]._replace(num_examples=200, num_steps=10),
+        1500,
+        "FLUTE 502 s, FedML 20,989 s",
+    ),
+    "MNIST logistic regression, 100 rounds": (
+        WORKLOADS["W3"]._replace(
+            num_clients=1000, num_examples=60, num_classes=10, num_steps=6, batch_size=10
+        ),
+        100,
+        "FLUTE 95 s",
+    ),
+}
+
+
+def published(quick: bool) -> Iterator[dict]:
+    """Yield seconds of runs that others have published, from a few rounds and the first call."""
+    for case, (workload, rounds, theirs) in PUBLISHED.items():
+
+        def seconds(workload=workload, rounds=rounds):
+            workload = few(workload._replace(num_rounds=10), quick)
+            ms, first, _ = timed(fed_avg(workload))
+            ms /= workload.num_rounds
+            return {"ms": ms, "first_run_s": first, "seconds": first + ms * rounds / 1e3}
+
+        yield attempt(case, seconds) | ({} if quick else {"theirs": theirs})
+
+
 SECTIONS: dict[str, Callable[[bool], Iterator[dict]]] = {
     "peaks": peaks,
     "W1": rounds_of("W1"),
@@ -275,6 +395,10 @@ SECTIONS: dict[str, Callable[[bool], Iterator[dict]]] = {
     "W5": scaling_of("W5"),
     "W6": scaling_of("W6"),
     "W7": rounds_of_network("W7"),
+    "calls": calls,
+    "bits": bits,
+    "main job": main_job,
+    "published": published,
     "W8": rounds_of_network("W8"),
     "precision": by_precision,
     "transforms": of_transforms,

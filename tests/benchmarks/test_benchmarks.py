@@ -128,3 +128,13 @@ def test_every_section_of_the_accelerators_command_runs(section):
     assert rows and not [row for row in rows if "failed" in row], rows
     for row in rows:
         assert row["ms"] > 0 and row.get("difference", 0.0) < 1e-4, row
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("section", "column"),
+    [("calls", "ms"), ("bits", "same_bits"), ("main job", "seconds"), ("published", "seconds")],
+)
+def test_sections_without_a_round_beside_plain_jax_run(section, column):
+    rows = json_lines("benchmarks.accelerator", "--quick", f"--section={section}")
+    assert rows and all(row[column] > 0 for row in rows), rows
