@@ -2,9 +2,9 @@
 
     python -m benchmarks.accelerator [--out=table.md] [--quick] [--only=W1,sweep] [--minutes=10]
 
-W1 to W8, the sweep from 1 to 10,000 points, transforms and precisions, in float32: milliseconds per
-round (for transforms, per call), beside hand-written JAX on the same cohorts and minibatches, and
-fractions of the peaks that are measured in the same run. Also one call of ``run``, whether two
+W1 to W8, the sweep from 1 to 10,000 points and precisions, in float32: milliseconds per round,
+beside hand-written JAX on the same cohorts and minibatches, and fractions of the peaks that are
+measured in the same run. Also one call of ``run``, whether two
 processes give the same bits, the launcher's main job, and runs whose times others have published.
 Each section runs in its own process with a time limit, so a crash or a hang loses only that
 section. Rows are printed at once, as JSON lines; at the end there is a table, and ``--out`` writes
@@ -39,7 +39,6 @@ LIMITS = {
     "published": 60,
     "W8": 90,
     "precision": 100,
-    "transforms": 100,
 }
 _COLUMNS = {
     "case": "case",
@@ -57,7 +56,6 @@ _COLUMNS = {
     "objective": "objective",
     "by_hand_objective": "plain JAX, objective",
     "off_by": "off highest by",
-    "difference": "largest difference",
     "failed": "failed",
 }
 

@@ -21,7 +21,6 @@ from benchmarks.cases import attempt, timed
 from benchmarks.networks import few
 from benchmarks.networks import on_device as rounds_of_network
 from benchmarks.networks import ours as of_network
-from benchmarks.plain_transforms import of_transforms
 from benchmarks.settings import drawn, losses, plan, setting
 from benchmarks.sweep import rates as grid_of_rates
 from benchmarks.workloads import (
@@ -401,5 +400,4 @@ SECTIONS: dict[str, Callable[[bool], Iterator[dict]]] = {
     "published": published,
     "W8": rounds_of_network("W8"),
     "precision": by_precision,
-    "transforms": of_transforms,
 }
