@@ -354,8 +354,8 @@ def fed_avg(workload: Workload) -> Callable[[], dict]:
     return lambda: fcojax.run(*given, num_rounds=num, eval_every=num)[0]
 
 
-# Seconds of other people, of Dimitriadis et al., "FLUTE", 2022: on their devices and data, of which
-# the arrays here have the shapes.
+# Seconds of other people, of Dimitriadis et al., "FLUTE", 2022, on their devices and data; here rows
+# have the same shapes, and all clients equally many.
 PUBLISHED = {
     "FEMNIST CNN, 1,500 rounds": (
         WORKLOADS["W7"]._replace(num_examples=200, num_steps=10),
