@@ -23,7 +23,7 @@ class MySampler(Sampler):
         """Return the cohort of one round; rounds count from 0."""
         key = jax.random.fold_in(
             key, round_index
-        )  # the run's key is the only randomness
+        )  # the same key in all rounds
         first = jax.random.randint(key, (), 0, num_clients, jnp.int32)
         members = (
             first + jnp.arange(self.cohort_size, dtype=jnp.int32)

@@ -85,8 +85,8 @@ class Sampler:
         """Draw the cohort of one round.
 
         Args:
-          key: the run's key, the same in every round, so that a sampler can have memory. Use
-            ``jax.random.fold_in(key, round_index)`` for independent rounds.
+          key: a key derived from the run's, the same in every round, so that a sampler can have
+            memory. Use ``jax.random.fold_in(key, round_index)`` for independent rounds.
           round_index: index of the round, from 0, as int32.
           num_clients: size of the population.
           sizes: number of examples of each client, for samplers that depend on it.
