@@ -42,7 +42,6 @@ class Halves(Doubled):
 SOUND = {
     "l1": transforms.l1(),
     "box": transforms.box(-1.0, 1.0),
-    "slope": transforms.slope(jnp.arange(8.0, 0.0, -1.0)),
     "entropy": transforms.entropy(),
     "sphere": transforms.sphere(),
     "cyclic": fcojax.cyclic(num_groups=3),
@@ -61,10 +60,7 @@ BROKEN = {
 }
 
 
-# slope is another penalty, beside l1 and box.
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "slope")) for name in SOUND]
-)
+@pytest.mark.parametrize("name", SOUND)
 def test_laws_hold_for_pieces_of_the_library(name):
     like = np.zeros((4, 2)) if name == "sphere" else None
     found = piece_laws(SOUND[name], like)

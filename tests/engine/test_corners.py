@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax import algorithms
+from fcojax import algorithms, from_clients
 from fcojax.algorithms import mean_loss
 from fcojax.algorithms.local import Batch
 from fcojax.engine.nonfinite import warn_of_nonfinite
-from fcojax.problems import from_clients, population_loss
+from fcojax.problems import population_loss
 
 KEY = jax.random.key(0)
 ONE_STEP = fcojax.local_steps(1)
