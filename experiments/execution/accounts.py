@@ -17,7 +17,7 @@ from experiments.process.errors import UserError
 from experiments.report.summary import curves
 from experiments.storage.row_store import RowStore
 from fcojax import Status, privacy
-from fcojax.extend import num_points, take
+from fcojax.extend import Noise, num_points, take
 from fcojax.privacy import multiplier_of, together
 from fcojax.problems import ClientData
 
@@ -45,10 +45,10 @@ def _noises(job: Job) -> list[float]:
 
 def epsilons_of(job: Job, settings: Settings) -> Callable[[int, int], float] | None:
     """Return ``(point, rounds) -> epsilon`` of one run; ``None`` for a job without noise."""
-    if not job.plan.uploads.noisy:
+    known = job.plan.uploads.noisy
+    if not known:
         return None
-    known = job.plan.uploads.noise
-    if known is not None and len(known.bands) > 1:
+    if isinstance(known, Noise) and len(known.bands) > 1:
         raise UserError("noise with bands is accounted by privacy.epsilon, and not in a sweep.")
     noises, delta = _noises(job), delta_of(settings, job.train)
 
