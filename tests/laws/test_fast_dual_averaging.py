@@ -20,6 +20,7 @@ KEY, SCALE, START = jax.random.key(5), 0.1, np.array([1.0, -0.6, 0.3, 0.8])
 MIRROR = euclidean(l1())
 SAMPLED = (fcojax.local_epochs(2, 3), fcojax.uniform_cohort(cohort_size=3))
 STEPS = (fcojax.local_steps(3, 2), fcojax.uniform_cohort(cohort_size=3))
+ONE_STEP = (fcojax.local_steps(1, 2), fcojax.uniform_cohort(cohort_size=3))
 
 
 @functools.cache
@@ -83,11 +84,11 @@ def fast_as_published(setting, mu, gamma, weight, end_points=False, num_rounds=8
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("setting", "power", "shift"),
-    [(STEPS, 2.0, 3.0), (SAMPLED, 0.0, 1.0)],
-    ids=["steps", "epochs"],
+    ("setting", "power", "shift", "end_points"),
+    [(STEPS, 2.0, 3.0, False), (SAMPLED, 0.0, 1.0, False), (STEPS, 0.0, 1.0, True)],
+    ids=["steps", "epochs", "end points"],
 )
-def test_one_sum_equals_the_two_published_sums(setting, power, shift):
+def test_one_sum_equals_the_two_published_sums(setting, power, shift, end_points):
     ours = models(
         "fast_fed_dual_avg",
         setting,
@@ -95,8 +96,9 @@ def test_one_sum_equals_the_two_published_sums(setting, power, shift):
         strong_convexity=0.3,
         weight_power=power,
         weight_shift=shift,
+        options=(("end_points", end_points),),
     )
-    published = fast_as_published(setting, 0.3, 20.0, lambda t: (t + shift) ** power)
+    published = fast_as_published(setting, 0.3, 20.0, lambda t: (t + shift) ** power, end_points)
     assert np.abs(np.diff(published, axis=0)).max() > 1e-2
     np.testing.assert_allclose(ours, published, rtol=0, atol=1e-12)
 
@@ -203,6 +205,22 @@ def test_without_strong_convexity_it_is_federated_dual_averaging():
     np.testing.assert_allclose(ours, plain, rtol=0, atol=1e-13)
 
 
+@pytest.mark.slow
+def test_with_one_local_step_there_is_one_way_to_weigh_a_round():
+    rates = {"client_lr": 0.2, "strong_convexity": 0.3}
+    fast, staged = (models(f"{kind}_fed_dual_avg", ONE_STEP, **rates) for kind in ("fast", "mc"))
+    np.testing.assert_allclose(fast, staged, rtol=0, atol=1e-13)
+
+
+def test_identical_clients_do_as_one_machine_does():
+    """R rounds of K steps equal R K rounds of one step."""
+    only = fcojax.from_clients(quadratic_clients()[:1] * 3, [1.0, 2.0, 0.5])
+    rates = {"client_lr": 0.2, "strong_convexity": 0.3, "data": only}
+    several = models("fast_fed_dual_avg", (fcojax.local_steps(3),), 6, **rates)
+    single = models("fast_fed_dual_avg", (fcojax.local_steps(1),), 18, **rates)
+    np.testing.assert_allclose(several, single[2::3], rtol=0, atol=1e-12)
+
+
 @functools.cache
 def solution(tilt=0.0):
     """The minimiser of F + psi - tilt |w|^2 / 2, by proximal gradient."""
@@ -235,3 +253,14 @@ def test_counting_end_points_moves_the_limit_to_where_it_is_said_to():
     predicted = solution(tilt=0.4 / (2 * 4))
     assert np.linalg.norm(predicted - solution()) > 1e-2
     assert np.linalg.norm(ends - predicted) < 5e-4
+
+
+@pytest.mark.slow
+def test_growing_weights_with_one_local_step_forget_the_start_fast():
+    """1e-10 in 150 rounds, where equal weights are still 1e-3 away."""
+    growing = {"client_lr": 2e-4, "weight_power": 2.0, "weight_shift": 40.0}
+    found, equal = (
+        np.linalg.norm(last("fast_fed_dual_avg", 1, 150, **rates) - solution())
+        for rates in (growing, {"client_lr": 0.1})
+    )
+    assert found < 1e-10 and equal > 1e-3

@@ -162,3 +162,11 @@ def test_a_drift_that_is_not_the_mean_dual_is_a_bias_for_ever(cohort, num_rounds
     unbiased = trajectory("fed_dyn", duals=duals, cohort=cohort, rounds_between=between)
     assert largest_gap(states.server.center, unbiased.server.center) > 0.5
     assert relative_error(unbiased.server.center[-1]) < 1e-12
+
+
+def test_a_cohort_or_a_skip_makes_them_different_methods():
+    always = trajectory("fed_pd").server.center
+    skipping = trajectory("fed_pd", rates=primal_dual.hparams("fed_pd", skip_probability=0.5))
+    half = trajectory("fed_dyn", cohort=fcojax.uniform_cohort(cohort_size=4))
+    for other in (skipping, half):
+        assert largest_gap(always, other.server.center) > 0.1

@@ -215,3 +215,23 @@ def test_the_gap_is_what_the_players_best_answers_win():
     least = -won(-matrix.T @ z["y"]) - target @ z["y"] - 0.1 * np.abs(z["y"]).sum()
     found = problem.measures(jax.tree.map(jnp.asarray, z))["gap"]
     np.testing.assert_allclose(found, most - least, rtol=1e-6)
+
+
+def test_the_gap_of_zero_is_what_is_won_of_a_target_of_rank_one():
+    """The second half of the columns is a multiple of the first, so there is one singular value."""
+    found = small(0.0, num_columns=2).measures({"x": jnp.zeros((5, 2)), "y": jnp.zeros((4, 2))})
+    rng = np.random.default_rng(0)
+    rng.uniform(-1, 1, (4, 5))
+    target = rng.uniform(-1, 1, (4, 2)).astype(np.float32)
+    target[:, 1:] = target[:, :1] * rng.uniform(-1, 1, (1, 1))
+    np.testing.assert_allclose(found["gap"], np.linalg.norm(target) - 0.1, rtol=1e-5)
+    assert float(found["density"]) == int(found["rank_x"]) == 0
+
+
+def test_noise_has_the_scale_it_is_said_to_have():
+    problem = small(0.3, num_clients=2)
+    z = {"x": jnp.zeros(5), "y": jnp.zeros(4)}
+    slope = jax.vmap(jax.grad(lambda z, row: problem.loss(z, {"seed": row[None]})[0]), (None, 0))
+    noise = slope(z, problem.train.examples["seed"])["x"]
+    assert abs(np.std(noise) / 0.3 - 1) < 0.05
+    assert np.abs(np.corrcoef(noise.T) - np.eye(5)).max() < 0.2
