@@ -130,6 +130,8 @@ METHODS = {
 RELATED = {
     "fed_pd": Method("fed_pd", {}),
     "fed_dyn": Method("fed_dyn", {"solver": gd()}),
+    "prox_skip, geometric": Method("prox_skip", {"steps": "geometric"}),
+    "mime": Method("mime", {}),
 }
 ALL = METHODS | RELATED
 QUICK = ("composite_fl", "prox_skip")
@@ -289,3 +291,21 @@ def test_without_a_penalty_the_controls_of_scaffnew_cancel():
     assert np.abs(controls).max() > 0.1
     np.testing.assert_allclose(mean(controls), 0, rtol=0, atol=1e-12)
     assert_same(models, printed("prox_skip", UNPENALISED))
+
+
+def test_mime_is_the_printed_one_in_every_second_round():
+    """The server's state does not change in rounds that collect gradients."""
+    models = trajectory("mime", BY._replace(num_rounds=2 * BY.num_rounds))[1]
+    assert_same(models[1::2], list(oracles.mime(problem(), BY)))
+    assert (models[0] == problem().start).all() and (models[2::2] == models[1:-1:2]).all()
+
+
+def test_random_numbers_of_steps_follow_the_printed_method():
+    """P(K = k) = p (1 - p)^{k - 1}: the models, the mean of K, and the frequency of one."""
+    by = BY._replace(num_rounds=2000, num_steps=40)
+    states, models = trajectory("prox_skip, geometric", by)
+    numbers = np.array([2, *states.server.num_steps[:-1]])
+    assert_same(models[:60], list(oracles.prox_skip(problem(), by, 0.5, numbers[:60])))
+    spread = 5 / np.sqrt(len(numbers))
+    assert abs(numbers.mean() - 2) < spread * np.sqrt(2)
+    assert abs((numbers == 1).mean() - 0.5) < spread * 0.5

@@ -399,6 +399,44 @@ def test_clients_with_a_projection_take_no_gradient_outside_the_set(name, stays_
     assert not stays_inside or history["norm"].max() > 0.9 * RADIUS
 
 
+def linear(w, rows):
+    """An example whose gradient is the same everywhere."""
+    return rows["a"] @ w
+
+
+def test_with_constant_gradients_the_server_adds_up_rates_times_gradients():
+    """z_r = w_0 - eta_s eta_c sum of p-weighted gradients, T_r = eta_s sum of p_m eta_c K_m.
+
+    Client m takes K_m = ceil(2 n_m / 3) steps. FedMiD-OSP subtracts the same, and its prox of a
+    round has the weight that this round added to T.
+    """
+    rng = np.random.default_rng(2)
+    clients = [{"a": rng.standard_normal((n, DIM))} for n in federations.RAGGED]
+    data = fcojax.from_clients(clients, "examples")
+    num_steps = np.array([-(-2 * n // 3) for n in federations.RAGGED])
+    z, w, elapsed, duals, times, primals = START, START, 0.0, [], [], []
+    for cohort in federations.replay(data, KEY, **SAMPLED):
+        members, weights = [m for m, _, _ in cohort], [weight for _, weight, _ in cohort]
+        sums = [
+            sum(np.average(clients[m]["a"][rows], axis=0, weights=real) for rows, real in batches)
+            for m, batches in ((m, batches[: num_steps[m]]) for m, _, batches in cohort)
+        ]
+        step = 1.7 * 0.2 * np.average(sums, axis=0, weights=weights)
+        time = 1.7 * 0.2 * np.average(num_steps[members], weights=weights)
+        z, elapsed, w = z - step, elapsed + time, soft(w - step, time * 0.1)
+        duals.append(z), times.append(elapsed), primals.append(w)
+
+    def ours(name):
+        chosen = federations.algorithm(name, plain_l1, loss=linear)
+        rates = federations.hparams(name, 0.2, 1.7, 0.1)
+        return federations.servers(chosen, rates, jnp.asarray(START), data, KEY, **SAMPLED)
+
+    server = ours("fed_dual_avg")
+    assert_same(server.dual, duals)
+    assert_same(server.elapsed, times)
+    assert_same(ours("fed_mid_osp"), primals)
+
+
 SPARSE = l0_ball(2)
 
 

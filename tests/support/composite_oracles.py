@@ -100,12 +100,12 @@ def fed_normal_map(problem, by):
         yield soft(z, by.prox_step * by.scale)
 
 
-def prox_skip(problem, by):
-    """Mishchenko et al. with h_i, exchanges after every 1/p = K steps."""
-    gamma, p = by.client_lr, 1 / by.num_steps
+def prox_skip(problem, by, p=None, numbers=None):
+    """Mishchenko et al. with h_i, exchanges after ``numbers`` of steps, or after every 1/p = K."""
+    gamma, p = by.client_lr, p or 1 / by.num_steps
     x, h = problem.everywhere(problem.start), 0 * problem.slopes
-    for _ in range(by.num_rounds):
-        for _ in range(by.num_steps):
+    for num_steps in [by.num_steps] * by.num_rounds if numbers is None else numbers:
+        for _ in range(num_steps):
             x = x - gamma * (problem.gradients(x) - h)
         w = soft(problem.weights @ (x - gamma / p * h), gamma / p * by.scale)
         h = h + p / gamma * (w - x)
@@ -135,3 +135,17 @@ def fed_split(problem, by):
             x = x - by.client_lr * (problem.gradients(x) + (x - target) / by.prox_step)
         z = z + 2 * (x - center)
         yield problem.weights @ z
+
+
+def mime(problem, by, momentum=0.3):
+    """Karimireddy et al.: gradients at w, then K steps with a proxy; one model per round."""
+    w, s = problem.start, 0 * problem.start
+    for _ in range(by.num_rounds):
+        there = problem.gradients(w)
+        s = (1 - momentum) * problem.weights @ there + momentum * s
+        x = problem.everywhere(w)
+        for _ in range(by.num_steps):
+            slope = (1 - momentum) * (problem.gradients(x) - there) + s
+            x = soft(x - by.client_lr * slope, by.client_lr * by.scale)
+        w = w + by.server_lr * (problem.weights @ x - w)
+        yield w
