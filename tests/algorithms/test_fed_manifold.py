@@ -11,7 +11,15 @@ import fcojax
 from experiments.report.verdict import verdict
 from fcojax.algorithms.manifolds import ManifoldServer
 from fcojax.engine.state import State
-from fcojax.transforms import flat, product_manifold, sphere, stiefel
+from fcojax.transforms import (
+    flat,
+    generalised_stiefel,
+    grassmann,
+    orthogonal,
+    product_manifold,
+    sphere,
+    stiefel,
+)
 from tests.support import federations, printed_forms, subspaces
 from tests.support.subspaces import pca, polar, slope, tangent
 
@@ -97,6 +105,23 @@ def test_clients_that_are_sent_directions_only_stay_where_the_server_is():
     # A client starts each round at the server's last point.
     starts = np.broadcast_to(ours.server.point[:-1, None], seen.clients.start[1:].shape)
     np.testing.assert_allclose(seen.clients.start[1:], starts, atol=1e-12)
+
+
+def test_turning_the_data_the_frame_or_the_order_of_clients_turns_the_result():
+    rng = np.random.default_rng(1)
+    turn = polar(rng.standard_normal((subspaces.DIM, subspaces.DIM)))
+    mix = polar(rng.standard_normal((subspaces.RANK, subspaces.RANK)))
+    start, models = subspaces.start(), reference()[0].server.point
+    order = rng.permutation(subspaces.NUM_CLIENTS)
+    turned = fcojax.from_clients([rows @ turn for rows in subspaces.clients()])
+    reordered = fcojax.from_clients([subspaces.clients()[i] for i in order])
+    for options, expected in (
+        ({"population": turned, "params": turn.T @ start}, turn.T @ models),
+        ({"params": start @ mix}, models @ mix),
+        ({"population": reordered}, models),
+    ):
+        found = hundred_rounds(**options)[0].server.point
+        np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
 @pytest.mark.parametrize(("client_lr", "server_lr"), [(0.02, 1.0), (0.05, 2.0)])
@@ -245,6 +270,79 @@ def stationary(manifold, loss, clients, start, client_lr, num_rounds=300, tau=5)
         work=fcojax.local_steps(tau),
     )
     return jax.tree.map(lambda leaf: leaf[-1], seen.server.point)
+
+
+def test_identical_clients_project_once_a_round():
+    """Then c = 0, and a round is K steps of y <- y - eta grad f(P(y)), then P."""
+    rows, x = subspaces.small_clients()[2], subspaces.SMALL_START[:, :1]
+    chosen = subspaces.algorithm("fed_manifold", unit_sphere)
+    options = {"population": fcojax.from_clients([rows] * 3), "work": fcojax.local_steps(4)}
+    seen, _ = subspaces.states(chosen, Rates(0.1), 6, params=x, **options)
+    for found, slopes in zip(seen.server.point, corrections(seen), strict=True):
+        y = x
+        for _ in range(4):
+            y = y - 0.1 * slope(y / np.linalg.norm(y), rows.T @ rows / len(rows))
+        x = y / np.linalg.norm(y)
+        np.testing.assert_allclose(found, x, atol=1e-13)
+        np.testing.assert_allclose(slopes, 0, atol=1e-14)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sends", ["both", "direction", "point"])
+def test_in_float32_only_the_printed_form_drifts(sends):
+    chosen, rounds = algorithm_that(sends), 5000 if sends == "both" else 400
+    seen, _ = subspaces.states(
+        chosen,
+        Rates(0.02),
+        rounds,
+        every=100,
+        work=TEN_STEPS,
+        population=fcojax.from_clients([r.astype(np.float32) for r in subspaces.clients()]),
+        params=subspaces.start().astype(np.float32),
+    )
+    if sends == "point":
+        away = subspaces.slope_norms(np.stack([polar(y) for y in seen.server]))
+        assert away[-1] > 2 * away[0] and away[-1] > 5e-5
+    else:
+        assert seen.server.point.dtype == np.float32
+        assert subspaces.feasibility(seen.server.point) <= 1e-6
+        assert subspaces.slope_norms(seen.server.point)[-1] <= (1e-6 if sends == "both" else 5e-6)
+    if sends == "both":
+        assert np.abs(corrections(seen).mean(axis=1, dtype=np.float64)).max() <= 2e-7
+
+
+def procrustes(x, targets):
+    return jnp.sum((x[None] - targets) ** 2, axis=(1, 2))
+
+
+def test_orthogonal_procrustes_has_the_polar_factor_of_the_mean_as_its_solution():
+    """The clients' own solutions differ, and x = P(mean of B) minimises the mean of |x - B|^2."""
+    rng = np.random.default_rng(5)
+    common = polar(rng.standard_normal((3, 3)))
+    clients = [common + 0.4 * rng.standard_normal((1, 3, 3)) for _ in range(4)]
+    found = stationary(orthogonal(), procrustes, clients, polar(common + 0.3), 0.05)
+    expected = polar(np.mean(clients, axis=(0, 1)))
+    np.testing.assert_allclose(found, expected, atol=1e-10)
+
+
+def test_grassmann_and_stiefel_are_the_same_on_a_function_of_the_subspace():
+    given = pca, subspaces.clients(), subspaces.start(), 0.02, 20
+    one, other = (stationary(on, *given) for on in (grassmann(), subspaces.svd_stiefel))
+    assert np.linalg.norm(slope(one)) > 1e-3
+    np.testing.assert_allclose(one, other, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_generalised_stiefel_solves_the_generalised_eigenproblem():
+    root = np.random.default_rng(7).standard_normal((5, 5))
+    metric, clients = root @ root.T / 5 + np.eye(5), subspaces.small_clients()
+    manifold = generalised_stiefel(jnp.asarray(metric))
+    start = manifold.project(jnp.asarray(subspaces.SMALL_START))
+    found = stationary(manifold, pca, clients, start, 0.1, num_rounds=1000)
+    np.testing.assert_allclose(found.T @ metric @ found, np.eye(2), atol=1e-12)
+    mean = np.mean([rows.T @ rows / len(rows) for rows in clients], axis=0)
+    values = np.linalg.eigvals(np.linalg.solve(metric, mean)).real
+    assert np.trace(found.T @ mean @ found) == pytest.approx(np.sort(values)[-2:].sum(), rel=1e-12)
 
 
 def direction_and_offset(params, rows):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax.transforms import sphere
+from fcojax.transforms import product_manifold, sphere
 from tests.support import federations, subspaces
 from tests.support.subspaces import SMALL_WEIGHTS, slope, small_clients
 
@@ -162,3 +162,25 @@ def test_with_one_full_step_all_four_methods_are_the_same(manifold):
     for name in NAMES:
         found = models(name, rates(name, 0.1, 3.0), 20, manifold, **options)
         np.testing.assert_allclose(found, expected, atol=1e-14, err_msg=name)
+
+
+def two_directions(params, rows):
+    return subspaces.pca(params["a"], rows) + subspaces.pca(params["b"], rows)
+
+
+def test_a_product_takes_its_factors_maps():
+    """Averaging on a product of two spheres equals averaging on each."""
+    options = {
+        "population": fcojax.from_clients(small_clients()),
+        "work": fcojax.local_steps(2),
+    }
+    both = product_manifold({"a": unit_sphere, "b": unit_sphere})
+    chosen, hparams = (
+        subspaces.algorithm("r_fed_avg", both, two_directions),
+        rates("r_fed_avg", 0.1),
+    )
+    params = {"a": subspaces.SMALL_START[:, :1], "b": subspaces.SMALL_START[:, 1:]}
+    seen, _ = subspaces.states(chosen, hparams, 5, params=params, **options)
+    for part, column in params.items():
+        alone = models("r_fed_avg", hparams, 5, unit_sphere, params=column, **options)
+        np.testing.assert_allclose(seen.server[part], alone, atol=1e-14)
