@@ -15,7 +15,6 @@ from fcojax.transforms import (
     flat,
     generalised_stiefel,
     grassmann,
-    orthogonal,
     product_manifold,
     sphere,
     stiefel,
@@ -309,20 +308,6 @@ def test_in_float32_only_the_printed_form_drifts(sends):
         assert subspaces.slope_norms(seen.server.point)[-1] <= (1e-6 if sends == "both" else 5e-6)
     if sends == "both":
         assert np.abs(corrections(seen).mean(axis=1, dtype=np.float64)).max() <= 2e-7
-
-
-def procrustes(x, targets):
-    return jnp.sum((x[None] - targets) ** 2, axis=(1, 2))
-
-
-def test_orthogonal_procrustes_has_the_polar_factor_of_the_mean_as_its_solution():
-    """The clients' own solutions differ, and x = P(mean of B) minimises the mean of |x - B|^2."""
-    rng = np.random.default_rng(5)
-    common = polar(rng.standard_normal((3, 3)))
-    clients = [common + 0.4 * rng.standard_normal((1, 3, 3)) for _ in range(4)]
-    found = stationary(orthogonal(), procrustes, clients, polar(common + 0.3), 0.05)
-    expected = polar(np.mean(clients, axis=(0, 1)))
-    np.testing.assert_allclose(found, expected, atol=1e-10)
 
 
 def test_grassmann_and_stiefel_are_the_same_on_a_function_of_the_subspace():
