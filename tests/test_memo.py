@@ -197,3 +197,21 @@ def test_calls_with_new_functions_take_no_more_memory_than_the_first(call, times
     # What tests before this one left behind goes in the first calls.
     assert max(maps[settled:]) <= 1.05 * maps[settled]
     assert max(rows[settled:]) <= 1.1 * rows[2 * settled]
+
+
+@pytest.mark.slow
+def test_a_thousand_strengths_and_data_objects_take_no_memory():
+    """They are arguments of one program; JAX keeps the last calls of ``eval_shape``, 5 kB each."""
+    penalised, found = transforms.euclidean(transforms.l1()), []
+    chosen = fcojax.algorithms.fed_dual_avg(lambda w, rows: (w[0] - rows["a"]) ** 2, penalised)
+    for number in range(1000):
+        hparams = chosen.hparams_type(client_lr=0.1, penalty_scale=0.1 + number / 1e4)
+        data = fcojax.from_rows({"a": np.arange(4.0) + number}, [2, 2])
+        given = chosen, hparams, jnp.zeros(1), data, jax.random.key(0), fcojax.local_steps(1)
+        fcojax.run(*given, num_rounds=2)
+        if number in (499, 999):
+            gc.collect()
+            pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+            found.append((pages * 4096 / 2**20, len(jax.devices()[0].client.live_executables())))
+    (before, programs), (after, same) = found
+    assert after - before < 10 and programs == same, found
