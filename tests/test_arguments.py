@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax import robust, uploads
+from fcojax import arguments, robust, uploads
 from fcojax.arguments import field_annotations, numbers_of, validated
 from fcojax.engine.hparams import as_arrays
 from fcojax.transforms import Penalty, l1
@@ -209,3 +209,30 @@ def test_a_public_function_with_annotated_numbers_checks_them(place):
         if inspect.isfunction(made) and name not in INSIDE and name[0] != "_":
             kinds = field_annotations(inspect.unwrap(made)).values()
             assert is_checked(made) or not any(map(numbers_of, kinds)), name
+
+
+@pytest.mark.parametrize("place", PUBLIC)
+def test_a_public_function_refuses_odd_numbers_by_name(place, monkeypatch):
+    """One argument is odd at a time; the others are not checked, nor is the body run."""
+    module, check = operator.attrgetter(place)(fcojax), arguments.checked_value
+    for made in filter(inspect.isfunction, map(vars(module).get, vars(module))):
+        kinds = field_annotations(inspect.unwrap(made)) if is_checked(made) else {}
+        parameters = inspect.signature(made).parameters
+        for argument in (name for name in kinds if numbers_of(kinds[name]) and name in parameters):
+            monkeypatch.setattr(
+                arguments,
+                "checked_value",
+                lambda name, value, own=argument, **rest: (
+                    check(name, value, **rest) if name == own else value
+                ),
+            )
+            for odd in (
+                "odd",
+                np.nan,
+                np.inf,
+                1j,
+                np.ones(2),
+                *[0.5] * numbers_of(kinds[argument]).whole,
+            ):
+                with pytest.raises(ValueError, match=f"^{argument} is [^\n]*; pass [^\n]*$"):
+                    made(**dict.fromkeys(parameters) | {argument: odd})
