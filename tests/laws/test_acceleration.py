@@ -90,3 +90,20 @@ def test_the_limit_is_the_minimiser(who):
     assert found[-1] < 1e-10
     plain = functools.partial(algorithms.scaffold, prox="feedback")
     assert distances(plain, 30, 0, 5, 500, who)[-1] > 1e-8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["plain", "accelerated", "accelerated, lost", "ProxSkip"])
+def test_rounds_grow_with_the_condition_number_to_the_known_power(name):
+    """One, or one half; for ProxSkip, with as many local steps, the latter is a theorem."""
+    plain = functools.partial(algorithms.scaffold, prox="feedback")
+    factory = {"plain": plain, "ProxSkip": algorithms.prox_skip}.get(name, algorithms.fast_scaffold)
+    points = []
+    for condition, seed in ((c, s) for c in (30, 100, 300) for s in range(3)):
+        ratio = task(condition, seed)[3]
+        steps = round(np.sqrt(ratio)) if name == "ProxSkip" else 5
+        budget, who = 10_000 if name == "plain" else 1_500, HALF_LOST if "lost" in name else ()
+        within = distances(factory, condition, seed, steps, budget, who) < 1e-8
+        assert within.any()
+        points.append((np.log(ratio), np.log(1 + within.argmax())))
+    assert abs(np.polyfit(*np.transpose(points), 1)[0] - (1.0 if name == "plain" else 0.5)) < 0.1

@@ -209,6 +209,16 @@ def test_with_bounded_memory_the_rate_is_linear_for_a_curved_penalty():
         assert max(found[1:] / found[:-1]) < 0.1, (memory, found)
 
 
+@pytest.mark.slow
+def test_with_full_memory_only_a_curved_penalty_makes_the_rate_sublinear():
+    """The level sets of l1 are flat."""
+    rounds = (5_000, 10_000, 20_000)
+    assert max(violations(l1(), 1.0, rounds)) < 1e-10  # linear: all at rounding
+    found = violations(GROUPS, 1.0, rounds)
+    # A linear rate would square the violation when the rounds double.
+    assert (10 * found[:-1] ** 2 < found[1:]).all() and (found[1:] < found[:-1]).all()
+
+
 def test_without_tracking_the_limit_is_elsewhere():
     clients = unlike_clients()
     data, rate = fcojax.from_clients(clients), 1 / (10 * steepest(clients))
@@ -238,6 +248,22 @@ def test_without_memory_it_is_composite_fl_and_without_a_penalty_scaffold(penalt
     expected = ends(other, other.hparams_type(*theirs), plan, jnp.ones(12), data)
     np.testing.assert_allclose(found, expected, atol=1e-12)
     assert not scale or 0 < np.count_nonzero(found) < 12
+
+
+@pytest.mark.parametrize("num_steps", [1, 5])
+def test_one_step_or_equal_clients_are_dual_averaging(num_steps):
+    """With full memory each step differs by the rounding of q - c_m."""
+    clients = unlike_clients() if num_steps == 1 else unlike_clients()[:1] * 3
+    data, found = fcojax.from_clients(clients), []
+    for factory, memory in (
+        (algorithms.fed_dual_avg, ()),
+        (algorithms.fed_dual_avg_tracking, (1.0,)),
+    ):
+        chosen = factory(least_squares, plain_l1)
+        rates, plan = chosen.hparams_type(0.05, 1.3, 0.2, *memory), fcojax.local_steps(num_steps)
+        found.append(ends(chosen, rates, plan, jnp.zeros(12), data))
+    np.testing.assert_allclose(*found, atol=1e-12)
+    assert 0 < np.count_nonzero(found[0]) < 12
 
 
 def quadratic_of_matrix(w, rows):
