@@ -354,7 +354,7 @@ def fed_avg(workload: Workload) -> Callable[[], dict]:
     return lambda: fcojax.run(*given, num_rounds=num, eval_every=num)[0]
 
 
-# Seconds of other people, of Dimitriadis et al., "FLUTE", 2022, on their devices and data; here rows
+# Seconds of other people (Dimitriadis et al., "FLUTE", 2022), on their devices and data; rows here
 # have the same shapes, and all clients equally many.
 PUBLISHED = {
     "FEMNIST CNN, 1,500 rounds": (

@@ -21,9 +21,7 @@ class MySampler(Sampler):
 
     def draw(self, key, round_index, num_clients, sizes=None):
         """Return the cohort of one round; rounds count from 0."""
-        key = jax.random.fold_in(
-            key, round_index
-        )  # the same key in all rounds
+        key = jax.random.fold_in(key, round_index)  # the same key in all rounds
         first = jax.random.randint(key, (), 0, num_clients, jnp.int32)
         members = (
             first + jnp.arange(self.cohort_size, dtype=jnp.int32)
