@@ -226,13 +226,7 @@ def test_a_public_function_refuses_odd_numbers_by_name(place, monkeypatch):
                     check(name, value, **rest) if name == own else value
                 ),
             )
-            for odd in (
-                "odd",
-                np.nan,
-                np.inf,
-                1j,
-                np.ones(2),
-                *[0.5] * numbers_of(kinds[argument]).whole,
-            ):
+            halves = [0.5] * numbers_of(kinds[argument]).whole
+            for odd in ("odd", np.nan, np.inf, 1j, np.ones(2), *halves):
                 with pytest.raises(ValueError, match=f"^{argument} is [^\n]*; pass [^\n]*$"):
                     made(**dict.fromkeys(parameters) | {argument: odd})

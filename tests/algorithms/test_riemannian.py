@@ -175,10 +175,8 @@ def test_a_product_takes_its_factors_maps():
         "work": fcojax.local_steps(2),
     }
     both = product_manifold({"a": unit_sphere, "b": unit_sphere})
-    chosen, hparams = (
-        subspaces.algorithm("r_fed_avg", both, two_directions),
-        rates("r_fed_avg", 0.1),
-    )
+    chosen = subspaces.algorithm("r_fed_avg", both, two_directions)
+    hparams = rates("r_fed_avg", 0.1)
     params = {"a": subspaces.SMALL_START[:, :1], "b": subspaces.SMALL_START[:, 1:]}
     seen, _ = subspaces.states(chosen, hparams, 5, params=params, **options)
     for part, column in params.items():

@@ -39,19 +39,16 @@ def test_exact_methods_in_float32_do_not_drift_in_20000_rounds(method):
 
 
 def test_dual_averaging_in_float32_does_not_degrade_with_rounds():
-    """Plain sums of dual and elapsed time have an error of 7e-4 here."""
-    rng, chosen = (
-        np.random.default_rng(0),
-        algorithms.fed_dual_avg(half_squared_error, euclidean(l1())),
-    )
+    """Plain sums of dual and elapsed time end at a distance of 1.6e-4 here."""
+    rng = np.random.default_rng(0)
+    chosen = algorithms.fed_dual_avg(half_squared_error, euclidean(l1()))
     x = rng.standard_normal((4, 40, 20))
     y = x[..., :5].sum(-1) + rng.standard_normal((4, 1)) + 0.5 * rng.standard_normal((4, 40))
     found, rows = [], {"x": x.reshape(160, 20), "y": y.ravel()}
     for kind in (np.float32, np.float64):
         with jax.enable_x64(kind is np.float64):
-            data = fcojax.from_rows(
-                {k: v.astype("f").astype(kind) for k, v in rows.items()}, [40] * 4
-            )
+            narrow = {name: v.astype("f").astype(kind) for name, v in rows.items()}
+            data = fcojax.from_rows(narrow, [40] * 4)
             rates = chosen.hparams_type(client_lr=1e-3, penalty_scale=0.1)
             given = chosen, rates, jnp.zeros(20, kind), data, jax.random.key(0)
             work = fcojax.local_steps(1)
