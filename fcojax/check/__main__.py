@@ -20,7 +20,7 @@ import numpy as np
 from absl import flags
 
 from fcojax.check.compressors import compressor_laws
-from fcojax.check.facts import Facts, facts
+from fcojax.check.facts import Costs, facts
 from fcojax.check.laws import LAWS, contract
 from fcojax.check.limits import limits
 from fcojax.check.pieces import piece_laws
@@ -100,7 +100,7 @@ def _number(value: Any) -> int:
     return int(value)
 
 
-def sentences(found: Facts) -> dict[str, str]:
+def sentences(found: Costs) -> dict[str, str]:
     """Return the costs in words."""
     return {
         "sent down": f"{found.down} numbers a client and round",

@@ -16,7 +16,7 @@ from fcojax.xla.jaxprs import inner_programs
 _DIM, _NUM_STEPS = 4, 10
 
 
-class Facts(NamedTuple):
+class Costs(NamedTuple):
     """Costs of a round of K = 10 local steps, for one client and for the server.
 
     Attributes:
@@ -43,7 +43,7 @@ class Facts(NamedTuple):
 
 
 @validated
-def facts(subject: Subject) -> Facts:
+def facts(subject: Subject) -> Costs:
     """Return the costs of an algorithm without running it.
 
     Args:
@@ -52,7 +52,7 @@ def facts(subject: Subject) -> Facts:
     Example:
       >>> import fcojax
       >>> fcojax.check.facts(fcojax.check.subject_of(fcojax.algorithms.fed_avg))
-      Facts(down='1 d', up='1 d', state='0', client_proxes=0, server_proxes=0, needs_everyone=False)
+      Costs(down='1 d', up='1 d', state='0', client_proxes=0, server_proxes=0, needs_everyone=False)
     """
     data = from_clients(quadratic_clients(sizes=(3, 3), dim=_DIM))
     algorithm = subject.counting(quadratic)
@@ -73,7 +73,7 @@ def facts(subject: Subject) -> Facts:
         after = algorithm.server_update(hparams, server, upload, jnp.ones(()), key)
         return algorithm.model(hparams, after)
 
-    return Facts(
+    return Costs(
         _size(uncounted(message)),
         _size(result.upload),
         _size(client),
