@@ -106,7 +106,7 @@ def run(
         )
     rounds = num_rounds, eval_every
     program, hparams = as_program(algorithm, hparams, data, key, plan, *rounds, observe)
-    ran = functools.partial(_with_progress, progress) if progress else run_compiled
+    ran = functools.partial(_with_progress, progress) if progress is not None else run_compiled
     model, history = ran(program, hparams, as_params(params), data, key, context)
     remember(history)
     return model, history
@@ -170,7 +170,7 @@ def sweep(
 
         some = padded(np.arange(points)[first : first + at_once], at_once)
         part = grid if at_once == points else take(grid, some)  # nothing is run for all of them
-        ran = functools.partial(_with_progress, report) if progress else run_compiled
+        ran = functools.partial(_with_progress, report) if progress is not None else run_compiled
         parts.append(ran(program, part, params, data, all_keys, context))
     found = parts[0] if len(parts) == 1 else jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
     model, history = take(found, np.s_[:points, : keys.size])
