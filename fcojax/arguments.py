@@ -114,7 +114,7 @@ def checked_value(name: str, value: Any, annotation: Any, *, single: bool = Fals
       annotation: the argument's annotation, with its extras.
       single: whether an array of numbers is refused.
     """
-    rules = [_rule_of(kind) for kind in _kinds(annotation)]
+    rules = _rules_of(annotation)
     for rule in rules:
         if rule is None:
             return value  # one of the alternatives is not checked
@@ -256,6 +256,19 @@ _RULES: dict[Any, Any] = {
 _WORDS = {str: "a text", os.PathLike: "a path", type: "a class", Callable: "a function"}
 
 
+def _rules_of(annotation: Any) -> list:
+    """Return what each alternative of an annotation allows."""
+    try:
+        return _known_rules(annotation)
+    except TypeError:  # of a user, with extras that have no hash
+        return _known_rules.__wrapped__(annotation)
+
+
+@functools.lru_cache(1024)
+def _known_rules(annotation: Any) -> list:
+    return [_rule_of(kind) for kind in _kinds(annotation)]
+
+
 def _kinds(annotation: Any) -> list:
     """Return the alternatives of an annotation, ``None`` last."""
     if typing.get_origin(annotation) not in (Union, types.UnionType):
@@ -277,7 +290,7 @@ def _rule_of(kind: Any) -> Any:
         return _Others(needed, lambda value: not hasattr(value, "dtype") and value in args)
     if origin in (Sequence, tuple):
         kinds = args[:1] or (Any,) if args[1:] in ((), (...,)) else args
-        each = " or ".join(rule.needed for rule in map(_rule_of, _kinds(kinds[0])) if rule)
+        each = " or ".join(rule.needed for rule in _rules_of(kinds[0]) if rule)
         needed = f"{len(args)} entries" if args[1:] and kinds == args else "a list"
         needed += each and f", each {each}"
         return _Others(needed, lambda value: _are_entries(value, kinds), origin is tuple)
@@ -311,7 +324,7 @@ def _are_entries(value: Any, kinds: tuple) -> bool:
         return False
     each = kinds if len(kinds) > 1 else kinds * len(entries)
     return len(each) == len(entries) and all(
-        any(rule is None or _fits(rule, entry) for rule in map(_rule_of, _kinds(kind)))
+        any(rule is None or _fits(rule, entry) for rule in _rules_of(kind))
         for kind, entry in zip(each, entries, strict=True)
     )
 
@@ -359,7 +372,7 @@ def _is_number(value: Any, numbers: Numbers, single: bool) -> bool:
         return False
     # As it will be used: 1e-50 is zero in float32 and 1e50 infinite.
     with np.errstate(over="ignore", under="ignore"):
-        used = exact.astype(jnp.result_type(float))
+        used = exact.astype(jax.dtypes.canonicalize_dtype(float))
     vanished = (used == 0) & (exact != 0)
     fits = np.isfinite(used) & numbers.holds(used) & ~vanished
     return bool(fits.all()) and not (single and given.ndim)

@@ -66,7 +66,7 @@ def as_arrays(
         checked_value(name, values, Real if numbers_of(kind) is None else kind)
         # numpy's int64 beyond int32 would wrap silently.
         if not isinstance(values, Tracer | jax.ShapeDtypeStruct):
-            array, limits = np.asarray(values), np.iinfo(jnp.result_type(int))
+            array, limits = np.asarray(values), np.iinfo(jax.dtypes.canonicalize_dtype(int))
             if array.dtype.kind in "iu" and ((array < limits.min) | (array > limits.max)).any():
                 raise ValueError(f"{name} is {shown(values)}; pass numbers of {limits.dtype}.")
         shape = np.shape(values)
@@ -107,7 +107,8 @@ def _as_array(name: str, value: Any, hparams_type: Any) -> Any:
     if is_schedule(value):
         return Schedule(_as_array(name, value.values, hparams_type))
     # A field whose default is an integer, such as a number of steps, keeps integers.
-    default, number = hparams_type._field_defaults.get(name, 0), jnp.result_type(float)
+    default = hparams_type._field_defaults.get(name, 0)
+    number = jax.dtypes.canonicalize_dtype(float)
     # client_lr=1 becomes the float 1.0; as an integer it would be another program than 0.5.
     real = jnp.issubdtype(getattr(default, "dtype", type(default)), jnp.floating)
     if real or isinstance(value, float):
