@@ -25,19 +25,8 @@ import fcojax.experiments  # noqa: F401  puts the launcher on the path
 from experiments.config import config_file
 from experiments.config.config_file import ConfigFile
 from experiments.report import tables
-from experiments.report.statements import (
-    FAILS,
-    HOLDS,
-    NEEDS_DATA,
-    THE_SOURCES,
-    UNDECIDED,
-    Statement,
-    author,
-    lines,
-    outcome,
-    statements,
-    told,
-)
+from experiments.report.claims import NOT_DECIDED
+from experiments.report.statements import Statement, author, lines, statements
 from experiments.study import Sweep
 from fcojax.__main__ import LAUNCHER, configs
 
@@ -49,6 +38,9 @@ _ELSEWHERE = (
     "and are not counted."
 )
 _OURS = "Statements of our own, in all runs."
+# What came out of a statement, of which all but the first are kinds of reasons.
+HOLDS, FAILS, UNDECIDED = "holds", "fails", NOT_DECIDED
+THE_SOURCES, NEEDS_DATA = "the source's", "needs data"
 _COUNTED = {
     HOLDS: ("holds", "hold"),
     THE_SOURCES: (
@@ -62,6 +54,11 @@ _COUNTED = {
     UNDECIDED: ("is not decided", "are not decided"),
     FAILS: ("fails", "fail"),
 }
+KINDS = [*_COUNTED][1:]
+_NEED_DATA = (
+    "is about data that cannot be had",
+    "are about data that cannot be had",
+)
 _REASON = re.compile(r"^- \*\*(.+?)\*\* \(([^)]*)\): (.+)$", re.M)
 _COUNTS = re.compile(
     r"^Of the \d+ statements .*?^```\{toctree\}.*?^```\n", re.M | re.S
@@ -261,6 +258,71 @@ def outcomes(runs: Sequence[Run], claims: Claims, page: Page) -> dict[str, str]:
     }
 
 
+def verdict(statement: Statement, reported: Sequence[str]) -> str:
+    """Return whether a statement holds, fails or is not decided.
+
+    In these columns one case that refutes it makes it fail, and one that is
+    open leaves it undecided.
+    """
+    cells = statement.cells
+    found = {cells[name][0] for name in reported if name in cells}
+    if False in found:
+        return FAILS
+    return UNDECIDED if None in found or not found else HOLDS
+
+
+def outcome(statement: Statement, reported: Sequence[str], kind: str) -> str:
+    """Return what came out of a statement of a source.
+
+    Args:
+      statement: the statement.
+      reported: the columns whose setting and data are the source's.
+      kind: the kind of the reason that is written for it, if there is one.
+    """
+    if not any(name in statement.cells for name in reported):
+        return NEEDS_DATA
+    found = verdict(statement, reported)
+    return kind if found == FAILS and kind in KINDS else found
+
+
+def told(outcomes: dict[str, str], reasons: dict[str, str]) -> str:
+    """Return what came out, in a sentence for each outcome.
+
+    Of the reasons for what does not hold, the first clause is told.
+
+    Example:
+      >>> told({"a is ahead": HOLDS, "b": FAILS}, {"b": "it is dense; see"})
+      'Of 2 statements 1 holds. One fails: "b" (it is dense).'
+    """
+    by_kind = {
+        kind: [text for text, found in outcomes.items() if found == kind]
+        for kind in (HOLDS, THE_SOURCES, FAILS, UNDECIDED, NEEDS_DATA)
+    }
+    words = _COUNTED | {NEEDS_DATA: _NEED_DATA}
+    held, count = len(by_kind[HOLDS]), len(outcomes)
+    if count > 1 and len({*outcomes.values()}) == 1:
+        return (
+            f"All {count} statements {words[next(iter(outcomes.values()))][1]}."
+        )
+    statements = "statements" if count > 1 else "statement"
+    parts = [
+        f"Of {count} {statements} {held or 'none'} {words[HOLDS][held > 1]}."
+    ]
+    for kind, texts in by_kind.items():
+        if not texts or kind == HOLDS:
+            continue
+        number = ("One", "Two", "Three")[len(texts) - 1 :][:1]
+        quoted = []
+        for text in texts:
+            why = re.split(r"[;:]\s|\.(?:\s|$)", reasons.get(text, ""))[0]
+            quoted.append(f'"{text}" ({why})' if why else f'"{text}"')
+        parts.append(
+            f"{''.join(number) or len(texts)} {words[kind][len(texts) > 1]}: "
+            f"{', '.join(quoted)}."
+        )
+    return " ".join(parts)
+
+
 def write_page(
     path: pathlib.Path,
     runs: Sequence[Run],
@@ -318,7 +380,7 @@ def write_page(
 
 
 def _holds(one: Statement) -> bool:
-    return one.verdict(list(one.cells)) == HOLDS
+    return verdict(one, list(one.cells)) == HOLDS
 
 
 def _source(found: Sequence[Statement]) -> str:

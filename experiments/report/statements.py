@@ -1,17 +1,9 @@
 """Claims as statements: a line for each statement, a column for each case, and what came out."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from experiments.report.claims import NOT_DECIDED
-
 Entry = dict[str, Any]  # a claim as in a summary
-
-HOLDS, FAILS, UNDECIDED = "holds", "fails", NOT_DECIDED
-# Why a statement of a source does not hold, as written before a reason.
-THE_SOURCES, NEEDS_DATA = "the source's", "needs data"
-KINDS = (THE_SOURCES, NEEDS_DATA, UNDECIDED, FAILS)
 
 
 class Statement(NamedTuple):
@@ -29,14 +21,6 @@ class Statement(NamedTuple):
     source: str
     decided_by: str
     cells: dict[str, tuple[bool | None, str]]
-
-    def verdict(self, columns: Sequence[str]) -> str:
-        """Return ``holds``, ``fails`` or ``not decided``, over these columns.
-
-        One case that refutes it makes it fail, and one that is open leaves it undecided.
-        """
-        found = {holds for name, (holds, _) in self.cells.items() if name in columns}
-        return FAILS if False in found else UNDECIDED if None in found or not found else HOLDS
 
 
 def statements(columns: Mapping[str, Sequence[Entry]]) -> list[Statement]:
@@ -121,57 +105,3 @@ def author(source: str) -> str:
     """
     end = source.find("), ")
     return source[: end + 1] if end >= 0 else source.partition(", ")[0]
-
-
-def outcome(statement: Statement, reported: Sequence[str], kind: str) -> str:
-    """Return ``holds``, or one of ``KINDS``.
-
-    Args:
-      statement: a statement of a source.
-      reported: the columns whose setting and data are the source's.
-      kind: the kind of the reason that is written for it, if there is one.
-    """
-    if not any(name in statement.cells for name in reported):
-        return NEEDS_DATA
-    found = statement.verdict(reported)
-    return kind if found == FAILS and kind in KINDS else found
-
-
-# What came out of one statement, and of several.
-_WORDS = {
-    HOLDS: ("holds", "hold"),
-    THE_SOURCES: ("fails for a reason of its source", "fail for a reason of their source"),
-    FAILS: ("fails", "fail"),
-    UNDECIDED: ("is not decided", "are not decided"),
-    NEEDS_DATA: ("is about data that cannot be had", "are about data that cannot be had"),
-}
-
-
-def told(outcomes: Mapping[str, str], reasons: Mapping[str, str]) -> str:
-    """Return what came out of a source's statements, in a sentence for each outcome.
-
-    Args:
-      outcomes: the outcome of each statement, by its text.
-      reasons: why statements do not hold, of which the first clause is told.
-
-    Example:
-      >>> told({"a is ahead": "holds", "b is sparse": "fails"}, {"b is sparse": "it is dense; see"})
-      'Of 2 statements 1 holds. One fails: "b is sparse" (it is dense).'
-    """
-    by_kind = {kind: [t for t, found in outcomes.items() if found == kind] for kind in _WORDS}
-    held, count = len(by_kind[HOLDS]), len(outcomes)
-    if count > 1 and len({*outcomes.values()}) == 1:
-        return f"All {count} statements {_WORDS[next(iter(outcomes.values()))][1]}."
-    statements = "statements" if count > 1 else "statement"
-    parts = [f"Of {count} {statements} {held or 'none'} {_WORDS[HOLDS][held > 1]}."]
-    for kind, texts in by_kind.items():
-        if texts and kind != HOLDS:
-            # The first clause of each reason.
-            clauses = [re.split(r"[;:]\s|\.(?:\s|$)", reasons.get(text, ""))[0] for text in texts]
-            quoted = (
-                f'"{text}" ({why})' if why else f'"{text}"'
-                for text, why in zip(texts, clauses, strict=True)
-            )
-            number = {1: "One", 2: "Two", 3: "Three"}.get(len(texts), str(len(texts)))
-            parts.append(f"{number} {_WORDS[kind][len(texts) > 1]}: {', '.join(quoted)}.")
-    return " ".join(parts)

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import math
 import pathlib
 import re
 import shutil
@@ -10,13 +11,15 @@ import types
 import pytest
 
 from experiments.report.claims import Claim
-from experiments.report.statements import FAILS, HOLDS, KINDS, NEEDS_DATA, statements
+from experiments.report.statements import statements
 
 DOCS = pathlib.Path(__file__).parent.parent.parent / "docs"
 _SPEC = importlib.util.spec_from_file_location("docs_results", DOCS / "results.py")
 pages = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(pages)
 Run, read_page, write_page = pages.Run, pages.read_page, pages.write_page
+HOLDS, FAILS, UNDECIDED = pages.HOLDS, pages.FAILS, pages.UNDECIDED
+THE_SOURCES, NEEDS_DATA = pages.THE_SOURCES, pages.NEEDS_DATA
 CLAIMS, RUNS = pages.read_claims(DOCS / "results"), pages.read_runs(DOCS / "results")
 CONFIGS = pages.configs_of(RUNS)
 
@@ -91,6 +94,46 @@ def test_a_page_is_made_from_stored_runs_and_keeps_what_is_written_by_hand(tmp_p
     assert page.read_text() == again
 
 
+@pytest.mark.parametrize(
+    ("leads", "reported", "kind", "expected"),
+    [
+        ([1.0, -1.0], ["0"], "", HOLDS),
+        ([1.0, -1.0], ["0"], THE_SOURCES, HOLDS),  # the reason is of another setting
+        ([1.0, -1.0], ["0", "1"], "", FAILS),
+        ([1.0, -1.0], ["1"], THE_SOURCES, THE_SOURCES),
+        ([1.0, -1.0], ["1"], UNDECIDED, UNDECIDED),
+        ([1.0, -1.0], ["1"], "misspelt", FAILS),
+        ([1.0, -1.0], ["1"], HOLDS, FAILS),
+        ([1.0, -1.0], [], THE_SOURCES, NEEDS_DATA),
+        ([1.0, math.nan], ["0", "1"], "", UNDECIDED),
+        ([1.0, -1.0, math.nan], ["0", "1", "2"], "", FAILS),
+    ],
+)
+def test_one_case_that_refutes_a_statement_makes_it_fail(leads, reported, kind, expected):
+    """And a written kind counts only where the numbers refute; NaN stands for two seeds."""
+    cases = {
+        str(at): [Claim("a", lead, 0.0, seeds=2 if math.isnan(lead) else None).as_json()]
+        for at, lead in enumerate(leads)
+    }
+    [found] = statements(cases)
+    assert pages.outcome(found, reported, kind) == expected
+
+
+def test_what_came_out_names_each_statement_that_does_not_hold():
+    assert pages.told({"a": HOLDS, "b": HOLDS}, {}) == "All 2 statements hold."
+    assert pages.told({"a": NEEDS_DATA, "b": NEEDS_DATA}, {}) == (
+        "All 2 statements are about data that cannot be had."
+    )
+    assert pages.told({"a": HOLDS}, {}) == "Of 1 statement 1 holds."
+    outcomes = {"a": HOLDS, "b": NEEDS_DATA, "c": FAILS, "d": FAILS, "e": UNDECIDED}
+    mixed = pages.told(outcomes, {"e": "two seeds of 0.5; three decide", "d": "it is slow."})
+    assert mixed == (
+        'Of 5 statements 1 holds. Two fail: "c", "d" (it is slow). '
+        'One is not decided: "e" (two seeds of 0.5). '
+        'One is about data that cannot be had: "b".'
+    )
+
+
 def test_settings_of_our_own_and_data_in_place_of_the_sources_are_not_counted():
     reported, ours, other = (
         Run("a", "lasso", heading="A"),
@@ -126,7 +169,7 @@ def test_every_statement_that_does_not_hold_has_a_reason_on_its_page(config, tmp
     figures = DOCS / "figures"
     assert write_page(written, of_config(config), CLAIMS, page, figures) == []
     assert written.read_text() == path.read_text()
-    assert {kind for kind, _ in page.reasons.values()} <= {*KINDS}
+    assert {kind for kind, _ in page.reasons.values()} <= {*pages.KINDS}
 
 
 def test_every_claim_of_a_source_names_it_and_its_number():

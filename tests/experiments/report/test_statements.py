@@ -1,19 +1,9 @@
-"""Statements: which number of several is shown, and what a page says came out."""
+"""Statements: which number of several is shown, and where a source makes them."""
 
 import pytest
 
 from experiments.report.claims import Claim
-from experiments.report.statements import (
-    FAILS,
-    HOLDS,
-    NEEDS_DATA,
-    THE_SOURCES,
-    UNDECIDED,
-    lines,
-    outcome,
-    statements,
-    told,
-)
+from experiments.report.statements import lines, statements
 
 PAPER = "A and B (2020), Figure {}"
 
@@ -46,31 +36,6 @@ def test_a_cell_shows_the_number_nearest_to_refuting_the_statement(entries, show
     assert of(*entries).cells["first"] == (holds, shown)
 
 
-def test_one_case_that_refutes_a_statement_makes_it_fail():
-    found = of(ahead(1.0), second=[ahead(-1.0)], third=[ahead(1.0, seeds=1)])
-    assert found.verdict(["first"]) == HOLDS
-    assert found.verdict(["first", "third"]) == UNDECIDED
-    assert found.verdict(["first", "second", "third"]) == FAILS
-    assert found.verdict(["of another statement"]) == UNDECIDED
-
-
-@pytest.mark.parametrize(
-    ("reported", "kind", "expected"),
-    [
-        (["first"], "", HOLDS),
-        (["first"], THE_SOURCES, HOLDS),  # the reason is of another setting
-        (["second"], "", FAILS),
-        (["second"], THE_SOURCES, THE_SOURCES),
-        (["second"], UNDECIDED, UNDECIDED),
-        (["second"], "misspelt", FAILS),
-        ([], THE_SOURCES, NEEDS_DATA),
-    ],
-)
-def test_a_written_kind_counts_only_where_the_numbers_refute(reported, kind, expected):
-    found = of(ahead(1.0), second=[ahead(-1.0)])
-    assert outcome(found, reported, kind) == expected
-
-
 def test_a_table_has_a_line_for_each_statement_and_the_place_if_places_differ():
     one, two = ahead(1.0, case="x"), ahead(1.0, case="y") | {"claim": "b is sparse"}
     [first, second] = lines(statements({"x": [one], "y": [two]}))
@@ -89,19 +54,4 @@ def test_thresholds_that_differ_stand_with_their_numbers():
     assert of(one, second=[one | {"needed": 0.5}]).cells["second"][1] == "yes: 1, at least 0.5"
     assert of(one, second=[one | {"measure": "ratio"}]).decided_by == (
         "difference or ratio, at least 0"
-    )
-
-
-def test_what_came_out_names_each_statement_that_does_not_hold():
-    assert told({"a": HOLDS, "b": HOLDS}, {}) == "All 2 statements hold."
-    assert told({"a": NEEDS_DATA, "b": NEEDS_DATA}, {}) == (
-        "All 2 statements are about data that cannot be had."
-    )
-    assert told({"a": HOLDS}, {}) == "Of 1 statement 1 holds."
-    outcomes = {"a": HOLDS, "b": NEEDS_DATA, "c": FAILS, "d": FAILS, "e": UNDECIDED}
-    mixed = told(outcomes, {"e": "two seeds of 0.5; three decide", "d": "it is slow."})
-    assert mixed == (
-        'Of 5 statements 1 holds. Two fail: "c", "d" (it is slow). '
-        'One is not decided: "e" (two seeds of 0.5). '
-        'One is about data that cannot be had: "b".'
     )
