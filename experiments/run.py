@@ -12,6 +12,7 @@ import logging
 import os
 import pathlib
 import sys
+import time
 import traceback
 from typing import Any, NoReturn
 
@@ -22,8 +23,7 @@ from ml_collections import ConfigDict
 from experiments.cli import options
 from experiments.cli.console import Progress, printed, results
 from experiments.config import config_file
-from experiments.execution.experiment import prepared, run_study
-from experiments.execution.sweep_runner import run_sweep
+from experiments.execution.sweep_runner import SweepRunner
 from experiments.process import distributed, invocation
 from experiments.process.errors import CANNOT, UserError, sentence
 from experiments.process.invocation import Watch
@@ -93,11 +93,10 @@ def _run(watch: Watch) -> int:
     progress = Progress(_say, write)
     if isinstance(file.experiment, Study):
         check(file.experiment, config)
-        execute = functools.partial(run_study, file.experiment, config, workdir, progress)
+        execute = functools.partial(_run_study, file.experiment, config, workdir, progress)
     else:
-        sweep = prepared(file.experiment, config)
-        every = options.CHECKPOINT_EVERY.value
-        execute = functools.partial(run_sweep, sweep, workdir, progress, watch, every)
+        runner, every = SweepRunner(file.experiment, config), options.CHECKPOINT_EVERY.value
+        execute = functools.partial(runner.run, workdir, progress, watch, every)
     with contextlib.ExitStack() as stack:
         # The first process holds the lock of the workdir for all of them.
         claimed = workdir.claimed(ours)
@@ -108,6 +107,22 @@ def _run(watch: Watch) -> int:
     for text in results(summary, workdir.path, file.experiment.printed, options.QUICK.value):
         write(text)
     return _status(summary)
+
+
+def _run_study(
+    study: Study, config: ConfigDict, workdir: Workdir, progress: Progress
+) -> dict[str, Any]:
+    """Write the study's rows as they come; return its summary.
+
+    Studies are short and do not resume; an interrupted study starts over.
+    """
+    began, path = time.monotonic(), workdir.path / "rows.jsonl"
+    with open(path, "w", encoding="utf-8") as file:
+        for row in study.rows(config):
+            file.write(tidy.line(tidy.plain(row)))
+            progress.share("", 0.0, str(row["part"]))
+    found = study.summarise(config, tidy.load(path))
+    return found | {"seconds": round(time.monotonic() - began, 3)}
 
 
 def _set_up_jax(x64: bool) -> None:

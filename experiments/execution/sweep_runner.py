@@ -1,4 +1,4 @@
-"""Run the jobs of a sweep block by block, with rows, checkpoints and resumption.
+"""A sweep: checked before anything is written, then run by blocks with rows and checkpoints.
 
 A grid runs in parts that fit into memory; each part runs up to the next rung of the search.
 """
@@ -10,21 +10,29 @@ from typing import Any
 
 import jax
 import numpy as np
+from ml_collections import ConfigDict
 
 from experiments.cli.console import Progress
-from experiments.execution.accounts import epsilons_of, fingerprint_of, ledger
-from experiments.execution.evaluation import observer, solve_optima, some_of
-from experiments.execution.experiment import Prepared
-from experiments.execution.jobs import Job, hours_of, keys_of
+from experiments.config.settings import resolve
+from experiments.execution.accounts import epsilons_of, fingerprint_of, ledger, within_budget
+from experiments.execution.evaluation import (
+    columns,
+    has_optimum,
+    observer,
+    solve_optima,
+    some_of,
+)
+from experiments.execution.jobs import Job, build, described, hours_of, keys_of
 from experiments.execution.search import extended_grid, rungs, survivors
 from experiments.process import distributed
-from experiments.process.errors import UserError
+from experiments.process.errors import UserError, suggest
 from experiments.process.invocation import Watch
 from experiments.report.rows import points_of, replacing
 from experiments.report.summary import summarise
 from experiments.storage.checkpoints import Checkpoint, load, parts_of, save, state_of
 from experiments.storage.row_store import Recorder, RowStore
 from experiments.storage.workdir import Workdir
+from experiments.study import Sweep
 from fcojax import citation, read_model
 from fcojax.extend import Block, Placed, num_points, on_disk, place, sweep_blocks, take, take_points
 from fcojax.problems import ClientData, condensed
@@ -38,89 +46,104 @@ _MAX_EXTENSIONS = 6
 _WORTHWHILE = 0.01
 
 
-def run_sweep(
-    given: Prepared, workdir: Workdir, progress: Progress, watch: Watch, checkpoint_every: float
-) -> dict[str, Any]:
-    """Run or resume all jobs of a sweep; return its summary, which is written after each job."""
-    jobs, optima = given.jobs, {}
-    parts = [part for job in jobs for part in (job.algorithm, job.plan)]
-    summary: dict[str, Any] = {"algorithms": {}, "data": f"{given.data} {given.remarks}".strip()}
-    summary["citation"] = citation(given.penalty, *parts)
-    private = any(job.plan.uploads.noisy for job in jobs)
-    if private:
-        distributed.broadcast_from_first(
-            lambda: workdir.refuse_other_data(fingerprint_of(given.problem.train))
-        )
-    for sentence in filter(None, (given.remarks, given.stopped)):
-        progress.say(sentence)
-    store = distributed.broadcast_from_first(lambda: RowStore(workdir.path / "rows.jsonl"))
-    store.writes = distributed.is_first()
-    if given.solves:
-        optima = distributed.broadcast_from_first(lambda: _optima(given, progress))
-        summary["optimum"] = {f"{scale:g}": measures for scale, measures in optima.items()}
-    objectives = {scale: measures["objective"] for scale, measures in optima.items()}
-    runner = SweepRunner(given, workdir.path, store, objectives, progress, watch, checkpoint_every)
-    for job in jobs:
-        summary["algorithms"][job.label] = runner.run(job)
-        progress.result(job.label, summary["algorithms"][job.label])
-        if distributed.is_first():
-            workdir.write_summary(summary)
-    if private:
-        summary["privacy"] = ledger(jobs, given.settings, store)
-        summary["privacy"] |= {"budget": given.stopped} if given.stopped else {}
-    return summary
-
-
-def _optima(given: Prepared, progress: Progress) -> dict[float, dict[str, float]]:
-    """Return the measures at the optima; none, after a sentence, if they take too long."""
-    scales = given.settings.penalty_scales
-    progress.write(f"solving for the optimum of {len(scales)} strength{'s'[: len(scales) - 1]}")
-    try:
-        return dict(solve_optima(given.problem, given.penalty, scales))
-    except TimeoutError as error:
-        panels = (panel.measure for panel in given.sweep.panels)
-        if "suboptimality" in (given.settings.criterion.measure, *panels):
-            raise UserError(f"{error}; show the objective in its place.") from error
-        progress.say(f"{error}.")
-        return {}
-
-
 class SweepRunner:
-    """Run the jobs of one sweep in one workdir, one after the other."""
+    """A sweep that has been checked, and its jobs in one workdir, one after the other.
 
-    def __init__(
-        self,
-        given: Prepared,
-        workdir: pathlib.Path,
-        rows: RowStore,
-        optima: dict[float, float],
-        progress: Progress,
-        watch: Watch,
-        checkpoint_every: float = 15.0,
-    ):
-        """Build the observer that all jobs share, so that they share compiled programs.
+    Attributes:
+      settings: its settings, with the rounds that a privacy budget allows.
+      problem: loss, clients and measures.
+      jobs: the algorithms with their grids.
+      data: the data in one sentence; ``remarks`` has more.
+    """
 
-        Evaluations of squared errors read as few rows as there are: with the 10,240 of the lasso
-        they take longer than the rounds.
+    def __init__(self, sweep: Sweep, config: ConfigDict):
+        """Build a sweep; raise ``ValueError`` or ``UserError`` for the first mistake.
+
+        All jobs share the observer, and so their compiled programs. Evaluations of squared errors
+        read as few rows as there are: with the 10,240 of the lasso they take longer than the
+        rounds.
+        """
+        settings = resolve(config, sweep)
+        problem, penalty = sweep.problem(config), sweep.penalty(config)
+        self.jobs = build(sweep, config, settings, problem, penalty)
+        settings, self.stopped = within_budget(self.jobs, settings)
+        for job in self.jobs:  # runs that cannot be accounted are refused before they start
+            epsilon = epsilons_of(job, settings)
+            _ = epsilon and epsilon(0, 1)
+        self.solves = has_optimum(sweep, problem, penalty, settings.criterion)
+        measure, known = settings.criterion.measure, columns(problem, self.solves)
+        if measure not in known:
+            raise UserError(
+                f"criterion is {measure!r}, which is not a measure; {suggest(measure, known)}"
+            )
+        self.shows_gap = "suboptimality" in (measure, *(panel.measure for panel in sweep.panels))
+        if self.shows_gap and not self.solves:
+            raise UserError(
+                "a panel shows the suboptimality, which needs solve_optimum=True, clients in "
+                "memory, and a problem and a penalty that are convex; pass Panel('objective', "
+                "'objective')."
+            )
+        self.settings, self.problem, self.penalty = settings, problem, penalty
+        self.data, self.remarks = described(problem, config, settings.seeds), sweep.remarks(config)
+        self.observe = observer(problem, penalty, settings.penalty_scales[0])
+        train, validation = problem.train, problem.validation
+        self.evaluated = condensed(problem.loss, train)
+        self.validation = validation and condensed(problem.loss, validation)
+
+    def run(
+        self, workdir: Workdir, progress: Progress, watch: Watch, checkpoint_every: float = 15.0
+    ) -> dict[str, Any]:
+        """Run or resume all jobs; return the summary, which is written after each job.
 
         Args:
-          given: the sweep.
           workdir: the folder of the run.
-          rows: the rows so far.
-          optima: the optimal objective for each strength of the penalty, where it was computed.
           progress: reports the progress of the run.
           watch: tells whether a signal has asked the run to stop.
           checkpoint_every: seconds between two checkpoints.
         """
-        self.settings, self.problem = given.settings, given.problem
-        self.workdir, self.rows, self.optima = workdir, rows, optima
-        self.progress, self.watch, self.checkpoint_every = progress, watch, checkpoint_every
-        self.observe = observer(self.problem, given.penalty, self.settings.penalty_scales[0])
-        train, validation = self.problem.train, self.problem.validation
-        self.evaluated = condensed(self.problem.loss, train)
-        self.validation = validation and condensed(self.problem.loss, validation)
+        self.workdir, self.progress = workdir.path, progress
+        self.watch, self.checkpoint_every = watch, checkpoint_every
+        parts = [part for job in self.jobs for part in (job.algorithm, job.plan)]
+        summary: dict[str, Any] = {"algorithms": {}}
+        summary["data"] = f"{self.data} {self.remarks}".strip()
+        summary["citation"] = citation(self.penalty, *parts)
+        private = any(job.plan.uploads.noisy for job in self.jobs)
+        if private:
+            distributed.broadcast_from_first(
+                lambda: workdir.refuse_other_data(fingerprint_of(self.problem.train))
+            )
+        for sentence in filter(None, (self.remarks, self.stopped)):
+            progress.say(sentence)
+        self.rows = distributed.broadcast_from_first(lambda: RowStore(workdir.path / "rows.jsonl"))
+        self.rows.writes = distributed.is_first()
+        optima = distributed.broadcast_from_first(self._optima) if self.solves else {}
+        if self.solves:
+            summary["optimum"] = {f"{scale:g}": measures for scale, measures in optima.items()}
+        self.optima = {scale: measures["objective"] for scale, measures in optima.items()}
+        for job in self.jobs:
+            summary["algorithms"][job.label] = self._run_job(job)
+            progress.result(job.label, summary["algorithms"][job.label])
+            if distributed.is_first():
+                workdir.write_summary(summary)
+        if private:
+            summary["privacy"] = ledger(self.jobs, self.settings, self.rows)
+            summary["privacy"] |= {"budget": self.stopped} if self.stopped else {}
+        return summary
 
-    def run(self, job: Job) -> dict[str, Any]:
+    def _optima(self) -> dict[float, dict[str, float]]:
+        """Return the measures at the optima; none, after a sentence, if they take too long."""
+        scales = self.settings.penalty_scales
+        many = "s"[: len(scales) - 1]
+        self.progress.write(f"solving for the optimum of {len(scales)} strength{many}")
+        try:
+            return dict(solve_optima(self.problem, self.penalty, scales))
+        except TimeoutError as error:
+            if self.shows_gap:
+                raise UserError(f"{error}; show the objective in its place.") from error
+            self.progress.say(f"{error}.")
+            return {}
+
+    def _run_job(self, job: Job) -> dict[str, Any]:
         """Run or resume a job; return its part of the summary.
 
         With ``extend`` the grid is widened while the best point lies at its edge and the last wider
@@ -135,7 +158,7 @@ class SweepRunner:
             job, left = job._replace(grid=extended_grid(job.grid, found["edges"])), left - 1
             before = found["score"]
 
-    def place(self, job: Job) -> Placed:
+    def _place(self, job: Job) -> Placed:
         """Place a job on the devices, in parts that fit into their memory."""
         train, validation = self.problem.train, self.validation
 
@@ -165,7 +188,7 @@ class SweepRunner:
         settings, fields = self.settings, job.grid._fields
         runs = num_points(job.grid) * len(settings.seeds)
         self.progress.share(job.label, 0.0, f"compiling for {runs} points and seeds")
-        self.placed = self.place(job)
+        self.placed = self._place(job)
         self.folder = self.workdir / "checkpoints" / job.label
         self.recorder = Recorder(
             job.label,

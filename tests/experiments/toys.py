@@ -1,14 +1,13 @@
 """A toy experiment that runs in the test's own process, in a workdir that a test may damage."""
 
-import pathlib
+import os
 
 from configs import lasso
 from experiments.cli.console import Progress
-from experiments.execution.experiment import prepared
 from experiments.execution.sweep_runner import SweepRunner
 from experiments.process.invocation import Watch
 from experiments.report import rows as tidy
-from experiments.storage.row_store import RowStore
+from experiments.storage.workdir import Workdir
 
 TOY = {
     "algorithms": ("fed_dyn",),
@@ -32,33 +31,28 @@ TOY = {
 
 
 class Toy:
-    """Return one job of a sweep, for several runners of a test."""
+    """One job of a sweep, for several runs of a test, which share compiled programs."""
 
     def __init__(self, sweep=lasso.EXPERIMENT, **changes):
         config = lasso.get_config()
         with config.ignore_type(), config.unlocked():
             config.update(TOY | changes)
-        # Without panels: clients on disk have no optimum, and the toys solve for none.
-        self.given = prepared(sweep._replace(panels=()), config)
-        self.settings, self.problem = self.given.settings, self.given.problem
-        (self.job,) = self.given.jobs
-        # Shared by all runners, so that they share compiled programs.
-        self.observe = self.runner(pathlib.Path(), Progress()).observe
-
-    def runner(self, workdir, progress):
-        store = RowStore(workdir / "rows.jsonl")
-        return SweepRunner(self.given, workdir, store, {}, progress, Watch(), 0.0)
+        # Clients on disk have no optimum, and the toys solve for none.
+        plain = sweep._replace(panels=(), solve_optimum=False, remarks=lambda config: "")
+        self.runner = SweepRunner(plain, config)
+        self.settings, self.problem = self.runner.settings, self.runner.problem
+        (self.job,) = self.runner.jobs
 
     def run(self, workdir, size=None, share=lambda label, done, what="": None):
         """Run or resume; return the summary without its seconds, the rows, and the messages."""
         workdir.mkdir(exist_ok=True)
         said = []
         progress = Progress(said.append)
-        progress.share = share
-        job = self.job._replace(plan=self.job.plan._replace(point_chunk_size=size))
-        runner = self.runner(workdir, progress)
-        runner.observe = self.observe
-        summary = runner.run(job)
+        progress.share, progress.result = share, lambda label, entry: None
+        plan = self.job.plan._replace(point_chunk_size=size)
+        self.runner.jobs = [self.job._replace(plan=plan)]
+        folder = Workdir(os.fspath(workdir), False, "yes", said.append)
+        summary = self.runner.run(folder, progress, Watch(), 0.0)["algorithms"][self.job.label]
         del summary["seconds"]
         return summary, tidy.load(workdir / "rows.jsonl"), said
 

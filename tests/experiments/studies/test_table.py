@@ -11,7 +11,7 @@ import pytest
 
 from experiments.config import config_file
 from experiments.config.settings import resolve
-from experiments.execution.experiment import prepared
+from experiments.execution.sweep_runner import SweepRunner
 from experiments.studies import table
 from experiments.studies.table.files import read
 from fcojax import __main__ as command
@@ -98,7 +98,7 @@ def test_a_share_of_every_clients_rows_is_held_out_and_measured(config, loss):
 def test_what_is_said_of_a_table_is_on_the_page_and_in_the_terminal(config):
     config.update(algorithms=("fed_mid",), client_lr=(0.1,), server_lr=(1.0,))
     with jax.enable_x64(False):  # as in a run
-        given = prepared(table.EXPERIMENT, config)
+        given = SweepRunner(table.EXPERIMENT, config)
     assert given.data.endswith(f"read from {config.data}; runs with seeds 0.")
     assert given.remarks == table.remarks(config)
 
