@@ -102,12 +102,17 @@ def keys_of(job: Job, settings: Settings) -> jax.Array:
 
 
 def hours_of(job: Job, settings: Settings) -> Callable[..., np.ndarray] | None:
-    """Return ``(place of a seed, first, block) -> hours`` of a block; ``None`` without a clock."""
+    """Return ``(place of a seed, first, last, measures) -> hours`` of all points of a block.
+
+    The block has the rounds from ``first`` to ``last``; ``None`` without a clock.
+    """
     if settings.clock is None:
         return None
     laws, keys = settings.clock(job.train), keys_of(job, settings)
 
-    def hours(place: int, first: int, block: dict[str, np.ndarray]) -> np.ndarray:
+    def hours(place: int, first: int, last: int, seen: dict[str, np.ndarray]) -> np.ndarray:
+        names = ("participants", "bytes_down", "bytes_up")
+        block = {name: seen[name][:, place, None] for name in names} | {"round": [last]}
         return clock.seconds(laws, job.plan, job.train, keys[place], block, first)[..., 0] / 3600
 
     return hours

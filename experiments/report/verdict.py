@@ -2,9 +2,9 @@
 
 import bisect
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
+from experiments.report.rows import Row
 from fcojax import Status
 
 # A run has diverged once its objective exceeds the start by this multiple of its absolute value.
@@ -31,89 +31,72 @@ LEGEND = {
 }
 
 
-class Verdict(NamedTuple):
-    """How a run ended.
-
-    Attributes:
-      status: diverged, converged, stalled, improving, moving or rising.
-      round: the round at which it diverged, else the last round.
-      sentence: the status and the round in words, with warnings.
-      warned: whether the sentence has a warning.
-    """
-
-    status: Status
-    round: int
-    sentence: str
-    warned: bool = False
-
-
-def verdict(
-    rounds: Sequence[int],
-    objective: Sequence[float],
-    optimum: float | None = None,
-    dropped: Sequence[int] | None = None,
-    participants: Sequence[int] | None = None,
-    flags: Mapping[str, Sequence[float]] | None = None,
-    since: int = 0,
-) -> Verdict:
-    """Judge the curve of the objective.
+def verdict(curve: Sequence[Row], optimum: float | None = None, since: int = 0) -> str:
+    """Return the status of a run in a word, or a sentence if it diverged or has warnings.
 
     Args:
-      rounds: the rounds of the evaluations; the first is the start.
-      objective: F + psi at those rounds.
+      curve: the rows of one run, of which the first is the start: ``round`` and ``objective``, F +
+        psi; since the row before, ``participants`` uploads, of which ``dropped`` were not finite;
+        and the names in ``WARNINGS``. What a row lacks counts as zero.
       optimum: the minimum, if known. Without it a run that stopped moving counts as converged.
-      dropped: the number of uploads since the last evaluation that were not finite.
-      participants: the number of uploads since the last evaluation.
-      flags: metrics that are zero in a sound run, at each evaluation, by their name in
-        ``WARNINGS``.
-      since: evaluations before this one are known to be sound.
+      since: rows before this one are known to be sound.
 
     Example:
-      >>> verdict([0, 10, 20], [1.0, 5.0, float("inf")]).sentence
-      'diverged by round 20: the objective is inf; take a smaller rate'
+      >>> rows = [{"round": 0, "objective": 1.0}, {"round": 10, "objective": float("inf")}]
+      >>> verdict(rows)
+      'diverged by round 10: the objective is inf; take a smaller rate'
     """
-    start = objective[0]
-    for index in range(since, len(rounds)):
-        value, reason = objective[index], ""
+    start = _objective(curve[0])
+    for index in range(since, len(curve)):
+        row, value, reason = curve[index], _objective(curve[index]), ""
         if not math.isfinite(value):
             reason = f"the objective is {value}"
-        elif index and dropped and participants and dropped[index] >= participants[index] > 0:
+        elif index and (row.get("dropped") or 0) >= (row.get("participants") or 0) > 0:
             reason = "no upload was finite any more"
         elif value - start > _BLOW_UP * max(abs(start), 1e-12):
             reason = f"the objective is {value:.3g}, it began at {start:.3g}"
         if reason:
-            status, at, detail = Status.DIVERGED, rounds[index], reason
+            status, at, detail = Status.DIVERGED, row["round"], reason
             break
     else:
-        at = rounds[-1]
-        status, detail = _end(rounds, objective, optimum)
-    sentence, warned = status.sentence(at, detail), False
-    for name, values in (flags or {}).items():
-        first = next((now for now in range(since, len(rounds)) if values[now] > 0), None)
-        if first is not None:
-            sentence += f"; by round {rounds[first]} {WARNINGS[name]}"
-            warned = True
-    return Verdict(status, at, sentence, warned)
+        at = curve[-1]["round"]
+        status, detail = _end(curve, optimum)
+    warnings = [
+        f"; by round {first['round']} {meaning}"
+        for name, meaning in WARNINGS.items()
+        if (first := next((row for row in curve[since:] if (row.get(name) or 0) > 0), None))
+    ]
+    if status is Status.DIVERGED or warnings:
+        return status.sentence(at, detail) + "".join(warnings)
+    return status.name.lower()
 
 
-def _end(
-    rounds: Sequence[int], objective: Sequence[float], optimum: float | None
-) -> tuple[Status, str]:
+def _objective(row: Row) -> float:
+    return math.nan if row["objective"] is None else row["objective"]
+
+
+def _end(curve: Sequence[Row], optimum: float | None) -> tuple[Status, str]:
     """Return the status of a finite curve by its last quarter, with the number that tells it."""
-    last, end = rounds[-1], objective[-1]
-    spacing = last - rounds[-2] if len(rounds) > 1 else 1
-    looks = (last - rounds[0]) // spacing + 1  # as if all evaluations were this far apart
-    tail = objective[bisect.bisect_right(rounds, last - max(2, looks // 4) * spacing) :]
+    last, end = curve[-1]["round"], curve[-1]["objective"]
+    spacing = last - curve[-2]["round"] if len(curve) > 1 else 1
+    looks = (last - curve[0]["round"]) // spacing + 1  # as if all rows were this far apart
+    begins = bisect.bisect_right(
+        curve, last - max(2, looks // 4) * spacing, key=lambda row: row["round"]
+    )
+    tail = [row["objective"] for row in curve[begins:]]
     moved, size = max(tail) - min(tail), max(abs(end), 1e-12)
     if looks < 4 or moved > _STANDSTILL * size:
-        change, least = end - (tail if len(tail) > 1 else objective)[0], min(objective)
-        if change > moved / 2 and end - least > _ARRIVED * size:
-            before = rounds[objective.index(least)]
-            return (
-                Status.RISING,
-                f"the objective is {end:.4g}, it was {least:.4g} at round {before}",
-            )
-        return (Status.IMPROVING if change < -moved / 2 else Status.MOVING), ""
+        change = end - (tail[0] if len(tail) > 1 else curve[0]["objective"])
+        if change <= moved / 2:
+            return (Status.IMPROVING if change < -moved / 2 else Status.MOVING), ""
+        best = min(curve, key=lambda row: row["objective"])
+        least, before = best["objective"], best["round"]
+        if end - least <= _ARRIVED * size:
+            return Status.MOVING, ""
+        return (
+            Status.RISING,
+            f"the objective is {end:.4g}, it was {least:.4g} at round {before}",
+        )
     if optimum is None or end - optimum <= _ARRIVED * max(abs(optimum), 1e-12):
         return Status.CONVERGED, ""
     return Status.STALLED, f"{end - optimum:.3g}"

@@ -11,21 +11,13 @@ import os
 import pathlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
 from experiments.report import rows as tidy
 from experiments.report.rows import Row
-from experiments.report.verdict import WARNINGS, verdict
-from fcojax import Status
+from experiments.report.verdict import verdict
 from fcojax.types import PyTree
-
-# Statuses of rows of runs without a fault so far.
-_SOUND = {status.name.lower() for status in Status if status is not Status.DIVERGED}
-# The columns that decide the verdict, and the values of missing entries.
-_JUDGED = {"round": 0, "objective": math.nan, "dropped": math.nan, "participants": math.nan}
-_JUDGED |= dict.fromkeys(WARNINGS, 0.0)
 
 
 class RowStore:
@@ -77,20 +69,6 @@ def _parsed(line: bytes) -> Row | None:
     return row if isinstance(row, dict) else None
 
 
-class _Curve(list[Row]):
-    """The rows of one run, and lists of the columns that decide its verdict."""
-
-    def __init__(self):
-        super().__init__()
-        self.columns: dict[str, list[Any]] = {name: [] for name in _JUDGED}
-
-    def append(self, row: Row) -> None:
-        super().append(row)
-        for name, missing in _JUDGED.items():
-            value = row.get(name)
-            self.columns[name].append(missing if value is None else value)
-
-
 class Recorder:
     """The rows of one job, each with the verdict on its curve so far."""
 
@@ -106,8 +84,8 @@ class Recorder:
     ):
         """Read the rows so far; ``optima`` are objectives by the strength of the penalty.
 
-        ``epsilon`` is ``(point, rounds) -> epsilon`` of one run, and ``hours`` the time of a block
-        of rounds, of all points for the seed at a place.
+        ``epsilon`` is ``(point, rounds) -> epsilon`` of one run, and ``hours`` those of a block of
+        rounds, as in ``jobs.hours_of``.
         """
         self.label, self.seeds, self.store, self.epsilon = label, seeds, store, epsilon
         self.hours, self.fields = hours, grid._fields
@@ -121,7 +99,7 @@ class Recorder:
         self._read()
 
     def _read(self) -> None:
-        self.curves: defaultdict[tuple[int, int], _Curve] = defaultdict(_Curve)
+        self.curves: defaultdict[tuple[int, int], list[Row]] = defaultdict(list)
         places = {tuple(point.values()): index for index, point in enumerate(self.points)}
         for row in self.store.rows[self.label]:  # a wider grid has further points
             point = places.get(tidy.hparams_of(row, self.fields))
@@ -140,13 +118,10 @@ class Recorder:
             for place, point in enumerate(points)
             if not self.is_over(point, rounds - 1)
         ]
-        rows, hours = [], dict[int, np.ndarray]()
+        rows, hours = [], []
         if self.hours is not None and alive and rounds:
-            names = ("participants", "bytes_down", "bytes_up")
-            for place in range(len(self.seeds)):
-                block = {name: seen[name][:, place, None] for name in names} | {"round": [rounds]}
-                curve = self.curves[alive[0][1], place]
-                hours[place] = self.hours(place, curve[-1]["round"] if curve else 0, block)
+            before = self.curves[alive[0][1], 0][-1]["round"]
+            hours = [self.hours(seed, before, rounds, seen) for seed in range(len(self.seeds))]
         for (place, point), seed in itertools.product(alive, range(len(self.seeds))):
             curve, optimum = self.curves[point, seed], self.optimum[point]
             last = curve[-1] if curve else None
@@ -161,22 +136,12 @@ class Recorder:
             for name in ("bytes_up", "bytes_down"):
                 row[name] = (last[name] if last else 0) + round(row.get(name, 0))
             if self.hours is not None:
-                row["hours"] = (last["hours"] if last else 0.0) + float(
-                    hours[seed][place] if hours else 0
-                )
+                row["hours"] = last["hours"] + float(hours[seed][place]) if last and hours else 0.0
             row = tidy.plain(row)
             curve.append(row)
-            judged = verdict(
-                curve.columns["round"],
-                curve.columns["objective"],
-                optimum,
-                curve.columns["dropped"],
-                curve.columns["participants"],
-                {name: curve.columns[name] for name in WARNINGS},
-                len(curve) - 1 if last and last["status"] in _SOUND else 0,
-            )
-            plain = judged.status is not Status.DIVERGED and not judged.warned
-            row["status"] = judged.status.name.lower() if plain else judged.sentence
+            # A sound run has a status of one word.
+            since = len(curve) - 1 if last and last["status"].isalpha() else 0
+            row["status"] = verdict(curve, optimum, since)
             rows.append(row)
         self.store.append(rows)
 
