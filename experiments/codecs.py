@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 
 import fcojax
-from experiments.process.errors import suggest
+from experiments.process.invocation import suggest
 from fcojax import uploads
 from fcojax.clock import Clock, by_size, log_normal
 from fcojax.extend import checked_value

@@ -16,8 +16,7 @@ import sys
 
 import submitit
 
-from experiments.process.errors import CANNOT
-from experiments.process.invocation import speak
+from experiments.process.invocation import CANNOT, speak
 
 _MINUTES = 24 * 60  # submitit's own defaults are two here and five with Slurm
 # A run that saves has made progress, so it may be submitted often; submitit's default is three.

@@ -25,8 +25,7 @@ from experiments.cli.console import Progress, printed, results
 from experiments.config import config_file
 from experiments.execution.sweep_runner import SweepRunner
 from experiments.process import distributed, invocation
-from experiments.process.errors import CANNOT, UserError, sentence
-from experiments.process.invocation import Watch
+from experiments.process.invocation import CANNOT, UserError, Watch, sentence
 from experiments.publishing import figures
 from experiments.report import rows as tidy
 from experiments.storage.provenance import CODE, NUMBERS, difference, provenance, same_kernels

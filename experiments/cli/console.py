@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from experiments.process.errors import UserError
+from experiments.process.invocation import UserError
 from experiments.report import tables
 from experiments.report.plots import style
 from experiments.report.summary import Criterion

@@ -11,8 +11,7 @@ from ml_collections import ConfigDict, config_flags
 from experiments.config.config_file import ConfigFile, load
 from experiments.config.keys import OPTIONAL, SweepKeys
 from experiments.config.settings import hyperparameters
-from experiments.process.errors import CANNOT, UserError, suggest
-from experiments.process.invocation import speak
+from experiments.process.invocation import CANNOT, UserError, speak, suggest
 from experiments.study import Sweep, flattened
 
 # Unknown keys are accepted here, because they may be hyperparameters; the others are refused once

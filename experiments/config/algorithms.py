@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import fcojax
-from experiments.process.errors import suggest
+from experiments.process.invocation import suggest
 from experiments.study import Sweep
 from fcojax.algorithms import Algorithm
 from fcojax.algorithms.base import Factory

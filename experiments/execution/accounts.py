@@ -13,7 +13,7 @@ import numpy as np
 
 from experiments.config.settings import Settings
 from experiments.execution.jobs import Job
-from experiments.process.errors import UserError
+from experiments.process.invocation import UserError
 from experiments.report.summary import curves
 from experiments.storage.row_store import RowStore
 from fcojax import Status, privacy

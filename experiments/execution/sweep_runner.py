@@ -25,8 +25,7 @@ from experiments.execution.evaluation import (
 from experiments.execution.jobs import Job, build, described, hours_of, keys_of
 from experiments.execution.search import extended_grid, rungs, survivors
 from experiments.process import distributed
-from experiments.process.errors import UserError, suggest
-from experiments.process.invocation import Watch
+from experiments.process.invocation import UserError, Watch, suggest
 from experiments.report.rows import points_of, replacing
 from experiments.report.summary import summarise
 from experiments.storage.checkpoints import Checkpoint, load, parts_of, save, state_of

@@ -16,8 +16,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from experiments.process.errors import UserError, sentence
-from experiments.process.invocation import end
+from experiments.process.invocation import UserError, end, sentence
 
 Result = TypeVar("Result")
 # This exit code means that the same command may be started again.

@@ -21,7 +21,7 @@ from experiments.cli.console import printed
 from experiments.config import config_file
 from experiments.config.config_file import ConfigFile
 from experiments.process import invocation
-from experiments.process.errors import CANNOT, UserError, sentence, suggest
+from experiments.process.invocation import CANNOT, UserError, sentence, suggest
 from experiments.report import axes, plots, tables
 from experiments.report import rows as tidy
 from experiments.report.names import words

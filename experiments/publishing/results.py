@@ -17,8 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from experiments.cli.console import aligned, printed
-from experiments.process.errors import CANNOT, UserError, sentence
-from experiments.process.invocation import speak
+from experiments.process.invocation import CANNOT, UserError, sentence, speak
 from experiments.report import rows as tidy
 from experiments.report import tables
 from experiments.report.claims import over_seeds

@@ -10,7 +10,7 @@ from typing import Any
 
 import filelock
 
-from experiments.process.errors import UserError
+from experiments.process.invocation import UserError
 from experiments.report import rows as tidy
 from experiments.storage.provenance import CODE, COMPILED, NUMBERS, difference
 

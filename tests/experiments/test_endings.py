@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from experiments.process.errors import UserError, sentence
+from experiments.process.invocation import UserError, sentence
 from experiments.report import rows as tidy
 from tests.experiments.test_run import ROOT, TOY, launch, one_line
 

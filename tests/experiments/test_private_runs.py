@@ -7,7 +7,7 @@ import pytest
 
 import fcojax
 from experiments.execution.accounts import delta_of, ledger, side_by_side
-from experiments.process.errors import UserError
+from experiments.process.invocation import UserError
 from experiments.report import rows as tidy
 from experiments.report.tables import privacy_warnings
 from experiments.storage.row_store import RowStore

@@ -13,7 +13,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import fcojax
 from experiments.process import invocation
-from experiments.process.errors import UserError
+from experiments.process.invocation import UserError
 from experiments.publishing import figures, results
 from experiments.report import rows as tidy
 from experiments.storage import checkpoints, provenance
