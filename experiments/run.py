@@ -17,8 +17,8 @@ import traceback
 from typing import Any, NoReturn
 
 import jax
-from absl import app
-from ml_collections import ConfigDict
+from absl import app, flags
+from ml_collections import ConfigDict, config_flags
 
 from experiments.cli import options
 from experiments.cli.console import Progress, printed, results
@@ -66,9 +66,9 @@ def main(argv: list[str]) -> None:
 
 
 def _run(watch: Watch) -> int:
-    path = options.config_path()
-    if path is None:
+    if not flags.FLAGS["config"].present:
         raise UserError("the config is missing; `fcojax configs` lists the shipped ones.")
+    path = config_flags.get_config_filename(flags.FLAGS["config"])
     file = config_file.load(path)
     _set_up_jax(file.experiment.x64)
     config = options.resolved(file)
@@ -151,10 +151,7 @@ def _set_up_jax(x64: bool) -> None:
 def _conclude(workdir: Workdir, file, config: ConfigDict, summary: dict[str, Any]) -> None:
     """Write claims, figures and the page from the rows, and mark the run as finished."""
     rows = tidy.load(workdir.path / "rows.jsonl")
-    claims = file.experiment.claims(config, rows, summary)
-    summary["claims"] = [claim.as_json(options.QUICK.value) for claim in claims]
-    workdir.write_summary(summary)
-    figures.draw(workdir.path, file, config, rows)
+    figures.conclude(workdir.path, file, config, rows, summary, options.QUICK.value)
     workdir.write_summary(summary | {"finished": True})
 
 

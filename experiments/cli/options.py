@@ -3,7 +3,6 @@
 import inspect
 import math
 import sys
-from typing import Any
 
 from absl import flags, logging
 from ml_collections import ConfigDict, config_flags
@@ -68,17 +67,17 @@ def resolved(file: ConfigFile) -> ConfigDict:
     Keys that are neither in the config nor hyperparameters of its algorithms are refused. They come
     from the command line, or from ``quick`` of a file with a misspelt key.
     """
-    config, known, sweep = CONFIG.value, file.get_config(), file.experiment
+    config, sweep, defaults = CONFIG.value, file.experiment, file.get_config()
+    known = {*defaults, *dict(flattened(defaults))}
     given = config_flags.get_override_values(flags.FLAGS["config"]) | dict.fromkeys(_emptied)
     if QUICK.value:
         file.quick(config)
     of_quick = config if isinstance(sweep, Sweep) else dict(flattened(config))
-    new = [key for key in (*given, *of_quick) if not _has(known, key)]
+    new = [key for key in (*given, *of_quick) if key not in known]
     further = hyperparameters(config, sweep) if new and isinstance(sweep, Sweep) else set()
     if unknown := [key for key in new if key not in further]:
         what = "the config has no key" if unknown[0] in given else "quick sets an unknown key,"
-        close = suggest(unknown[0], {*dict(flattened(known)), *further})
-        raise UserError(f"{what} {unknown[0]}; {close}")
+        raise UserError(f"{what} {unknown[0]}; {suggest(unknown[0], known | further)}")
     with config.ignore_type():
         config.update_from_flattened_dict(given)  # again, because quick may have changed them
     return config.lock()
@@ -101,26 +100,19 @@ def config_among(argv: list[str]) -> str | None:
     return paths[-1] if paths else None
 
 
-def config_path() -> str | None:
-    """Return the path of the config file, ``None`` if none was given."""
-    flag = flags.FLAGS["config"]
-    return config_flags.get_config_filename(flag) if flag.present else None
-
-
 def _last_of_each(argv: list[str]) -> list[str]:
     """Return the arguments without keys that are given again later or set to ``None``."""
     last = {argument.partition("=")[0]: argument for argument in argv}
     left = []
     _emptied.clear()
     for argument in argv:
-        key = argument.partition("=")[0]
-        name = key.removeprefix("--config.")
-        if name != key and last[key] is not argument:
-            continue
-        if name != key and name in OPTIONAL and argument == f"{key}=None":
-            _emptied.append(name)
-        else:
+        key, _, value = argument.partition("=")
+        if not key.startswith("--config."):
             left.append(argument)
+        elif last[key] is argument:
+            name = key.removeprefix("--config.")
+            is_empty = name in OPTIONAL and value == "None"
+            (_emptied if is_empty else left).append(name if is_empty else argument)
     return left
 
 
@@ -130,12 +122,3 @@ def _with_quotes(argument: str) -> str:
     if key != "--config.algorithms" or ":" not in value or set(value) & set("()[]'\""):
         return argument
     return f"{key}={tuple(value.split(','))!r}"
-
-
-def _has(config: Any, key: str) -> bool:
-    """Return whether a config has a key such as ``own.scale``."""
-    for part in key.split("."):
-        if not isinstance(config, ConfigDict) or part not in config:
-            return False
-        config = config[part]
-    return True

@@ -49,38 +49,40 @@ _FACTS = ("date", "versions", "devices", "machine", "xla_flags", "git_commit")
 _SHOWN_ELSEWHERE = ("algorithms", "claims", "optimum")
 _LINKED = ("rows.jsonl", "summary.json", "config.json", "figures/*.pdf", "models/*.npz")
 
-_ADDED = ("claims", "finished")
-
 Table = tuple[str, Sequence[Mapping[str, Any]], str]  # heading, rows, and a sentence below
 
 
-def draw(
+def conclude(
     workdir: pathlib.Path,
     file: ConfigFile,
     config: ConfigDict,
     rows: list[Row],
+    summary: Summary,
+    quick: bool,
     measures: Sequence[str] = (),
     over: plots.Over = "round",
     **look: Any,
 ) -> list[pathlib.Path]:
-    """Draw all figures of a finished run and its page; return the paths of the figures.
+    """Write claims into the summary, all figures and the page; return the paths of the figures.
 
     The curves are those of ``measures``, by default those of the experiment, over the column
     ``over``; ``look`` changes the figures, as in ``axes.house``.
     """
     experiment = file.experiment
-    summary = json.loads((workdir / "summary.json").read_text("utf-8"))
+    summary["claims"] = [c.as_json(quick) for c in experiment.claims(config, rows, summary)]
+    tidy.write_json(workdir / "summary.json", summary)
+    known = tidy.plain(summary)
     directory = workdir / "figures"
     directory.mkdir(exist_ok=True)
     drawn = []
     with axes.house(**look):
         if isinstance(experiment, Sweep):
-            drawn += _draw_sweep(directory, experiment, rows, summary, measures, over)
+            drawn += _draw_sweep(directory, experiment, rows, known, measures, over)
         elif measures or over != "round":
             raise UserError("--panels and --over are for sweeps; a study draws its own figures.")
-        drawn += experiment.figures(config, rows, summary, directory)
+        drawn += experiment.figures(config, rows, known, directory)
         drawn = [figure for figure in drawn if figure.exists()]
-        _page(workdir, file, drawn)
+        _page(workdir, file, known, drawn)
     return drawn
 
 
@@ -154,9 +156,10 @@ def write_page(
         file.write(text.encode() + b"\n")
 
 
-def _page(workdir: pathlib.Path, file: ConfigFile, drawn: Sequence[pathlib.Path]) -> None:
+def _page(
+    workdir: pathlib.Path, file: ConfigFile, summary: Summary, drawn: Sequence[pathlib.Path]
+) -> None:
     """Write the page of a finished run, with these figures."""
-    summary = json.loads((workdir / "summary.json").read_text("utf-8"))
     run = json.loads((workdir / "config.json").read_text("utf-8"))
     experiment, data = file.experiment, summary.get("data", "")
     captions = _CAPTIONS | dict(experiment.captions)
@@ -198,22 +201,6 @@ def _tables(experiment: Any, summary: Summary) -> Iterator[Table]:
             yield name.capitalize(), entry, ""
 
 
-def judge(
-    workdir: pathlib.Path, file: ConfigFile, config: ConfigDict, rows: list[Row], quick: bool
-) -> None:
-    """Write the claims, and a study's tables, of the rows into the summary."""
-    path = workdir / "summary.json"
-    before = json.loads(path.read_text("utf-8"))
-    # A finished run adds these entries after its claims are evaluated.
-    known = {name: value for name, value in before.items() if name not in _ADDED}
-    added = {name: value for name, value in before.items() if name in _ADDED}
-    if isinstance(file.experiment, Study):
-        known |= file.experiment.summarise(config, rows)
-    claims = file.experiment.claims(config, rows, known)
-    summary = known | added | {"claims": [claim.as_json(quick) for claim in claims]}
-    tidy.write_json(path, summary)
-
-
 def _again(given: argparse.Namespace, look: Mapping[str, Any]) -> list[pathlib.Path]:
     """Evaluate the claims of a run again, draw it, and return the paths."""
     workdir = given.workdir
@@ -231,8 +218,10 @@ def _again(given: argparse.Namespace, look: Mapping[str, Any]) -> list[pathlib.P
         if label not in known:
             raise UserError(f"there is no method {label}; {suggest(label, known)}")
     config = ConfigDict(run["config"])
-    judge(workdir, file, config, rows, "--quick" in run["command"])
-    return draw(workdir, file, config, rows, given.panels, given.over, **look)
+    if isinstance(file.experiment, Study):
+        summary |= file.experiment.summarise(config, rows)
+    quick = "--quick" in run["command"]
+    return conclude(workdir, file, config, rows, summary, quick, given.panels, given.over, **look)
 
 
 def _labels(text: str) -> dict[str, str]:
