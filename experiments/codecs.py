@@ -1,5 +1,6 @@
 """What a config says as text, ``NAME:NUMBER,NUMBER``: codecs, samplers, clocks, schedules."""
 
+import contextlib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,83 +17,74 @@ from fcojax.types import Array, Count, NonNegative, Positive
 from fcojax.uploads import Compressor, UploadTransform
 
 
-def _number(annotation: Any, kind: type = float) -> Callable[[str], Any]:
-    return lambda text: checked_value("the number", kind(text), annotation)
-
-
-def _count_or_share(text: str) -> int | float:
-    return int(text) if text.isdigit() else float(text)
-
-
-def _words(text: str) -> str:
+def _read(text: str) -> Any:
+    """Return a whole number, another number, or else the words."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
     return text.replace("_", " ")
 
 
-_COUNT, _POSITIVE, _NOT_NEGATIVE = _number(Count, int), _number(Positive), _number(NonNegative)
-
-# By name a function, and how its numbers are read, some of which may be left out.
-Forms = Mapping[str, tuple[Callable[..., Any], *tuple[Callable[[str], Any], ...]]]
+# By name a function, or a tuple of it and what its numbers may be, if it does not check them.
+Forms = Mapping[str, Any]
 COMPRESSORS: Forms = {
-    "rand_k": (uploads.rand_k, _count_or_share),
-    "top_k": (uploads.top_k, _count_or_share),
-    "qsgd": (uploads.qsgd, int),
-    "natural": (uploads.natural,),
-    "sign": (uploads.sign,),
-    "drive": (uploads.drive, _words),
-    "half": (uploads.half,),
+    "rand_k": uploads.rand_k,
+    "top_k": uploads.top_k,
+    "qsgd": uploads.qsgd,
+    "natural": uploads.natural,
+    "sign": uploads.sign,
+    "drive": uploads.drive,
+    "half": uploads.half,
 }
 # Of the compressor; the text of EF21 with momentum is that of both.
 FEEDBACK: Forms = {
-    "ef14": (uploads.ef14,),
-    "ef21": (uploads.ef21,),
-    "ef21_sgdm": (
-        lambda inner, beta=0.9: uploads.chain(uploads.momentum(beta), uploads.ef21(inner)),
-        float,
-    ),
-    "econtrol": (uploads.econtrol, float),
-    "diana": (uploads.diana, float),
-    "marina": (uploads.marina, float),
+    "ef14": uploads.ef14,
+    "ef21": uploads.ef21,
+    "ef21_sgdm": lambda inner, beta=0.9: uploads.chain(uploads.momentum(beta), uploads.ef21(inner)),
+    "econtrol": uploads.econtrol,
+    "diana": uploads.diana,
+    "marina": uploads.marina,
 }
 # Of the size of the cohort, ``None`` for all that are available. Coin flips have none.
 SAMPLERS: Forms = {
-    "uniform": (lambda n: fcojax.uniform_cohort(cohort_size=n) if n else fcojax.everyone(),),
-    "weighted": (lambda n, power: fcojax.weighted_cohort(cohort_size=n, power=power), float),
-    "coin_flips": (lambda n, probability: fcojax.coin_flips(probability), float),
-    "cyclic": (lambda n, groups: fcojax.cyclic(num_groups=groups, cohort_size=n), int),
+    "uniform": lambda n: fcojax.uniform_cohort(cohort_size=n) if n else fcojax.everyone(),
+    "weighted": lambda n, power: fcojax.weighted_cohort(cohort_size=n, power=float(power)),
+    "coin_flips": lambda n, probability: fcojax.coin_flips(float(probability)),
+    "cyclic": lambda n, groups: fcojax.cyclic(num_groups=groups, cohort_size=n),
 }
 # Of the clients; in seconds of a step and of a byte.
 CLOCKS: Forms = {
-    "constant": (lambda data, step, byte: Clock(step, byte, byte), *[_NOT_NEGATIVE] * 2),
+    "constant": (lambda data, step, byte: Clock(step, byte, byte), *[NonNegative] * 2),
     "log_normal": (
         lambda data, step, spread, byte: Clock(
             log_normal(data.num_clients, median=step, spread=spread), byte, byte
         ),
-        *[_NOT_NEGATIVE] * 3,
+        *[NonNegative] * 3,
     ),
     "by_size": (
         lambda data, step, byte: Clock(by_size(data, step), byte, byte),
-        *[_NOT_NEGATIVE] * 2,
+        *[NonNegative] * 2,
     ),
 }
 # Factors of a rate. All begin at one, except for the warm-up, which ends there: the rate of a grid
 # is the largest. Where optax has the schedule, it is optax's.
 SCHEDULES: Forms = {
-    "constant": (lambda: optax.constant_schedule(1.0),),
+    "constant": lambda: optax.constant_schedule(1.0),
     "exponential": (
         lambda rounds, factor: optax.exponential_decay(1.0, rounds, factor),
-        _COUNT,
-        _POSITIVE,
+        Count,
+        Positive,
     ),
     "staircase": (
         lambda rounds, factor: optax.exponential_decay(1.0, rounds, factor, staircase=True),
-        _COUNT,
-        _POSITIVE,
+        Count,
+        Positive,
     ),
-    "inverse": (lambda rounds: lambda t: 1 / (1 + t / rounds), _POSITIVE),
-    "inverse_sqrt": (lambda rounds: lambda t: 1 / (1 + t / rounds) ** 0.5, _POSITIVE),
+    "inverse": (lambda rounds: lambda t: 1 / (1 + t / rounds), Positive),
+    "inverse_sqrt": (lambda rounds: lambda t: 1 / (1 + t / rounds) ** 0.5, Positive),
     "warm_up": (
         lambda rounds: optax.linear_schedule(1 / rounds, 1.0, max(rounds - 1, 1)),
-        _COUNT,
+        Count,
     ),
 }
 
@@ -105,16 +97,15 @@ def chosen(key: str, text: str, forms: Forms, *inner: Any) -> Callable[..., Any]
     name, _, rest = text.strip().partition(":")
     if name not in forms:
         raise ValueError(f"there is no {key} {name!r}; {suggest(name, list(forms))}")
-    build, *kinds = forms[name]
-    texts = rest.split(",") if rest else []
+    build, *kinds = forms[name] if isinstance(forms[name], tuple) else (forms[name],)
+    numbers = [_read(one) for one in rest.split(",")] if rest else []
     try:
-        if len(texts) > len(kinds):
-            raise ValueError
-        numbers = [kind(one) for kind, one in zip(kinds, texts, strict=False)]
         inspect.signature(build).bind(*inner, *numbers)
+        for number, kind in zip(numbers, kinds, strict=False):
+            checked_value(name, number, kind)
     except (TypeError, ValueError):
         names = list(inspect.signature(build).parameters)[len(inner) :]
-        form = f"{name}:{','.join(names).upper()}" if kinds else name
+        form = f"{name}:{','.join(names).upper()}" if names else name
         raise ValueError(f"{key} is {text.strip()!r}; write {form}.") from None
     return lambda *inner: build(*inner, *numbers)
 

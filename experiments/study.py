@@ -150,10 +150,10 @@ def naming(key: str, value: Any) -> Iterator[None]:
         raise ValueError(f"{key} is {value!r}: {error}") from error
 
 
-def flattened(config: ConfigDict, section: str = "") -> Iterator[tuple[str, Any]]:
+def flattened(config: Any, section: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the keys and values; keys of a section have its prefix, as ``own.scale``."""
     for key, value in config.items():
-        if isinstance(value, ConfigDict):
+        if isinstance(value, ConfigDict | dict):
             yield from flattened(value, f"{section}{key}.")
         else:
             yield f"{section}{key}", value

@@ -1,6 +1,5 @@
 """Check a config and turn it into settings."""
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -19,10 +18,12 @@ from fcojax.algorithms.base import Factory
 from fcojax.clock import Clock
 from fcojax.grid import product
 from fcojax.problems import ClientData
-from fcojax.types import PyTree
+from fcojax.types import PyTree, Real
 
 # The columns of every row.
 _COLUMNS = ("algorithm", "seed", "round", "status", "participants", "dropped")
+# The keys of a criterion, in the order of its fields.
+_CRITERION = ["criterion", *(f"criterion_{name}" for name in ("goal", "rounds", "within", "reach"))]
 # For each key of a schedule, the hyperparameter that it changes.
 RATES = {"client_schedule": "client_lr", "server_schedule": "server_lr"}
 
@@ -31,12 +32,10 @@ class Settings(NamedTuple):
     """A checked config, as objects of the library.
 
     Attributes:
-      keys: the values of the shared keys.
+      keys: the values of the shared keys; a privacy budget may reduce the rounds.
       algorithms: the factories by label.
       grids: the hyperparameters by label, with a leading axis of points.
-      num_rounds: the number of rounds, which a privacy budget may reduce.
       plan: who takes part in a round, the local work, and what happens to uploads.
-      criterion: ranks the points.
       penalty_scales: all strengths of the penalty.
       schedules: for each rate that changes over rounds, ``round -> factor``.
       clock: ``clients -> Clock``; ``None`` without times.
@@ -45,23 +44,23 @@ class Settings(NamedTuple):
     keys: SweepKeys
     algorithms: dict[str, Factory]
     grids: dict[str, PyTree]
-    num_rounds: int
     plan: Plan
-    criterion: Criterion
     penalty_scales: tuple[float, ...]
     schedules: Mapping[str, Callable] = {}
     clock: Callable[[ClientData], Clock] | None = None
 
     @property
-    def seeds(self) -> tuple[int, ...]:
-        """One run for each and every point."""
-        return self.keys.seeds
+    def criterion(self) -> Criterion:
+        """What ranks the points."""
+        return Criterion(*(getattr(self.keys, name) for name in _CRITERION))
 
     def scheduled(self, grid: PyTree) -> PyTree:
         """Return a grid with each scheduled rate that it has as one value for each round."""
         changed = {}
         for field in self.schedules.keys() & set(grid._fields):
-            factor = jax.vmap(self.schedules[field])(np.arange(self.num_rounds, dtype=np.float32))
+            factor = jax.vmap(self.schedules[field])(
+                np.arange(self.keys.num_rounds, dtype=np.float32)
+            )
             rates = np.multiply.outer(np.asarray(getattr(grid, field)), np.asarray(factor))
             changed[field] = fcojax.schedule(rates)
         return grid._replace(**changed)
@@ -103,20 +102,11 @@ def resolve(config: Config, sweep: Sweep) -> Settings:
         label: _grid(label, one.Hparams, config, {"penalty_scale": strengths})
         for label, one in algorithms.items()
     }
-    criterion = Criterion(
-        keys.criterion,
-        keys.criterion_goal,
-        keys.criterion_rounds,
-        keys.criterion_within,
-        keys.criterion_reach,
-    )
     return Settings(
         keys,
         algorithms,
         grids,
-        keys.num_rounds,
         _plan(keys),
-        criterion,
         strengths,
         _schedules(config, algorithms),
         None if keys.clock is None else chosen("clock", keys.clock, CLOCKS, None),
@@ -220,11 +210,7 @@ def _numbers(key: str, value: Any) -> tuple[float, ...]:
     values = tuple(value) if isinstance(value, tuple | list) else (value,)
     if not values:
         raise ValueError(f"{key} is empty; pass at least one number.")
-    for entry in values:
-        if isinstance(entry, bool) or not isinstance(entry, int | float):
-            raise ValueError(f"{key} contains {entry!r}; pass numbers, as in --config.{key}=0.1,1.")
-        if not math.isfinite(entry):
-            raise ValueError(f"{key} contains {entry}; pass finite numbers.")
+    check_values(key, values, Real)
     if len(set(values)) < len(values):
         raise ValueError(f"{key} is {values}; pass distinct numbers.")
     return values

@@ -65,10 +65,10 @@ def within_budget(jobs: Sequence[Job], settings: Settings) -> tuple[Settings, st
 
     All points, seeds and algorithms share the budget, including points that a search stops early.
     """
-    budget = settings.keys.privacy_budget
+    keys, budget = settings.keys, settings.keys.privacy_budget
     if budget is None:
         return settings, None
-    if settings.keys.extend:
+    if keys.extend:
         raise UserError(
             "privacy_budget and extend contradict, as the number of runs is unknown; pass one."
         )
@@ -77,24 +77,23 @@ def within_budget(jobs: Sequence[Job], settings: Settings) -> tuple[Settings, st
     noises = [(job.plan.cohort, together(_noises(job))) for job in jobs]
 
     def spent(num_rounds: int) -> float:
-        each = num_rounds * len(settings.seeds)
+        each = num_rounds * len(keys.seeds)
         return _total([privacy.Releases(*pair, each) for pair in noises], data, delta)
 
     # The number of rounds from 1 on whose epsilon is within the budget.
-    rounds = bisect.bisect_right(range(1, settings.num_rounds + 1), budget, key=spent)
-    if rounds >= settings.num_rounds:
+    rounds = bisect.bisect_right(range(1, keys.num_rounds + 1), budget, key=spent)
+    if rounds >= keys.num_rounds:
         return settings, None
     detail = (
         f"the budget is an epsilon of {budget:g} at delta {delta:g}, of which "
         f"{spent(rounds):.4g} is spent by then"
     )
     if not rounds:
-        number = len(settings.seeds) * sum(num_points(job.grid) for job in jobs)
+        number = len(keys.seeds) * sum(num_points(job.grid) for job in jobs)
         raise UserError(f"no round is allowed to {number} runs, as {detail}; add noise or clients.")
-    last = min(settings.criterion.last_rounds, rounds)
-    criterion = settings.criterion._replace(last_rounds=last)
-    fewer = settings._replace(num_rounds=rounds, criterion=criterion)
-    return fewer, f"All runs {Status.SPENT.sentence(rounds, detail)}."
+    last = min(keys.criterion_rounds, rounds)
+    fewer = keys._replace(num_rounds=rounds, criterion_rounds=last)
+    return settings._replace(keys=fewer), f"All runs {Status.SPENT.sentence(rounds, detail)}."
 
 
 def ledger(jobs: Sequence[Job], settings: Settings, store: RowStore) -> dict[str, Any]:

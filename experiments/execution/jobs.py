@@ -94,7 +94,7 @@ def _in_time(
 
 def keys_of(job: Job, settings: Settings) -> jax.Array:
     """Return the key of each seed."""
-    keys = jax.vmap(jax.random.key)(jnp.asarray(settings.seeds))
+    keys = jax.vmap(jax.random.key)(jnp.asarray(settings.keys.seeds))
     # The difference of two releases with equal noise would have no noise.
     if job.plan.uploads.noisy:
         keys = jax.vmap(jax.random.fold_in, (0, None))(keys, zlib.crc32(job.label.encode()))

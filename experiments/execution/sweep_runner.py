@@ -28,11 +28,11 @@ from experiments.process import distributed
 from experiments.process.invocation import UserError, Watch, suggest
 from experiments.report.rows import points_of, replacing
 from experiments.report.summary import summarise
-from experiments.storage.checkpoints import Checkpoint, load, parts_of, save, state_of
+from experiments.storage.checkpoints import load, parts_of, save, state_of
 from experiments.storage.row_store import Recorder, RowStore
 from experiments.storage.workdir import Workdir
 from experiments.study import Sweep
-from fcojax import citation, read_model
+from fcojax import State, citation, read_model
 from fcojax.extend import Block, Placed, num_points, on_disk, place, sweep_blocks, take, take_points
 from fcojax.problems import ClientData, condensed
 from fcojax.types import PyTree
@@ -83,7 +83,10 @@ class SweepRunner:
                 "'objective')."
             )
         self.settings, self.problem, self.penalty = settings, problem, penalty
-        self.data, self.remarks = described(problem, config, settings.seeds), sweep.remarks(config)
+        self.data, self.remarks = (
+            described(problem, config, settings.keys.seeds),
+            sweep.remarks(config),
+        )
         self.observe = observer(problem, penalty, settings.penalty_scales[0])
         train, validation = problem.train, problem.validation
         self.evaluated = condensed(problem.loss, train)
@@ -176,7 +179,7 @@ class SweepRunner:
             job.train,
             keys_of(job, self.settings),
             job.plan,
-            ends=self.settings.ends(self.settings.num_rounds),
+            ends=self.settings.ends(self.settings.keys.num_rounds),
             observe=self.observe,
             context=context,
         )
@@ -185,14 +188,14 @@ class SweepRunner:
         """Run all parts up to one rung after the other; save the best model."""
         self.job, self.began = job, time.monotonic()
         settings, fields = self.settings, job.grid._fields
-        runs = num_points(job.grid) * len(settings.seeds)
+        runs = num_points(job.grid) * len(settings.keys.seeds)
         self.progress.share(job.label, 0.0, f"compiling for {runs} points and seeds")
         self.placed = self._place(job)
         self.folder = self.workdir / "checkpoints" / job.label
         self.recorder = Recorder(
             job.label,
             job.grid,
-            settings.seeds,
+            settings.keys.seeds,
             self.optima,
             self.rows,
             epsilons_of(job, settings),
@@ -205,7 +208,7 @@ class SweepRunner:
         )
         alive, before, behind = set(names), 0, 0
         for goal in rungs(
-            settings.keys.search, len(names), settings.num_rounds, settings.keys.eval_every
+            settings.keys.search, len(names), settings.keys.num_rounds, settings.keys.eval_every
         ):
             if behind:
                 rows = self.recorder.rows(range(len(names)))
@@ -218,7 +221,7 @@ class SweepRunner:
             before, behind = behind, goal
         summary = summarise(self.recorder.rows(range(len(names))), fields, settings.criterion)
         point = names.index(tuple(summary["best"].values()))
-        if not self.recorder.is_over(point, settings.num_rounds):
+        if not self.recorder.is_over(point, settings.keys.num_rounds):
             self._save_model(next(part for part in parts if point in part), point)
         return summary | {
             "seconds": round(time.monotonic() - self.began, 3),
@@ -235,13 +238,12 @@ class SweepRunner:
         """
         found, state, stored, at = self._checkpoint(part, points, goal), None, None, -1
         if found is not None:
+            notes, stored, state = found
             # Seconds of earlier processes.
-            self.began = min(self.began, time.monotonic() - found.notes["seconds"])
-            at = found.notes["round"]
+            self.began = min(self.began, time.monotonic() - notes["seconds"])
+            at = notes["round"]
             if at >= goal:
                 return
-            stored = np.array(found.notes["points"])
-            state = state_of(found.leaves, self.placed.shapes(stored))
             points = np.intersect1d(points, stored)
         self.recorder.forget(points, at)
         self.saved, self.ends = time.monotonic(), False
@@ -259,7 +261,7 @@ class SweepRunner:
                 if block.state is not None:
                     self._save(part, block)
                 rounds = behind + done * (goal - behind) + (block.rounds - behind) / busy
-                self.progress.share(self.job.label, rounds / self.settings.num_rounds)
+                self.progress.share(self.job.label, rounds / self.settings.keys.num_rounds)
                 if self.ends:
                     break
             # No process continues or ends before the first has saved.
@@ -287,8 +289,10 @@ class SweepRunner:
             save(self._path_of(part), block.state, notes)
         self.saved = time.monotonic()
 
-    def _checkpoint(self, part: np.ndarray, points: np.ndarray, goal: int) -> Checkpoint | None:
-        """Return the checkpoint of a part if it agrees with the rows.
+    def _checkpoint(
+        self, part: np.ndarray, points: np.ndarray, goal: int
+    ) -> tuple[dict[str, Any], np.ndarray, State] | None:
+        """Return the notes, points and state of a part's checkpoint if it agrees with the rows.
 
         It belongs to round ``goal`` or a later one, or contains at least the ``points`` that have
         not diverged.
@@ -296,12 +300,13 @@ class SweepRunner:
         path = self._path_of(part)
         found = distributed.broadcast_from_first(lambda: load(path))
         if found is not None:
-            at, notes = found.notes["round"], found.notes
-            missing = np.setdiff1d(points, notes["points"])
+            notes, leaves = found
+            at, stored = notes["round"], np.array(notes["points"])
+            missing = np.setdiff1d(points, stored)
             over = all(self.recorder.is_over(point, at) for point in missing)
             holds = at >= goal or (over and missing.size < points.size)
             if holds and notes["rows"] == len(self.recorder.rows(part, at)):
-                return found
+                return notes, stored, state_of(leaves, self.placed.shapes(stored))
         if distributed.is_first() and path.exists():
             self.progress.say(f"{path} is damaged or of other rows, so its points start over.")
         return None
@@ -311,10 +316,9 @@ class SweepRunner:
 
     def _save_model(self, part: np.ndarray, point: int) -> None:
         """Write a point's model for the first seed, from its checkpoint, as an npz file."""
-        found = self._checkpoint(part, np.array([point]), self.settings.num_rounds)
+        found = self._checkpoint(part, np.array([point]), self.settings.keys.num_rounds)
         assert found is not None, "the checkpoint was removed while the run ended"
-        stored = np.array(found.notes["points"])
-        state = state_of(found.leaves, self.placed.shapes(stored))
+        _, stored, state = found
         state = take_points(state, np.flatnonzero(stored == point)[:1])
         grid = take(self.placed.grid, np.array([point]))
         model = jax.device_get(read_model(self.job.algorithm, grid, state))

@@ -25,6 +25,7 @@ from experiments.report.names import without_math, words
 from experiments.report.plots import style
 from experiments.report.summary import Criterion, best_scores
 from experiments.storage.workdir import read_json
+from experiments.study import flattened
 
 FORMATS = ("latex", "csv", "markdown")
 
@@ -36,15 +37,7 @@ def read(folder: pathlib.Path) -> Run:
     summary, known = (read_json(folder / f"{name}.json") for name in ("summary", "config"))
     if not (summary and known and summary.get("finished") and summary.get("algorithms")):
         raise UserError(f"{folder} holds no finished sweep; start its command again.")
-    return folder, dict(_flat(known["config"])), summary
-
-
-def _flat(config: dict[str, Any], section: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in config.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{section}{key}.")
-        else:
-            yield f"{section}{key}", value
+    return folder, dict(flattened(known["config"])), summary
 
 
 def compared(runs: Sequence[Run]) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ A file gets its name once it is on disk, so that a crash leaves the one before.
 
 import json
 import pathlib
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,18 +13,6 @@ import numpy as np
 
 from experiments.report.rows import replacing
 from fcojax import State
-
-
-class Checkpoint(NamedTuple):
-    """A state that was saved.
-
-    Attributes:
-      notes: the notes that were saved with it.
-      leaves: its arrays; ``state_of`` makes the state from them.
-    """
-
-    notes: dict[str, Any]
-    leaves: list[np.ndarray]
 
 
 def save(path: pathlib.Path, state: State, notes: dict[str, Any]) -> None:
@@ -38,15 +26,15 @@ def save(path: pathlib.Path, state: State, notes: dict[str, Any]) -> None:
         np.savez(file, *leaves, notes=np.array(json.dumps(notes)))
 
 
-def load(path: pathlib.Path) -> Checkpoint | None:
-    """Return what was saved; ``None`` if there is no file or it is damaged."""
+def load(path: pathlib.Path) -> tuple[dict[str, Any], list[np.ndarray]] | None:
+    """Return notes and arrays; ``None`` if there is no file or it is damaged."""
     if not path.exists():
         return None
     try:
         # Each array has a checksum, which is compared when its last byte is read.
         with np.load(path) as found:
             leaves = [found[f"arr_{place}"] for place in range(len(found.files) - 1)]
-            return Checkpoint(json.loads(str(found["notes"])), leaves)
+            return json.loads(str(found["notes"])), leaves
     except OSError:  # the file may be sound: no permission, too many open files
         raise
     except Exception:  # a damaged file may raise any
@@ -54,7 +42,7 @@ def load(path: pathlib.Path) -> Checkpoint | None:
 
 
 def state_of(leaves: list[np.ndarray], like: State) -> State:
-    """Return the state that was saved, with the structure of ``like``, on the host."""
+    """Return the state of its arrays, with the structure of ``like``, on the host."""
     shapes, structure = jax.tree.flatten(like)
     found = [_typed(leaf, shape) for leaf, shape in zip(leaves, shapes, strict=True)]
     return jax.tree.unflatten(structure, found)

@@ -160,9 +160,9 @@ def test_rows_are_on_disk_before_a_checkpoint_that_counts_on_them(toy, tmp_path,
 def test_a_state_of_any_type_is_saved(tmp_path):
     state = {"a": jnp.arange(3, dtype=jnp.bfloat16), "b": np.int8(1), "key": jax.random.key(3)}
     checkpoints.save(tmp_path / "0-1.npz", state, {"points": [1]})
-    found = checkpoints.load(tmp_path / "0-1.npz")
-    assert found is not None and found.notes == {"points": [1]}
-    again = checkpoints.state_of(found.leaves, jax.eval_shape(lambda: state))
+    notes, leaves = checkpoints.load(tmp_path / "0-1.npz")
+    assert notes == {"points": [1]}
+    again = checkpoints.state_of(leaves, jax.eval_shape(lambda: state))
     for one, other in zip(*map(jax.tree.leaves, (again, state)), strict=True):
         assert one.dtype == other.dtype and (one == other).all()
 

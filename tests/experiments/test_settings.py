@@ -240,7 +240,7 @@ def test_every_algorithm_of_the_library_can_be_launched():
         ({"noise_multiplier": 1.0}, "noise_multiplier needs clip_norm"),
         ({"privacy_delta": 1.0}, "privacy_delta is 1.0; pass a number strictly between 0 and 1"),
         ({"seeds": (0.5,)}, "an entry of seeds is 0.5"),
-        ({"penalty_scale": (float("nan"),)}, "penalty_scale contains nan"),
+        ({"penalty_scale": (float("nan"),)}, "an entry of penalty_scale is nan; pass"),
         ({"seeds": (1, 1)}, "seeds is (1, 1)"),
         ({"search": "random"}, "search is 'random'; pass one of"),
         ({"participation": "cyclik:4"}, "no participation 'cyclik'; did you mean cyclic?"),
