@@ -1,6 +1,7 @@
 """The ends of commands: signals, and faults of the machine, in one line."""
 
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import pytest
 
 from experiments.process.invocation import UserError, sentence
+from experiments.publishing import figures, results
 from experiments.report import rows as tidy
 from tests.experiments.test_run import ROOT, TOY, launch, one_line
 
@@ -80,3 +82,42 @@ def test_a_full_disk_is_told_in_a_sentence_and_the_run_goes_on_when_there_is_roo
     done = launch(*arguments, f"--workdir={workdir}")
     assert done.returncode == 0, done.stderr
     assert tidy.load(workdir / "rows.jsonl")[: len(rows)] == rows
+
+
+@pytest.fixture
+def incomplete_run(tmp_path):
+    """Return a finished run whose rows lack columns that its claims need."""
+    point = {"algorithm": "fed_dual_avg", "seed": 0, "round": 0, "status": "improving"}
+    entry = {"best": {}, "criterion": {}}
+    named = dict.fromkeys(("fed_dual_avg", "fed_mid"), entry)
+    (tmp_path / "summary.json").write_text(json.dumps({"algorithms": named}))
+    (tmp_path / "rows.jsonl").write_text(json.dumps(point) + "\n")
+    config = {"criterion_rounds": 1, "eval_every": 1, "num_rounds": 1}
+    (tmp_path / "config.json").write_text(json.dumps({"config": config, "command": []}))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "config", "told"),
+    [
+        ([], "", "KeyError in "),
+        ([], "[" * 100_000, "has a damaged config.json"),
+        (["--labels=fed_avf=Ours"], "", "there is no method fed_avf"),
+    ],
+)
+def test_figures_says_in_a_line_what_it_cannot_draw(
+    arguments, config, told, incomplete_run, monkeypatch, capsys
+):
+    if config:
+        (incomplete_run / "config.json").write_text(config)
+    given = ["--config=configs/lasso.py", f"--workdir={incomplete_run}", *arguments]
+    monkeypatch.setattr(sys, "argv", ["figures", *given])
+    monkeypatch.chdir(ROOT)
+    assert figures.main() == 2
+    said = capsys.readouterr().err
+    assert told in said and said.count("\n") == 1
+
+
+def test_results_refuses_a_folder_without_a_finished_sweep(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["results", os.fspath(tmp_path)])
+    assert results.main() == 2 and "holds no finished sweep" in capsys.readouterr().err

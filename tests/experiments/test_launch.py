@@ -143,13 +143,6 @@ def test_launch_refuses_in_a_sentence(tmp_path, monkeypatch, capsys, lines, flag
     assert launch.main(["runs.sh", *flags]) == 2 and message in capsys.readouterr().err
 
 
-def test_results_refuses_a_folder_without_a_finished_sweep(tmp_path, monkeypatch, capsys):
-    from experiments.publishing import results as command
-
-    monkeypatch.setattr(sys, "argv", ["results", os.fspath(tmp_path)])
-    assert command.main() == 2 and "holds no finished sweep" in capsys.readouterr().err
-
-
 def test_a_table_for_a_paper_has_means_and_intervals(tmp_path, monkeypatch, capsys):
     from experiments.publishing import results as command
     from experiments.report import rows as tidy

@@ -2,21 +2,18 @@
 
 import collections
 import json
-import subprocess
 import sys
 
-import numpy as np
 import pytest
 
-import fcojax
 from configs import lasso
 from experiments.config import algorithms
 from experiments.config.settings import resolve
 from experiments.execution import jobs
 from experiments.report import rows as tidy
 from fcojax.algorithms import fed_avg, takes
-from fcojax.transforms import entropy, euclidean, sphere, zero
-from tests.experiments.test_run import ROOT, TOY, environment
+from fcojax.transforms import entropy, sphere
+from tests.experiments.test_run import ROOT, TOY, launch
 
 # Server momentum; with momentum zero it is FedAvg with a server rate of one.
 MINE = """
@@ -57,34 +54,8 @@ def scheme(loss):
     return heavy_ball(loss)
 
 
-@takes(Rates)
-def needy(loss, mirror):
-    return heavy_ball(loss)
-
-
-@takes(Rates)
-def maker(options):
-    return heavy_ball
-
-
-@takes(Rates)
-def broken(loss):
-    return len(3)
-
-
-built, number = heavy_ball(None), 3
+built = heavy_ball(None)
 """
-
-
-def launch(folder, *arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "experiments.run", *arguments],
-        cwd=folder,
-        env=environment() | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 @pytest.fixture
@@ -99,7 +70,7 @@ def test_an_algorithm_of_a_module_has_rows_a_best_point_a_model_and_a_line(folde
     arguments = [argument.replace("configs/", f"{ROOT}/configs/") for argument in TOY]
     arguments += ["--config.algorithms=mine:heavy_ball,fed_avg", "--config.momentum=0.0,0.5"]
     arguments += ["--config.criterion=objective", "--config.criterion_goal=min"]
-    done = launch(folder, *arguments, "--workdir=run")
+    done = launch(*arguments, "--workdir=run", cwd=folder)
     assert done.returncode == 0, done.stderr
     rows = tidy.load(folder / "run" / "rows.jsonl")
     theirs = [row for row in rows if row["algorithm"] == "heavy_ball"]
@@ -110,13 +81,7 @@ def test_an_algorithm_of_a_module_has_rows_a_best_point_a_model_and_a_line(folde
     summary = json.loads((folder / "run" / "summary.json").read_text())["algorithms"]
     assert summary["heavy_ball"]["best"].keys() == {"client_lr", "momentum", "server_lr"}
     assert summary["heavy_ball"]["best"]["momentum"] == 0.5
-    model = np.load(folder / "run" / "models" / "heavy_ball.npz")
-    assert model["kernel"].shape == (12,)
-    assert (folder / "run" / "checkpoints" / "heavy_ball").is_dir()
-    assert (folder / "run" / "figures" / "curves.png").stat().st_size > 20_000
-    assert "heavy_ball" in (folder / "run" / "index.html").read_text()
-    again = launch(folder, *arguments, "--workdir=run")
-    assert again.returncode == 0 and "nothing to do" in again.stdout
+    assert (folder / "run" / "models" / "heavy_ball.npz").exists()
 
 
 @pytest.mark.parametrize(
@@ -146,21 +111,9 @@ def test_a_hyperparameter_is_in_the_config_or_has_a_default_and_is_no_column_of_
             resolve(config, sweep({"fresh": takes(hparams)(lambda loss: fed_avg(loss))}))
 
 
-def test_a_factory_is_called_with_the_geometry_it_names_and_makes_an_algorithm(folder, monkeypatch):
-    monkeypatch.syspath_prepend(folder)
-    monkeypatch.delitem(sys.modules, "mine", raising=False)
-    import mine  # pyright: ignore[reportMissingImports]
-
-    known = {"mirror": euclidean(zero())}
-    with pytest.raises(TypeError, match="'mirror'"):
-        algorithms.build("needy", mine.needy, None, known)
-    with pytest.raises(ValueError, match="returned a function"):
-        algorithms.build("maker", mine.maker, None, known)
-    # An error in the user's code keeps its traceback.
-    with pytest.raises(TypeError, match="has no len"):
-        algorithms.build("broken", mine.broken, None, known)
-    fixed = takes(mine.Rates, "mirror")(mine.needy)
-    assert isinstance(algorithms.build("needy", fixed, None, known), fcojax.algorithms.Algorithm)
+def test_a_factory_makes_an_algorithm():
+    with pytest.raises(ValueError, match="maker returned a function, not an Algorithm"):
+        algorithms.build("maker", takes(fed_avg.Hparams)(lambda loss: fed_avg), None, {})
 
 
 def test_a_sweep_hands_its_own_geometry_to_the_factories_that_name_it():

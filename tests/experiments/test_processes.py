@@ -97,13 +97,6 @@ def assert_same(found, expected):
 
 
 @pytest.mark.slow
-def test_two_processes_give_the_model_of_one(tmp_path, alone):
-    codes, said = ended(begin(tmp_path / "run", 2))
-    assert codes == [0, 0], said
-    assert_same(tmp_path / "run", alone)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "devices", "messages"),
     [

@@ -4,14 +4,12 @@ import ast
 import json
 import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
 
 from experiments.config import config_file
 from experiments.study import Sweep
-from tests.experiments.test_run import ROOT, environment
+from tests.experiments.test_run import ROOT, launch
 
 CONFIGS = sorted((ROOT / "configs").glob("*.py"))
 SWEEPS = [path for path in CONFIGS if isinstance(config_file.load(str(path)).experiment, Sweep)]
@@ -28,21 +26,7 @@ def test_every_config_has_its_command_in_its_docstring():
 @pytest.mark.parametrize("config", [path.stem for path in SWEEPS])
 def test_a_quick_run_leaves_figures_scores_and_claims(config, tmp_path):
     workdir = tmp_path / "run"
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "experiments.run",
-            f"--config=configs/{config}.py",
-            f"--workdir={workdir}",
-            "--quick",
-        ],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = launch(f"--config=configs/{config}.py", f"--workdir={workdir}", "--quick")
     assert done.returncode == 0, done.stderr
     summary = json.loads((workdir / "summary.json").read_text())
     experiment = config_file.load(str(ROOT / "configs" / f"{config}.py")).experiment

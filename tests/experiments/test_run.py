@@ -42,15 +42,9 @@ def environment():
     return os.environ | {"JAX_COMPILATION_CACHE_DIR": cache, "MPLCONFIGDIR": cache}
 
 
-def launch(*arguments):
-    return subprocess.run(
-        command(*arguments),
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def launch(*arguments, cwd=ROOT):
+    around = environment() | {"PYTHONPATH": os.fspath(ROOT)}
+    return subprocess.run(command(*arguments), cwd=cwd, env=around, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
