@@ -55,11 +55,6 @@ COMMANDS = {
         "run a config by its name, a FILE.py of your own, or a FILE.csv of data",
         "experiments.run",
     ),
-    "launch": Command(
-        "FILE [--PARAMETER=VALUE ...]",
-        "submit each command of a file, here or to Slurm, by submitit",
-        "experiments.launch",
-    ),
     "figures": Command(
         "NAME|FILE --workdir=DIR", "draw a finished run again", "experiments.publishing.figures"
     ),
@@ -237,8 +232,6 @@ def _become(module: str, arguments: Sequence[str]) -> None:
         missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
         if missing:
             _leave(f"experiments need {missing[0]}; in a checkout pip install -e '.[experiments]'.")
-        if module == "experiments.launch" and importlib.util.find_spec("submitit") is None:
-            _leave("launch needs submitit; in a checkout pip install -e '.[launch]'.")
         # Also for processes that the launcher starts.
         known = os.environ.get("PYTHONPATH")
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.fspath(LAUNCHER), known]))

@@ -1,37 +1,26 @@
-"""Many runs: by submitit here and with stand-ins for Slurm, by joblib and by Ray."""
+"""Many runs: as a Slurm array with stand-ins, by joblib and by Ray; their table."""
 
 import csv
 import json
 import os
 import pathlib
 import re
-import signal
 import subprocess
 import sys
 
 import pytest
 
-from tests.experiments.test_processes import RECIPES, assert_same, until
+from tests.experiments.test_processes import RECIPES
 from tests.experiments.test_run import ROOT, TOY, environment
 
 SHORT = ["lasso", *TOY[1:], "--config.algorithms=fed_dyn"]
-# What Slurm does with the file that submitit hands to it: each task of the array by itself.
-SBATCH = """#!/bin/sh
-cp "$1" submitted.sh
-export SLURM_ARRAY_JOB_ID=7
-for task in 0 1; do
-  # Slurm starts tasks after sbatch has ended and submitit has written what they run.
-  (
-    until [ -e runs.jobs/7_${task}_submitted.pkl ]; do sleep 0.1; done
-    SLURM_JOB_ID=$((7 + task)) SLURM_ARRAY_TASK_ID=$task sh "$1"
-  ) > /dev/null 2>&1 &
-done
-echo Submitted batch job 7
-"""
 SRUN = """#!/bin/sh
-shift 5  # --unbuffered --output FILE --error FILE
-SLURM_STEP_NUM_TASKS=1 exec "$@"
+[ -e requeued ] && exec "$@"
+"$@" & until [ -s size_2/rows.jsonl ]; do sleep 0.1; done
+kill -TERM $!  # the limit of the first task
+wait $!
 """
+TOOLS = {"srun": SRUN, "scontrol": '#!/bin/sh\necho "$@" >> requeued\n'}
 
 
 def around(folder):
@@ -69,46 +58,21 @@ def finished(folder):
 
 
 @pytest.mark.slow
-def test_slurm_runs_each_line_of_a_file_as_one_task_of_an_array(tmp_path):
-    pytest.importorskip("submitit")
-    listed(tmp_path)
-    tools = around(tmp_path)["PATH"].partition(os.pathsep)[0]
-    for name, text in {"sbatch": SBATCH, "srun": SRUN}.items():
-        (pathlib.Path(tools) / name).write_text(text)
-        (pathlib.Path(tools) / name).chmod(0o755)
-    launched = fcojax(tmp_path, "launch", "runs.sh", "--timeout_min=30", "--slurm_partition=gpu")
-    said = launched.communicate()[0]
-    assert launched.returncode == 0 and said.splitlines()[1].startswith("7_1: fcojax run"), said
-    until(lambda: len([*(tmp_path / "runs.jobs").glob("7_*_result.pkl")]) == 2)
-    script = (tmp_path / "submitted.sh").read_text()
-    for option in ("array=0-1%2", "time=30", "partition=gpu", "signal=USR2@90"):
-        assert f"#SBATCH --{option}\n" in script
+def test_a_task_of_an_array_runs_its_line_and_is_queued_again_at_its_limit(tmp_path):
+    listed(tmp_path, "--config.num_rounds=4000", "--config.eval_every=10")
+    (tmp_path / "ml_collections.py").write_text("raise AssertionError")  # is not for a NAME
+    tools = around(tmp_path)
+    for name, text in TOOLS.items():
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    codes = []
+    for task in ("1", "1", "2"):
+        of_task = {"SLURM_ARRAY_TASK_ID": task, "SLURM_JOB_ID": f"7{task}"}
+        script = ["bash", os.fspath(RECIPES / "array.sh")]
+        codes.append(subprocess.run(script, cwd=tmp_path, env=tools | of_task).returncode)
+    assert codes == [143, 0, 0] and (tmp_path / "requeued").read_text() == "requeue 71\n"
     table = finished(tmp_path)
     assert [(row["run"], row["cohort_size"]) for row in table] == [("size_2", "2"), ("size_3", "3")]
-
-
-@pytest.mark.slow
-def test_a_job_at_its_time_limit_saves_and_is_submitted_again(tmp_path):
-    pytest.importorskip("submitit")
-    once, cut = tmp_path / "once", tmp_path / "cut"
-    for folder in (once, cut):
-        folder.mkdir()
-        listed(folder, "--config.num_rounds=4000", "--config.eval_every=10")
-        (folder / "ml_collections.py").write_text("raise AssertionError")  # is not for a NAME
-    launched = fcojax(cut, "launch", "runs.sh", "--cluster=local")
-    until((cut / "size_3" / "rows.jsonl").exists)
-    controllers = [folder.name.partition("_")[0] for folder in (cut / "runs.jobs").glob("*.out")]
-    for pid in controllers:
-        task = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0]
-        os.kill(int(task), signal.SIGUSR2)  # as submitit does before the limit
-    said = launched.communicate()[0]
-    assert launched.returncode == 0, said
-    logs = [path.read_text() for path in (cut / "runs.jobs").glob("*.err")]
-    assert any("stopped by SIGTERM; the same command goes on" in log for log in logs), logs
-    launched = fcojax(once, "launch", "runs.sh", "--cluster=local")
-    assert launched.wait() == 0
-    for run in ("size_2", "size_3"):
-        assert_same(cut / run, once / run)
 
 
 @pytest.mark.slow
@@ -122,25 +86,6 @@ def test_the_recipes_run_each_line(tmp_path, engine):
     )
     assert done.returncode == 0 and "exit codes [0, 0]" in done.stdout, done.stdout + done.stderr
     assert len(finished(tmp_path)) == 2
-
-
-@pytest.mark.parametrize(
-    ("lines", "flags", "message"),
-    [
-        ("", [], "each line of runs.sh has to be a command fcojax run ..."),
-        ("python train.py", [], "each line of runs.sh has to be a command fcojax run ..."),
-        ("fcojax run lasso", ["--timeout=3"], "Parameter 'timeout' need to be prefixed"),
-    ],
-)
-def test_launch_refuses_in_a_sentence(tmp_path, monkeypatch, capsys, lines, flags, message):
-    # At its import submitit would close the handlers of pytest.
-    monkeypatch.setenv("SUBMITIT_LOG_LEVEL", "NOCONFIG")
-    pytest.importorskip("submitit")
-    from experiments import launch
-
-    (tmp_path / "runs.sh").write_text(lines)
-    monkeypatch.chdir(tmp_path)
-    assert launch.main(["runs.sh", *flags]) == 2 and message in capsys.readouterr().err
 
 
 def test_a_table_for_a_paper_has_means_and_intervals(tmp_path, monkeypatch, capsys):
