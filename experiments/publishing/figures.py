@@ -24,7 +24,6 @@ from experiments.process import invocation
 from experiments.process.invocation import CANNOT, UserError, sentence, suggest
 from experiments.report import axes, plots, tables
 from experiments.report import rows as tidy
-from experiments.report.names import words
 from experiments.report.rows import Row, Summary, replacing
 from experiments.report.summary import Criterion, at_best
 from experiments.storage.workdir import read_json, refuse_links
@@ -60,7 +59,7 @@ def conclude(
     summary: Summary,
     quick: bool,
     measures: Sequence[str] = (),
-    over: plots.Over = "round",
+    over: str = "round",
     **look: Any,
 ) -> list[pathlib.Path]:
     """Write claims into the summary, all figures and the page; return the paths of the figures.
@@ -92,7 +91,7 @@ def _draw_sweep(
     rows: list[Row],
     summary: Summary,
     measures: Sequence[str],
-    over: plots.Over,
+    over: str,
 ) -> list[pathlib.Path]:
     """Draw the curves at the best points, and the score over the two rates."""
     known = {panel.measure: panel for panel in sweep.panels}
@@ -103,7 +102,7 @@ def _draw_sweep(
     if over not in columns:
         raise UserError("this run has no hours; they need a clock, as --config.clock=constant:1,0.")
     panels = [
-        known.get(name, plots.Panel(name, words(name), name == "suboptimality"))
+        known.get(name, plots.Panel(name, plots.words(name), name == "suboptimality"))
         for name in measures or known
     ]
     if over != "round":
@@ -164,7 +163,7 @@ def _page(
     experiment, data = file.experiment, summary.get("data", "")
     captions = _CAPTIONS | dict(experiment.captions)
     linked = [path for pattern in _LINKED for path in sorted(workdir.glob(pattern))]
-    words = [shlex.quote(word) for word in run["command"]]
+    words, privacy = [shlex.quote(word) for word in run["command"]], summary.get("privacy", {})
     write_page(
         workdir / "index.html",
         experiment.title,
@@ -173,7 +172,8 @@ def _page(
         command="".join(f" \\\n    {w}" if w.startswith("--") else f" {w}" for w in words).strip(),
         verdict=tables.headline(summary),
         about=" ".join(filter(None, (file.summary, data if isinstance(data, str) else ""))),
-        warnings=tables.privacy_warnings(summary),
+        # A budget that ended the runs, and a large delta.
+        warnings=[privacy[name] for name in ("budget", "large delta") if name in privacy],
         citation=summary.get("citation") or citation(),
         files=[path.relative_to(workdir).as_posix() for path in linked],
         notes=experiment.notes,
@@ -252,8 +252,12 @@ def main() -> int:
         default=[],
         help="the measures of the curves: f1,suboptimality",
     )
-    over = ["round", "bytes_up", "bytes_down", "hours"]
-    add("--over", choices=over, default="round", help="the horizontal axis of the curves")
+    add(
+        "--over",
+        choices=list(plots.ACROSS),
+        default="round",
+        help="the horizontal axis of the curves",
+    )
     add("--labels", type=_labels, default={}, help="names of methods: fed_avg=Ours,fed_mid=Old")
     add("--size", type=_size, help="width and height of each figure in inches: 7x3")
     add("--title", help="the heading of each figure; --title= leaves it out")

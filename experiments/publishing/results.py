@@ -21,8 +21,7 @@ from experiments.process.invocation import CANNOT, UserError, sentence, speak
 from experiments.report import rows as tidy
 from experiments.report import tables
 from experiments.report.claims import over_seeds
-from experiments.report.names import without_math, words
-from experiments.report.plots import style
+from experiments.report.plots import style, without_math, words
 from experiments.report.summary import Criterion, best_scores
 from experiments.storage.workdir import read_json
 from experiments.study import flattened

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from experiments.report.plots import style
+from experiments.report.rows import plain
 
 _CONFIDENCE = 0.95
 NEEDS_THE_FULL_RUN, NOT_DECIDED = "needs the full run", "not decided"
@@ -90,13 +91,13 @@ class Claim(NamedTuple):
             "measure": self.measure,
             "case": self.case,
             "part": self.part,
-            "measured": _number(self.measured),
-            "interval": self.interval and [_number(end) for end in self.interval],
+            "measured": plain(float(self.measured)),
+            "interval": plain(self.interval),
             "relation": words[self.at_least],
             "needed": self.needed,
             "holds": None if reason else self.holds,
             "open": reason,
-            "margin": _number(self.margin),
+            "margin": plain(float(self.margin)),
             "examples": self.examples,
         }
 
@@ -231,7 +232,3 @@ def mcnemar(first: ArrayLike, second: ArrayLike) -> float:
     lead = np.atleast_2d(np.asarray(first, int) - np.asarray(second, int)).sum(axis=0)
     wins, losses = int((lead > 0).sum()), int((lead < 0).sum())
     return min(1.0, float(2 * special.bdtr(min(wins, losses), wins + losses, 0.5)))
-
-
-def _number(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None

@@ -1,9 +1,11 @@
-"""Figures of a sweep: the curves over rounds, and the score over two rates."""
+"""Names in figures and tables; figures of a sweep: curves over rounds, scores over two rates."""
 
+import html
 import math
 import pathlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -11,7 +13,6 @@ from matplotlib.colors import ListedColormap, LogNorm, to_hex
 from matplotlib.patches import Rectangle
 
 from experiments.report import axes
-from experiments.report.names import symbol, words
 from experiments.report.rows import Row, by_seed, column
 from experiments.report.summary import Criterion, curves, score
 
@@ -60,14 +61,34 @@ _STYLES = {
 # For algorithms outside the library: colours that none of these has.
 _SPARE = [to_hex(matplotlib.colormaps["tab20"](place)) for place in range(20)]
 
+# Words and symbols for quantities, instead of identifiers.
+_SYMBOLS = {
+    "client_lr": ("client rate", r"\eta_c"),
+    "server_lr": ("server rate", r"\eta_s"),
+    "penalty_scale": ("strength", r"\lambda"),
+    "prox_step": ("prox step", r"\eta"),
+    "alpha": ("regularisation", r"\alpha"),
+}
+_WORDS = {
+    "f1": "F1 score",
+    "r2": "R2",
+    "error_fro": "Frobenius error",
+    "rmse": "root mean squared error",
+    "validation_loss": "validation loss",
+    "violation": "KKT violation",
+    "suboptimality": r"$\Phi - \Phi^*$",
+    "bytes_up": "bytes sent up",
+    "bytes_down": "bytes sent down",
+    "hours": "simulated hours",
+}
+
 _RATES = ("client_lr", "server_lr")
 _CROSS: dict[str, Any] = {"marker": "x", "linestyle": "", "color": "#D55E00", "markersize": 8}
 _DIVERGED: dict[str, Any] = {"facecolor": "white", "edgecolor": "#999999", "hatch": "////"}
 _STOPPED = "#DDDDDD"
 _SHARES = (0.01, 0.03, 0.1, 0.3, 1.0)  # of the distance to the best score, at ticks of the colours
 
-Over = Literal["round", "bytes_up", "bytes_down", "hours"]
-_ACROSS = {
+ACROSS = {
     "round": "communication round",
     "bytes_up": "megabytes sent up",
     "bytes_down": "megabytes sent down",
@@ -92,7 +113,7 @@ class Panel(NamedTuple):
     label: str
     log: bool = False
     whole: bool = False
-    over: Over = "round"
+    over: str = "round"
     early: bool = False
 
 
@@ -111,6 +132,38 @@ def style(algorithm: str, among: Iterable[str] = ()) -> tuple[str, str, str]:
     spare = algorithm, _SPARE[2 * place % len(_SPARE) + place // 10 % 2], "-."
     name, colour, line = _STYLES.get(algorithm, spare)
     return axes.name_of(algorithm, name), colour, line
+
+
+def symbol(name: str) -> str:
+    """Return the symbol of a hyperparameter between dollars, or its name in words."""
+    return f"${_SYMBOLS[name][1]}$" if name in _SYMBOLS else words(name)
+
+
+def words(name: str) -> str:
+    """Return the name of a column in words.
+
+    Example:
+      >>> words("client_lr"), words("f1"), words("sync_prob")
+      ('client rate', 'F1 score', 'sync prob')
+    """
+    if name in _SYMBOLS:
+        return _SYMBOLS[name][0]
+    return _WORDS.get(name, name.replace("_", " "))
+
+
+def without_math(label: str) -> str:
+    r"""Return a label of a figure as plain text, with Greek letters instead of mathematics.
+
+    Example:
+      >>> without_math(r"$\Phi - \Phi^*$"), without_math("cost in $")
+      ('Φ - Φ*', 'cost in $')
+    """
+
+    def letters(found: re.Match) -> str:
+        named = re.sub(r"\\(\w+)", lambda letter: html.unescape(f"&{letter[1]};"), found[1])
+        return named.replace("^*", "*")
+
+    return re.sub(r"\$([^$]*\\[^$]*)\$", letters, label)
 
 
 def over_rounds(
@@ -161,7 +214,7 @@ def over_rounds(
             look = {"color": "#555555", "linestyle": ":", "linewidth": 1.2, "label": "optimum"}
             axis.axhline(optimum[panel.measure], **look)
         log = "y" * panel.log + "x" * log_across
-        axes.describe(axis, _ACROSS[panel.over], panel.label, log=log, whole=panel.whole)
+        axes.describe(axis, ACROSS[panel.over], panel.label, log=log, whole=panel.whole)
     seeds = len({row["seed"] for rows in best_rows.values() for row in rows})
     told = [f"{symbol(field)} = {value:.3g}" for field, value in shared.items()]
     told += [f"mean and range of {seeds} seeds" if seeds > 1 else "one seed"]

@@ -5,8 +5,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
 from experiments.report.claims import NEEDS_THE_FULL_RUN
-from experiments.report.names import without_math, words
-from experiments.report.plots import style
+from experiments.report.plots import style, without_math, words
 from experiments.report.rows import Row, Summary, select
 from experiments.report.statements import lines, statements
 from experiments.report.summary import Criterion, edges
@@ -161,12 +160,6 @@ def remarks_on_points(summary: Summary) -> list[str]:
     verdicts = {entry["verdict"].split(":")[0].split(" ")[0] for entry in entries.values()}
     told = [f"{name} is {meaning}" for name, meaning in LEGEND.items() if name in verdicts]
     return [*found, f"Verdicts on the objective: {'; '.join(told)}."] if told else found
-
-
-def privacy_warnings(summary: dict) -> list[str]:
-    """Return the sentences on a budget that ended the runs, and on a large delta, if any."""
-    known = summary.get("privacy", {})
-    return [known[name] for name in ("budget", "large delta") if name in known]
 
 
 def seconds_of(summary: Summary) -> float:

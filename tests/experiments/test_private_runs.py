@@ -9,7 +9,6 @@ import fcojax
 from experiments.execution.accounts import delta_of, ledger, side_by_side
 from experiments.process.invocation import UserError
 from experiments.report import rows as tidy
-from experiments.report.tables import privacy_warnings
 from experiments.storage.row_store import RowStore
 from experiments.storage.workdir import Workdir
 from fcojax import privacy
@@ -95,8 +94,7 @@ def test_a_large_delta_is_said_in_the_summary_and_on_the_page(tmp_path):
     toy.run(tmp_path)
     told = ledger([toy.job], toy.settings, RowStore(tmp_path / "rows.jsonl"))
     assert told["delta"] == 4**-1.1
-    [sentence] = privacy_warnings({"privacy": told})
-    assert sentence.startswith("Delta is 0.218 for 4 clients; pass one below 0.025")
+    assert told["large delta"].startswith("Delta is 0.218 for 4 clients; pass one below 0.025")
 
 
 def test_one_client_has_no_delta_by_default():
