@@ -39,15 +39,6 @@ def read(folder: pathlib.Path) -> Run:
     return folder, dict(flattened(known["config"])), summary
 
 
-def compared(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Return one row for each algorithm of each run: keys that differ, best point, score."""
-    return [
-        {"run": str(folder)} | own | point
-        for (folder, _, summary), own in zip(runs, _differing(runs), strict=True)
-        for point in tables.best_points(summary)
-    ]
-
-
 def _differing(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Return for each run the keys in which the configs differ."""
     keys = dict.fromkeys(key for _, config, _ in runs for key in config)
@@ -125,7 +116,12 @@ def main() -> int:
     given = parser.parse_args()
     try:
         runs = [read(folder) for folder in given.folders]
-        table = aligned(f"{len(runs)} runs", compared(runs))
+        rows = [
+            {"run": str(folder)} | own | point
+            for (folder, _, summary), own in zip(runs, _differing(runs), strict=True)
+            for point in tables.best_points(summary)
+        ]
+        table = aligned(f"{len(runs)} runs", rows)
         printed(for_paper(runs, given.format) if given.format else table)
     except (OSError, UserError) as error:
         speak("results", sentence(error))
