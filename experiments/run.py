@@ -152,7 +152,7 @@ def _conclude(workdir: Workdir, file, config: ConfigDict, summary: dict[str, Any
     """Write claims, figures and the page from the rows, and mark the run as finished."""
     rows = tidy.load(workdir.path / "rows.jsonl")
     figures.conclude(workdir.path, file, config, rows, summary, options.QUICK.value)
-    workdir.write_summary(summary | {"finished": True})
+    tidy.write_json(workdir.path / "summary.json", summary | {"finished": True})
 
 
 def _status(summary: dict[str, Any]) -> int:

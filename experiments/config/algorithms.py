@@ -14,9 +14,7 @@ from typing import Any
 import fcojax
 from experiments.process.invocation import suggest
 from experiments.study import Sweep
-from fcojax.algorithms import Algorithm
 from fcojax.algorithms.base import Factory
-from fcojax.problems.losses import Loss
 
 _HOW = "decorate the function that builds the algorithm with fcojax.algorithms.takes(HPARAMS)"
 
@@ -54,15 +52,6 @@ def find(names: str | Sequence[str], sweep: Sweep) -> dict[str, Factory]:
             raise ValueError(f"{name} has no Hparams that are a NamedTuple of numbers; {_HOW}.")
         found[label] = factory
     return found
-
-
-def build(label: str, factory: Factory, loss: Loss, known: Mapping[str, Any]) -> Algorithm:
-    """Call a factory with the loss and the geometry that it declares."""
-    # A factory whose Hparams were set without takes() is called with only the loss.
-    algorithm = factory(loss, *(known[name] for name in getattr(factory, "geometry", ())))
-    if not isinstance(algorithm, Algorithm):
-        raise ValueError(f"{label} returned a {type(algorithm).__name__}, not an Algorithm.")
-    return algorithm
 
 
 def _imported(name: str) -> Any:

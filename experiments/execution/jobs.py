@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments.config import algorithms
 from experiments.config.settings import RATES, Settings
 from experiments.study import Sweep, naming
 from fcojax import Plan, clock, start, uploads
@@ -55,9 +54,13 @@ def build(
         if label in sweep.plans:
             train, own = sweep.plans[label](config, problem)
             own = as_plan(own)
-            names = ("work", "cohort", "uploads", "aggregator", "broadcast")
-            plan = plan._replace(**{name: getattr(own, name) for name in names})
-        algorithm = algorithms.build(label, factory, problem.loss, geometry)
+            parts = ("work", "cohort", "uploads", "aggregator", "broadcast")
+            plan = plan._replace(**{part: getattr(own, part) for part in parts})
+        # A factory whose Hparams were set without takes() is called with only the loss.
+        names = getattr(factory, "geometry", ())
+        algorithm = factory(problem.loss, *(geometry[name] for name in names))
+        if not isinstance(algorithm, Algorithm):
+            raise ValueError(f"{label} returned a {type(algorithm).__name__}, not an Algorithm.")
         grid = jax.device_get(settings.grids[label])  # points are taken between blocks
         if settings.keys.deadline is not None:
             with naming("deadline", settings.keys.deadline):

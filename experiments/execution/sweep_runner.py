@@ -26,7 +26,7 @@ from experiments.execution.jobs import Job, build, described, hours_of, keys_of
 from experiments.execution.search import extended_grid, rungs, survivors
 from experiments.process import distributed
 from experiments.process.invocation import UserError, Watch, suggest
-from experiments.report.rows import points_of, replacing
+from experiments.report.rows import points_of, replacing, write_json
 from experiments.report.summary import summarise
 from experiments.storage.checkpoints import load, parts_of, save, state_of
 from experiments.storage.row_store import Recorder, RowStore
@@ -126,7 +126,7 @@ class SweepRunner:
             summary["algorithms"][job.label] = self._run_job(job)
             progress.result(job.label, summary["algorithms"][job.label])
             if distributed.is_first():
-                workdir.write_summary(summary)
+                write_json(workdir.path / "summary.json", summary)
         if private:
             summary["privacy"] = ledger(self.jobs, self.settings, self.rows)
             summary["privacy"] |= {"budget": self.stopped} if self.stopped else {}

@@ -132,10 +132,6 @@ class Workdir:
                 self._say(f"the run in {self.path} was begun {changed}.")
             yield
 
-    def write_summary(self, summary: dict[str, Any]) -> None:
-        """Write the summary so far."""
-        tidy.write_json(self.path / "summary.json", summary)
-
     def _clear(self) -> None:
         """Remove the files of a run, the config last, because it identifies the run."""
         for name in _FOLDERS:

@@ -38,23 +38,12 @@ def listed(folder, *more):
     (folder / "runs.sh").write_text("\n".join(lines) + "\n")
 
 
-def fcojax(folder, *arguments):
-    return subprocess.Popen(
-        [sys.executable, "-m", "fcojax", *arguments],
-        cwd=folder,
-        env=around(folder),
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-
-
 def finished(folder):
     """Return the table of both runs."""
-    results = fcojax(folder, "results", "size_2", "size_3", "--format=csv")
-    said = results.communicate()[0]
-    assert results.returncode == 0, said
-    return list(csv.DictReader(said.splitlines()))
+    command = [sys.executable, "-m", "fcojax", "results", "size_2", "size_3", "--format=csv"]
+    done = subprocess.run(command, cwd=folder, env=around(folder), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return list(csv.DictReader(done.stdout.splitlines()))
 
 
 @pytest.mark.slow

@@ -113,7 +113,7 @@ def test_a_hyperparameter_is_in_the_config_or_has_a_default_and_is_no_column_of_
 
 def test_a_factory_makes_an_algorithm():
     with pytest.raises(ValueError, match="maker returned a function, not an Algorithm"):
-        algorithms.build("maker", takes(fed_avg.Hparams)(lambda loss: fed_avg), None, {})
+        built({"maker": takes(fed_avg.Hparams)(lambda loss: fed_avg)})
 
 
 def test_a_sweep_hands_its_own_geometry_to_the_factories_that_name_it():
@@ -124,17 +124,20 @@ def test_a_sweep_hands_its_own_geometry_to_the_factories_that_name_it():
         given.extend((manifold, mirror))
         return fed_avg(loss)
 
-    config = lasso.get_config()
-    lasso.quick(config)
-    config.algorithms = ("both",)
     manifold, mirror = sphere(), entropy()
-    own = sweep([both])._replace(
-        manifold=lambda config: manifold, mirror=lambda config, penalty: mirror
-    )
-    problem, penalty = own.problem(config), own.penalty(config)
-    (job,) = jobs.build(own, config, resolve(config, own), problem, penalty)
+    job = built([both], manifold=lambda config: manifold, mirror=lambda config, penalty: mirror)
     assert job.label == "both" and given[0] is manifold and given[1] is mirror
 
 
 def sweep(algorithms):
     return lasso.EXPERIMENT._replace(algorithms=algorithms)
+
+
+def built(algorithms, **changes):
+    """Return the job of the only algorithm of a sweep."""
+    own, config = sweep(algorithms)._replace(**changes), lasso.get_config()
+    lasso.quick(config)
+    config.algorithms = tuple(one if isinstance(one, str) else one.__name__ for one in algorithms)
+    problem, penalty = own.problem(config), own.penalty(config)
+    (job,) = jobs.build(own, config, resolve(config, own), problem, penalty)
+    return job

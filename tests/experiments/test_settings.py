@@ -149,7 +149,7 @@ def test_codecs_are_written_as_text(text):
 
 
 def test_keys_about_uploads_are_one_chain():
-    """Uploads are compressed, clipped with noise, and bounded."""
+    """Uploads are compressed, clipped with noise, and bounded; a broadcast is compressed."""
     both, private = {"codec": "qsgd:7", "upload_norm": 2.0}, {"clip_norm": 1.0}
     sent, bound = uploads.compressed(uploads.qsgd(7)), fcojax.norm_bound(2.0)
     noise = privacy.gaussian(1.0, 0.5)
@@ -158,14 +158,10 @@ def test_keys_about_uploads_are_one_chain():
         (both, (sent, bound)),
         (both | private | {"noise_multiplier": 0.5}, (sent, noise, bound)),
     ):
-        plan = resolve(config(**changes), SWEEP).plan
+        plan = resolve(config(broadcast="top_k:3", **changes), SWEEP).plan
         assert plan.uploads == uploads.chain(*chain)
+        assert plan.broadcast == uploads.ef21p(uploads.top_k(3))
         assert plan.aggregator == fcojax.Plan(plan.work).aggregator
-
-
-def test_a_broadcast_is_written_as_a_compressor():
-    plan = resolve(config(broadcast="top_k:3"), SWEEP).plan
-    assert plan.broadcast == uploads.ef21p(uploads.top_k(3))
 
 
 def test_a_plan_of_a_label_is_the_whole_plan():
