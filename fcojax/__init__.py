@@ -127,36 +127,17 @@ __all__ = [
 ]
 
 
-# Imported on first use: packages that build on the core, and some of their functions.
-_PACKAGES = (
-    "attacks",
-    "check",
-    "clock",
-    "datasets",
-    "extend",
-    "networks",
-    "personal",
-    "privacy",
-    "reference",
-    "robust",
-    "rows",
-    "theory",
-    "uploads",
-)
-_FUNCTIONS = {
-    "citation": "bibliography",
-    "path": "strengths",
-    "to_frame": "rows",
-}
+# Imported on first use, with the packages of __all__ that build on the core.
+_FUNCTIONS = {"citation": "bibliography", "path": "strengths", "to_frame": "rows"}
 _LEFT = ("estimators", "flower", "safetensors", "select", "selection")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PACKAGES:
-        return importlib.import_module(f"fcojax.{name}")
     if name in _FUNCTIONS:
         found = getattr(importlib.import_module(f"fcojax.{_FUNCTIONS[name]}"), name)
         return globals().setdefault(name, found)
+    if name in __all__:
+        return importlib.import_module(f"fcojax.{name}")
     if name == "Codec":
         raise AttributeError(
             "fcojax.Codec is fcojax.uploads.UploadTransform since 0.4, for Plan(uploads=...)."

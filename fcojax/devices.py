@@ -3,9 +3,4 @@
 from fcojax.engine.placement.chunk_size import sized
 from fcojax.engine.placement.mesh import device_mesh, shard_clients, spread
 
-__all__ = [
-    "device_mesh",
-    "shard_clients",
-    "sized",
-    "spread",
-]
+__all__ = ["device_mesh", "shard_clients", "sized", "spread"]

@@ -195,7 +195,7 @@ def is_checked(function):
     return False
 
 
-PUBLIC = (*fcojax._PACKAGES, "algorithms", "devices", "grid", "problems", "transforms")
+PUBLIC = tuple(name for name in fcojax.__all__ if inspect.ismodule(getattr(fcojax, name)))
 PUBLIC += ("problems.partition", *(f"theory.{name}" for name in fcojax.theory.__all__))
 # Run inside compiled programs, on numbers that the library has made.
 INSIDE = {"key_of_fold", "soft_threshold"}

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fcojax.arguments import shown, validated
+from fcojax.arguments import validated
 from fcojax.datasets.pooled import Pooled
 from fcojax.datasets.reading import Foreign, find, reading
 
@@ -32,18 +32,11 @@ def npz(path: str | os.PathLike, fields: Mapping[str, str], *, client: str | Non
     """
     found = find(path, _FETCH)
     with reading(found, "a numpy npz file"), np.load(found, allow_pickle=False) as arrays:
-        needed = {*checked(fields).values(), *([client] if client else [])}
+        needed = {*fields.values(), *([client] if client else [])}
         if missing := sorted(needed - set(arrays.files)):
             raise Foreign(f"it has no array {missing[0]}, only {', '.join(sorted(arrays.files))}")
         examples = {field: single(arrays[name]) for field, name in fields.items()}
         return Pooled(examples, arrays[client] if client else None)
-
-
-def checked(fields: Mapping) -> Mapping:
-    """Return the fields; raise ``ValueError`` unless they have names."""
-    if not isinstance(fields, Mapping) or not fields:
-        raise ValueError(f"fields is {shown(fields)}; pass a dict, as in {{'x': 'images'}}.")
-    return fields
 
 
 def single(array: np.ndarray) -> np.ndarray:

@@ -46,9 +46,7 @@ class Ratings(NamedTuple):
 
 @validated
 def ratings(
-    path: str | os.PathLike,
-    *,
-    names: tuple[str, str, str] = ("user", "item", "rating"),
+    path: str | os.PathLike, *, names: tuple[str, str, str] = ("user", "item", "rating")
 ) -> Ratings:
     """Read ratings from an npz file.
 

@@ -4,32 +4,9 @@ import contextlib
 import importlib
 import os
 import pathlib
-import struct
-import tokenize
-import zipfile
-import zlib
 from collections.abc import Iterator
 from types import ModuleType
 
-# Raised by libraries on bytes of another format, or that end too early. OSError covers
-# gzip's BadGzipFile and h5py, ValueError covers json, numpy, scikit-learn and unicode.
-_BROKEN = (
-    OSError,
-    EOFError,
-    ValueError,
-    KeyError,
-    IndexError,
-    OverflowError,
-    TypeError,
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
-    SyntaxError,  # numpy reads the header of an array as Python
-    tokenize.TokenError,
-    NotImplementedError,  # zipfile raises it for an encrypted file
-    MemoryError,
-    RecursionError,  # json on nested brackets
-)
 _MOST_LETTERS = 160  # a library's message may quote the whole file
 
 
@@ -53,13 +30,15 @@ def find_either(folder: str | os.PathLike, name: str, fetch: str) -> pathlib.Pat
 
 
 @contextlib.contextmanager
-def reading(path: str | os.PathLike, kind: str, *also: type[Exception]) -> Iterator[None]:
+def reading(path: str | os.PathLike, kind: str) -> Iterator[None]:
     """Convert any error of reading a file to a ``ValueError`` of one sentence that names it."""
     try:
         yield
     except Foreign as error:
         raise ValueError(f"{path} is not {kind}: {error}.") from error
-    except (*_BROKEN, *also) as error:
+    except ImportError:
+        raise
+    except Exception as error:  # libraries raise anything on bytes of another format
         reason = str(error).strip().splitlines() or [type(error).__name__]
         why = reason[0].rstrip(".")
         why = why if len(why) <= _MOST_LETTERS else why[:_MOST_LETTERS] + "..."

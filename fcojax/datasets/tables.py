@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fcojax.arguments import validated
-from fcojax.datasets.arrays import checked, single
+from fcojax.datasets.arrays import single
 from fcojax.datasets.pooled import Pooled
 
 Columns = Mapping[str, str | Sequence[str]]
@@ -40,9 +40,9 @@ def table(source: Any, fields: Columns, *, client: str | None = None) -> Pooled:
         field: single(
             _column(source, names)
             if isinstance(names, str)
-            else _stacked([single(_column(source, name)) for name in names])
+            else np.stack([single(_column(source, name)) for name in names], axis=1)
         )
-        for field, names in checked(fields).items()
+        for field, names in fields.items()
     }
     return Pooled(examples, None if client is None else np.asarray(source[client]))
 
@@ -63,18 +63,10 @@ def tables(parts: Mapping[Any, Any] | Iterable[Any], fields: Columns) -> Pooled:
       ([1.0, 1.0, 0.0], ['Ghent', 'Ghent', 'Lima'])
     """
     named = dict(parts) if isinstance(parts, Mapping) else dict(enumerate(parts))
-    if not named:
-        raise ValueError("there is no table; pass one for each client.")
     read = [table(part, fields).examples for part in named.values()]
     sizes = [len(next(iter(examples.values()))) for examples in read]
     examples = {field: np.concatenate([one[field] for one in read]) for field in fields}
     return Pooled(examples, np.repeat(list(named), sizes))
-
-
-def _stacked(columns: list[np.ndarray]) -> np.ndarray:
-    if not columns:
-        raise ValueError("fields has an empty list of columns; pass at least one.")
-    return np.stack(columns, axis=1)
 
 
 def _column(source: Any, name: str) -> np.ndarray:
