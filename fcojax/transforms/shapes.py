@@ -17,6 +17,28 @@ def flattened(x: PyTree) -> tuple[Array, Callable[[Array], PyTree]]:
     return flat, lambda flat: tree.cast_like(unravel(flat), x)
 
 
+def on_flat(function: Callable[[Array], Array], x: PyTree) -> PyTree:
+    """Apply a function of a vector to all entries of x, which is returned if it has none."""
+    flat, unravel = flattened(x)
+    return unravel(function(flat)) if flat.size else x
+
+
+def filled(numbers: PyTree, x: PyTree, name: str) -> PyTree:
+    """Return arrays like x: of one number, or of a pytree like x of arrays or numbers."""
+
+    def one_leaf(leaf, number):
+        if np.ndim(number) and np.shape(number) != leaf.shape:
+            raise ValueError(
+                f"{name} has shape {np.shape(number)} but a leaf of the point {leaf.shape}; pass "
+                "one like the parameters."
+            )
+        return jnp.broadcast_to(jnp.asarray(number, leaf.dtype), leaf.shape)
+
+    if jax.tree_util.all_leaves([numbers]) and not np.ndim(numbers):
+        return jax.tree.map(lambda leaf: one_leaf(leaf, numbers), x)
+    return jax.tree.map(one_leaf, x, numbers)
+
+
 def require_ordered(lower: PyTree, upper: PyTree) -> None:
     """Raise ``ValueError`` unless bounds, of which one may be a single number, leave a box."""
     low, high = (

@@ -32,7 +32,6 @@ def unbatched(factorise: Callable[[Array], Result]) -> Callable[[Array], Result]
 
     @single.def_vmap
     def over_a_batch(size, mapped, matrices):
-        del size, mapped  # the only argument, so it is mapped
         if rules().factors_singly:
             found = jax.lax.map(single, matrices)
         else:

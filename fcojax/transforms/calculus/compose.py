@@ -5,10 +5,11 @@ Proofs are in Beck, First-Order Methods in Optimization, 2017, chapter 6. The Mo
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 
 from fcojax import tree
@@ -16,7 +17,7 @@ from fcojax.arguments import factory
 from fcojax.transforms.calculus.predicates import PathPredicate, split_leaves
 from fcojax.transforms.indicators import indicator, largest
 from fcojax.transforms.penalty import Penalty, steps_like
-from fcojax.transforms.shapes import require_ordered, require_same_shapes
+from fcojax.transforms.shapes import filled, require_ordered, require_same_shapes
 from fcojax.transforms.stable_norms import relative_rounding
 from fcojax.transforms.thresholds import clipped
 from fcojax.types import Array, FiniteTree, NumberTree, Positive, PyTree
@@ -255,7 +256,7 @@ def with_box(penalty: Penalty, lower: NumberTree, upper: NumberTree) -> Penalty:
         require_ordered(lower, upper)
 
     def bounds(x):
-        return _broadcast(lower, x), _broadcast(upper, x)
+        return filled(lower, x, "lower"), filled(upper, x, "upper")
 
     def value(x, scale):
         x = tree.floats(x)  # bounds of integers would be rounded
@@ -282,12 +283,14 @@ def is_concrete(numbers: PyTree) -> bool:
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(numbers))
 
 
-def _broadcast(numbers: PyTree, x: PyTree) -> PyTree:
-    """A pytree like ``x`` from one number, or from a pytree like it."""
-    if jax.tree_util.all_leaves([numbers]) and not jnp.ndim(numbers):
-        numbers = jax.tree.map(lambda leaf: numbers, x)
-    return jax.tree.map(
-        lambda leaf, number: jnp.broadcast_to(jnp.asarray(number, leaf.dtype), leaf.shape),
-        x,
-        numbers,
-    )
+def agree(results: Callable[[Array], Sequence[Array]]) -> bool:
+    """Return whether all results at two probes are equal, or cannot be known while tracing."""
+    with jax.ensure_compile_time_eval():
+        for size in (1.0, 1e6):  # a box or a ball does not change points inside
+            try:
+                first, *others = found = results(size * jnp.array([2.0, -1.5, 0.25]))
+            except ValueError:  # a penalty of matrices, or one with a number for each entry
+                return False
+            if is_concrete(found) and not all(np.allclose(first, other) for other in others):
+                return False
+    return True

@@ -29,7 +29,6 @@ def named(*names: str) -> PathPredicate:
     """
 
     def touches(path, leaf):
-        del leaf
         entries = {jax.tree_util.keystr((entry,), simple=True) for entry in path}
         return not entries.isdisjoint(names)
 

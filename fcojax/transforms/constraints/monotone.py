@@ -44,7 +44,6 @@ def monotone(axis: Axis = -1) -> Penalty:
     """
 
     def value(x, scale):
-        del scale
 
         def drop(leaf):
             return along_axis(lambda flat, begins: -differences(flat, begins), axis, leaf)
@@ -52,7 +51,6 @@ def monotone(axis: Axis = -1) -> Penalty:
         return indicator(largest(jax.tree.map(drop, x)), tree.max_abs(x))
 
     def prox(v, step, scale):
-        del step, scale
         moved = jax.tree.map(functools.partial(along_axis, isotonic, axis), tree.floats(v))
         return tree.cast_like(moved, v)
 

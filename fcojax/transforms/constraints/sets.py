@@ -14,7 +14,7 @@ from fcojax import tree
 from fcojax.arguments import factory
 from fcojax.transforms.indicators import indicator, largest
 from fcojax.transforms.penalty import Penalty, strength
-from fcojax.transforms.shapes import flattened, require_ordered, require_same_shapes
+from fcojax.transforms.shapes import filled, flattened, require_ordered
 from fcojax.transforms.stable_norms import quotient
 from fcojax.transforms.subdifferentials import (
     bounds_interval,
@@ -46,7 +46,6 @@ def l2_ball() -> Penalty:
 
     def prox(v, step, scale):
         # optax.projections.projection_l2_ball is NaN if the point and the radius are both 0.
-        del step
         wide = tree.floats(v)
         norm = tree.euclidean_norm(wide)
         radius = strength(scale, norm)
@@ -89,30 +88,20 @@ def box(lower: NumberTree, upper: NumberTree) -> Penalty:
     require_ordered(lower, upper)
 
     def bounds(x):
-        full = []
-        for bound, name in ((lower, "lower"), (upper, "upper")):
-            if isinstance(bound, np.ndarray) and bound.ndim == 0:
-                full.append(jax.tree.map(lambda leaf, b=bound: jnp.full_like(leaf, b), x))
-            else:
-                require_same_shapes(x, bound, f"the {name} bound of box")
-                full.append(jax.tree.map(lambda a, b: jnp.asarray(b, a.dtype), x, bound))
-        return full
+        return filled(lower, x, "lower"), filled(upper, x, "upper")
 
     def value(x, scale):
-        del scale
         x = tree.floats(x)  # bounds of integers would be rounded
         least, most = bounds(x)
         outside = jax.tree.map(lambda a, lo, up: jnp.maximum(lo - a, a - up), x, least, most)
         return indicator(largest(outside))
 
     def prox(v, step, scale):
-        del step, scale
         wide = tree.floats(v)
         return tree.cast_like(jax.tree.map(clipped, wide, *bounds(wide)), v)
 
     def subdiff_distance(x, v, scale):
         def interval(leaf, strength, low, high):
-            del strength
             return bounds_interval(leaf, low, high)
 
         x = tree.floats(x)
@@ -164,20 +153,17 @@ def affine(matrix: ArrayLike, right_side: ArrayLike) -> Penalty:
         return jnp.asarray(rows, flat.dtype) @ flat - jnp.asarray(levels, flat.dtype)
 
     def value(x, scale):
-        del scale
         flat = ravel_pytree(x)[0]  # with the tolerance of its own dtype
         size = jnp.max(jnp.abs(flat), initial=np.max(np.abs(levels), initial=0.0))
         return indicator(jnp.max(jnp.abs(residual(flat)), initial=0.0), size)
 
     def prox(v, step, scale):
-        del step, scale
         flat, unravel = flattened(v)
         for _ in range(2):  # the second corrects the rounding error for a v far from the set
             flat = flat - jnp.asarray(rows.T, flat.dtype) @ residual(flat)
         return unravel(flat)
 
     def subdiff_distance(x, v, scale):
-        del x, scale
         flat = flattened(v)[0]
         inner = jnp.asarray(rows, flat.dtype)
         return tree.euclidean_norm(flat - inner.T @ (inner @ flat))
@@ -206,13 +192,11 @@ def l0_ball(num_nonzero: CountOrZero) -> Penalty:
     """
 
     def value(x, scale):
-        del scale
         count = tree.total(jax.tree.map(lambda leaf: jnp.sum(leaf != 0), x))
         zero = tree.total(jax.tree.map(lambda leaf: jnp.zeros((), leaf.dtype), x))
         return jnp.where(count <= num_nonzero, zero, jnp.inf)
 
     def prox(v, step, scale):
-        del step, scale
         flat, unravel = flattened(v)
         if num_nonzero >= flat.size:
             return v

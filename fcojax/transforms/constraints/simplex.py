@@ -8,7 +8,7 @@ from fcojax.arguments import factory
 from fcojax.transforms.indicators import indicator, largest
 from fcojax.transforms.penalties.l1 import l1_norm
 from fcojax.transforms.penalty import Penalty, strength
-from fcojax.transforms.shapes import flattened
+from fcojax.transforms.shapes import flattened, on_flat
 from fcojax.transforms.subdifferentials import distance_to_level, is_on_sphere
 from fcojax.transforms.thresholds import project_l1_ball, project_simplex
 
@@ -33,18 +33,14 @@ def simplex() -> Penalty:
     """
 
     def value(x, scale):
-        if not sum(leaf.size for leaf in jax.tree.leaves(x)):
-            return tree.total(jax.tree.map(jnp.sum, x))
         total = tree.total(jax.tree.map(jnp.sum, x))
+        if not sum(leaf.size for leaf in jax.tree.leaves(x)):
+            return total
         gap = jnp.abs(total - strength(scale, total))
         return indicator(jnp.maximum(gap, largest(jax.tree.map(jnp.negative, x))), scale)
 
     def prox(v, step, scale):
-        del step
-        flat, unravel = flattened(v)
-        if flat.size == 0:
-            return v
-        return unravel(project_simplex(flat, strength(scale, flat)))
+        return on_flat(lambda flat: project_simplex(flat, strength(scale, flat)), v)
 
     def subdiff_distance(x, v, scale):
         flat, slope = flattened(x)[0], flattened(v)[0]
@@ -80,11 +76,7 @@ def l1_ball() -> Penalty:
         return indicator(norm - strength(scale, norm), scale)
 
     def prox(v, step, scale):
-        del step
-        flat, unravel = flattened(v)
-        if flat.size == 0:
-            return v
-        return unravel(project_l1_ball(flat, strength(scale, flat)))
+        return on_flat(lambda flat: project_l1_ball(flat, strength(scale, flat)), v)
 
     def subdiff_distance(x, v, scale):
         flat, slope = flattened(x)[0], flattened(v)[0]

@@ -5,7 +5,7 @@ retraction and its inverse.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -174,13 +174,11 @@ def flat() -> Manifold:
     """
 
     def random_point(like, key):
-        leaves, structure = jax.tree.flatten(like)
-        keys = jax.random.split(key, len(leaves))
-        drawn = [
-            jax.random.normal(k, leaf.shape, leaf.dtype)
-            for k, leaf in zip(keys, leaves, strict=True)
-        ]
-        return jax.tree.unflatten(structure, drawn)
+        structure = jax.tree.structure(like)
+        keys = structure.unflatten(jax.random.split(key, structure.num_leaves))
+        return jax.tree.map(
+            lambda leaf, own: jax.random.normal(own, leaf.shape, leaf.dtype), like, keys
+        )
 
     def difference(x, y):
         return tree.sub(y, x)
@@ -219,44 +217,36 @@ def product_manifold(manifolds: PyTree) -> Manifold:
     for factor in factors:
         checked_value("manifolds", factor, Manifold)
 
-    def leafwise(maps):
+    def leafwise(name: str, default: Callable[[Manifold], Callable] | None = None) -> Any:
+        """Return a map for all factors, or None: some lack it, or all lack one with a default."""
+        maps = [getattr(factor, name) for factor in factors]
+        if default is not None and any(maps):
+            maps = [own or default(factor) for own, factor in zip(maps, factors, strict=True)]
+
         def apply(*points):
             parts = [structure.flatten_up_to(point) for point in points]
             return structure.unflatten([f(*p) for f, *p in zip(maps, *parts, strict=True)])
 
-        return apply
+        return apply if all(maps) else None
 
     def random_point(like, key):
         keys = jax.random.split(key, len(factors)) if len(factors) > 1 else [key]
         parts = zip(factors, structure.flatten_up_to(like), keys, strict=True)
         return structure.unflatten([factor.random_point(part, k) for factor, part, k in parts])
 
-    def if_all_have(name):
-        maps = [getattr(factor, name) for factor in factors]
-        return leafwise(maps) if all(maps) else None
-
-    def if_any_has(name, default):
-        maps = [getattr(factor, name) for factor in factors]
-        if not any(maps):
-            return None
-        return leafwise([f or default(factor) for f, factor in zip(maps, factors, strict=True)])
-
     def identity(factor):
         return lambda x, v: v
 
-    def projection(factor):
-        return lambda x, y, v: factor.to_tangent(y, v)
-
     return Manifold(
-        project=leafwise([factor.project for factor in factors]),
-        to_tangent=leafwise([factor.to_tangent for factor in factors]),
-        retract=leafwise([factor.retract for factor in factors]),
+        project=leafwise("project"),
+        to_tangent=leafwise("to_tangent"),
+        retract=leafwise("retract"),
         random_point=random_point,
         reach=min((factor.reach for factor in factors), default=float("inf")),
-        inverse_retract=if_all_have("inverse_retract"),
-        exp=if_all_have("exp"),
-        log=if_all_have("log"),
-        riesz=if_any_has("riesz", identity),
-        metric=if_any_has("metric", identity),
-        transport=if_any_has("transport", projection),
+        inverse_retract=leafwise("inverse_retract"),
+        exp=leafwise("exp"),
+        log=leafwise("log"),
+        riesz=leafwise("riesz", identity),
+        metric=leafwise("metric", identity),
+        transport=leafwise("transport", lambda factor: lambda x, y, v: factor.to_tangent(y, v)),
     )

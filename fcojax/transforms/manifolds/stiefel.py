@@ -161,7 +161,7 @@ def orthogonal() -> Manifold:
 
     return stiefel()._replace(
         project=project,
-        to_tangent=_to_tangent_square,
+        to_tangent=lambda x, v: 0.5 * (v - matmul(x, matmul(v.T, x))),
         random_point=projected_normal(project),
         exp=exp,
         log=log,
@@ -227,10 +227,6 @@ def _skew(matrix):
 def _to_tangent(x, v):
     inner = matmul(x.T, v)
     return v - 0.5 * matmul(x, inner + inner.T)
-
-
-def _to_tangent_square(x, v):
-    return 0.5 * (v - matmul(x, matmul(v.T, x)))
 
 
 def _retract_qr(x, tangent):

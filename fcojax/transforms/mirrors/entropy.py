@@ -72,7 +72,6 @@ def entropic_simplex() -> Mirror:
     """
 
     def to_primal(z, step, scale):
-        del step
         wide = tree.floats(z)
         parts = jax.tree.map(lambda leaf: strength(scale, leaf) * leaf, _softmax(wide))
         return tree.cast_like(parts, z)

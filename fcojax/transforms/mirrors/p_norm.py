@@ -11,10 +11,7 @@ from fcojax.transforms.mirrors.mirror import Mirror
 from fcojax.transforms.penalties.l1 import l1
 from fcojax.types import Numbers, Params
 
-Exponent = Annotated[
-    float,
-    Numbers("a number above 1 and at most 2", lambda values: (values > 1) & (values <= 2)),
-]
+Exponent = Annotated[float, Numbers("a number above 1 and at most 2", lambda p: (p > 1) & (p <= 2))]
 
 
 @factory

@@ -16,7 +16,7 @@ from fcojax.transforms.calculus.per_entry import sum_over_entries
 from fcojax.transforms.mirrors.mirror import Mirror
 from fcojax.transforms.penalties.separable import l2_squared
 from fcojax.transforms.penalty import Penalty, strength
-from fcojax.transforms.shapes import flattened
+from fcojax.transforms.shapes import filled, flattened
 from fcojax.types import FiniteTree, Matrix
 
 
@@ -51,17 +51,7 @@ def diagonal(weights: FiniteTree, penalty: Penalty) -> Mirror:
     prox = sum_over_entries(penalty, "diagonal").prox
 
     def broadcast(x):
-        def one_leaf(leaf, q):
-            if jnp.ndim(q) and jnp.shape(q) != leaf.shape:
-                raise ValueError(
-                    f"the weights have shape {jnp.shape(q)} but a leaf has {leaf.shape}; pass "
-                    "weights like the parameters."
-                )
-            return jnp.broadcast_to(jnp.asarray(q, leaf.dtype), leaf.shape)
-
-        if jax.tree_util.all_leaves([weights]) and not jnp.ndim(weights):
-            return jax.tree.map(lambda leaf: one_leaf(leaf, weights), x)
-        return jax.tree.map(one_leaf, x, weights)
+        return filled(weights, x, "weights")
 
     def to_dual(x):
         x = tree.floats(x)
@@ -101,8 +91,6 @@ def quadratic(matrix: Matrix) -> Mirror:
       >>> mirror.to_primal(jnp.array([8.0, 8.0]), 1.0, 1.0).tolist()
       [2.0, 1.3333...]
     """
-    if not matrix.shape[0] == matrix.shape[1] > 0:
-        raise ValueError(f"the matrix has shape {matrix.shape}; pass a square one.")
     curvatures, basis = jnp.linalg.eigh(matrix)
     if is_concrete(matrix):
         symmetric = np.allclose(matrix, matrix.T, rtol=1e-5, atol=0.0)

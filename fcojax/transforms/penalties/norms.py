@@ -1,6 +1,7 @@
 """Norms that are not separable: l2, l-infinity, group lasso, sparse group lasso."""
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -13,7 +14,7 @@ from fcojax.transforms.indicators import largest, least_scale
 from fcojax.transforms.penalties.l1 import l1_norm, soft_threshold
 from fcojax.transforms.penalties.separable import Fraction
 from fcojax.transforms.penalty import Penalty, strength, times_scale, weight
-from fcojax.transforms.shapes import flattened, require_same_shapes
+from fcojax.transforms.shapes import on_flat, require_same_shapes
 from fcojax.transforms.stable_norms import norms_along_axis, norms_by_label, quotient
 from fcojax.transforms.thresholds import l1_ball_residual
 from fcojax.types import Array, PyTree, Scalar
@@ -93,10 +94,7 @@ def l_inf() -> Penalty:
         return times_scale(scale, tree.max_abs(x))
 
     def prox(v, step, scale):
-        flat, unravel = flattened(v)
-        if flat.size == 0:
-            return v
-        return unravel(l1_ball_residual(flat, weight(step, scale, flat)))
+        return on_flat(lambda flat: l1_ball_residual(flat, weight(step, scale, flat)), v)
 
     def scale_max(gradient):
         return l1_norm(gradient)
@@ -129,6 +127,14 @@ class Groups(NamedTuple):
         if self.labels is None:
             return jax.tree.map(lambda leaf, f: leaf * jnp.broadcast_to(f, leaf.shape), x, factors)
         return jax.tree.map(lambda leaf, label: leaf * factors[label], x, self.labels)
+
+    def shrunk(self, x: PyTree, threshold: Callable[[Array], Array]) -> PyTree:
+        """Subtract a threshold, computed for an array of norms, from the norm of every group."""
+
+        def factor(norm):
+            return shrink_factor(norm, jnp.broadcast_to(threshold(norm), norm.shape))
+
+        return self.scale(jax.tree.map(factor, self.norms(x)), x)
 
     def subdiff_distance(self, x: PyTree, v: PyTree, scale: Scalar) -> Array:
         """Return the distance of v from the subdifferential of the sum of the norms at x."""
@@ -204,20 +210,13 @@ def group_l2(*, axis: int | tuple[int, ...] | None = None, labels: PyTree = None
         return times_scale(scale, tree.total(jax.tree.map(jnp.sum, groups.norms(x))))
 
     def prox(v, step, scale):
-        wide = tree.floats(v)
-        factors = jax.tree.map(
-            lambda norm: shrink_factor(
-                norm, jnp.broadcast_to(weight(step, scale, norm), norm.shape)
-            ),
-            groups.norms(wide),
-        )
-        return tree.cast_like(groups.scale(factors, wide), v)
+        moved = groups.shrunk(tree.floats(v), lambda norm: weight(step, scale, norm))
+        return tree.cast_like(moved, v)
 
     def scale_max(gradient):
         return largest(groups.norms(tree.floats(gradient)))
 
-    distance = groups.subdiff_distance
-    return Penalty(value, prox, scale_max, subdiff_distance=distance)
+    return Penalty(value, prox, scale_max, subdiff_distance=groups.subdiff_distance)
 
 
 @factory
@@ -256,12 +255,8 @@ def sparse_group(
         def soft(leaf):
             return soft_threshold(leaf, l1_fraction * weight(step, scale, leaf))
 
-        def factor(norm):
-            threshold = (1 - l1_fraction) * weight(step, scale, norm)
-            return shrink_factor(norm, jnp.broadcast_to(threshold, norm.shape))
-
         sparse = jax.tree.map(soft, tree.floats(v))
-        moved = groups.scale(jax.tree.map(factor, groups.norms(sparse)), sparse)
+        moved = groups.shrunk(sparse, lambda norm: (1 - l1_fraction) * weight(step, scale, norm))
         return tree.cast_like(moved, v)
 
     def scale_max(gradient):

@@ -17,9 +17,7 @@ from fcojax.transforms.penalty import Penalty, entrywise, times_scale
 from fcojax.transforms.subdifferentials import absolute_value_interval, distance_to_intervals
 from fcojax.types import Numbers
 
-Fraction = Annotated[
-    float, Numbers("a number from 0 to 1", lambda values: (values >= 0) & (values <= 1))
-]
+Fraction = Annotated[float, Numbers("a number from 0 to 1", lambda x: (x >= 0) & (x <= 1))]
 
 
 @memoised
@@ -32,15 +30,12 @@ def zero() -> Penalty:
     """
 
     def value(x, scale):
-        del scale
         return tree.total(jax.tree.map(lambda leaf: jnp.zeros((), leaf.dtype), x))
 
     def prox(v, step, scale):
-        del step, scale
         return v
 
     def subdiff_distance(x, v, scale):
-        del x, scale
         return tree.euclidean_norm(tree.floats(v))
 
     return Penalty(value, prox, separable=True, subdiff_distance=subdiff_distance)

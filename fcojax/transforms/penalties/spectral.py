@@ -21,7 +21,7 @@ from fcojax.transforms.singular_values import (
 )
 from fcojax.transforms.subdifferentials import distance_to_nuclear
 from fcojax.transforms.thresholds import project_l1_ball
-from fcojax.types import Array, PyTree
+from fcojax.types import Array
 from fcojax.xla.linalg import symmetric_eigh
 
 
@@ -98,7 +98,6 @@ def nuclear_ball() -> Penalty:
         return indicator(largest(per_matrix("nuclear_ball", excess, x)), scale)
 
     def prox(v, step, scale):
-        del step
 
         def one_matrix(matrix):
             return apply_map(project_l1_ball, _ball_slopes, matrix, strength(scale, matrix))
@@ -127,7 +126,6 @@ def psd() -> Penalty:
     """
 
     def value(x, scale):
-        del scale
 
         def one_matrix(matrix):
             require_matrix("psd", matrix, square=True)
@@ -136,10 +134,10 @@ def psd() -> Penalty:
             violation = jnp.maximum(skew, -eigenvalues[0])
             return jnp.stack([violation, jnp.max(jnp.abs(eigenvalues))])
 
-        return _indicator_of_each(per_matrix("psd", one_matrix, x))
+        pairs = per_matrix("psd", one_matrix, x)  # (violation, size)
+        return largest(jax.tree.map(lambda pair: indicator(pair[..., :1], pair[..., 1:]), pairs))
 
     def prox(v, step, scale):
-        del step, scale
 
         def one_matrix(matrix):
             require_matrix("psd", matrix, square=True)
@@ -148,11 +146,6 @@ def psd() -> Penalty:
         return per_matrix("psd", one_matrix, v)
 
     return Penalty(value, prox)
-
-
-def _indicator_of_each(pairs: PyTree) -> Array:
-    """Return the indicator of pairs (violation, size), with the tolerance of the point's dtype."""
-    return largest(jax.tree.map(lambda pair: indicator(pair[..., :1], pair[..., 1:]), pairs))
 
 
 def _shrink_slopes(values, new, number):
