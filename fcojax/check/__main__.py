@@ -1,14 +1,12 @@
 """Check the laws on an algorithm and report its limit and costs, or check the laws of a piece.
 
     fcojax check my_module:my_algorithm [--FIELD=NUMBER ...] [--rounds=6000] [--laws]
-    fcojax check my_module:my_compressor [--size=64]
     fcojax check my_module:my_piece [--shape=8]
 
 FIELD is a hyperparameter of the algorithm, and NUMBER its value; --laws leaves out the limit, which
-takes most of the time. A compressor is checked on vectors of --size entries. Other pieces are
-penalties, mirror maps, manifolds and samplers, or functions without arguments that return one; they
-are checked on arrays of --shape, such as 4,3. The exit code is 1 if a law
-does not hold.
+takes most of the time. Pieces are penalties, mirror maps, manifolds, samplers and compressors, or
+functions without arguments that return one; they are checked on arrays of --shape, such as 4,3, and
+a compressor on vectors, of 64 entries by default. The exit code is 1 if a law does not hold.
 """
 
 import os
@@ -19,7 +17,7 @@ import jax
 import numpy as np
 from absl import flags
 
-from fcojax.check.compressors import compressor_laws
+from fcojax.arguments import checked_value
 from fcojax.check.facts import Costs, facts
 from fcojax.check.laws import LAWS, contract
 from fcojax.check.limits import limits
@@ -33,6 +31,7 @@ from fcojax.check.subject import (
     located,
     subject_of,
 )
+from fcojax.types import Count
 from fcojax.uploads import Compressor
 
 _MOST = 2**31 - 1  # numbers are counted in int32
@@ -46,10 +45,13 @@ def main(arguments: list[str]) -> int:
         return 0
     try:
         name, piece, given = _parse(arguments)
-        if isinstance(piece, Compressor):
-            return _report(piece.name, compressor_laws(piece, given.size))
         if not isinstance(piece, Subject):
-            return _report(name, piece_laws(piece, np.zeros(tuple(map(_number, given.shape)))))
+            sizes = checked_value("--shape", list(map(int, given.shape)), tuple[Count, ...])
+            print(f"{name}\n")
+            found = piece_laws(piece, np.zeros(sizes))
+            for law_name, finding in found.items():
+                print(f"  {_MARKS[finding.holds]:7}{law_name:19}{finding.sentence}")
+            return int(any(finding.holds is False for finding in found.values()))
         if given.rounds % 2:
             raise ValueError(f"--rounds is {given.rounds}; pass an even number.")
         check_buildable(subject := piece)
@@ -85,21 +87,6 @@ def main(arguments: list[str]) -> int:
     return int(failed > 0)
 
 
-def _report(name: str, found: dict[str, Finding]) -> int:
-    """Print the findings on a piece; return the exit code."""
-    print(f"{name}\n")
-    for law_name, finding in found.items():
-        print(f"  {_MARKS[finding.holds]:7}{law_name:19}{finding.sentence}")
-    return int(any(finding.holds is False for finding in found.values()))
-
-
-def _number(value: Any) -> int:
-    """Return a whole number of at least 1; raise ``ValueError`` for anything else."""
-    if not str(value).isdecimal() or int(value) < 1:
-        raise ValueError(f"--shape contains {value!r}; pass numbers of at least 1, as in 4,3.")
-    return int(value)
-
-
 def sentences(found: Costs) -> dict[str, str]:
     """Return the costs in words."""
     return {
@@ -122,10 +109,8 @@ def _parse(arguments: list[str]) -> tuple[str, Any, flags.FlagValues]:
     if len(names) != 1:
         raise ValueError(f"pass one MODULE:FACTORY, not {len(names)}; --help shows how.")
     if isinstance(piece := found_piece(names[0]), PIECES):
-        if isinstance(piece, Compressor):
-            flags.DEFINE_integer("size", 64, "Entries.", 1, _MOST, flag_values=given)
-        else:
-            flags.DEFINE_list("shape", ["8"], "Of the arrays.", flag_values=given)
+        sizes = ["64" if isinstance(piece, Compressor) else "8"]
+        flags.DEFINE_list("shape", sizes, "Of the arrays.", flag_values=given)
         given(["check", *arguments])
         return names[0], piece, given
     fields = piece.Hparams._fields

@@ -73,14 +73,11 @@ def facts(subject: Subject) -> Costs:
         after = algorithm.server_update(hparams, server, upload, jnp.ones(()), key)
         return algorithm.model(hparams, after)
 
-    return Costs(
-        _size(uncounted(message)),
-        _size(result.upload),
-        _size(client),
-        _proxes(jax.make_jaxpr(client_round)(server, client).jaxpr),
-        _proxes(jax.make_jaxpr(server_round)(server, upload).jaxpr),
-        bool(algorithm.facts.needs_everyone),
-    )
+    down, up, state = map(_size, (uncounted(message), result.upload, client))
+    on_client = _proxes(jax.make_jaxpr(client_round)(server, client).jaxpr)
+    on_server = _proxes(jax.make_jaxpr(server_round)(server, upload).jaxpr)
+    needs_everyone = bool(algorithm.facts.needs_everyone)
+    return Costs(down, up, state, on_client, on_server, needs_everyone)
 
 
 def _size(payload: Any) -> str:

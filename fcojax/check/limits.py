@@ -89,18 +89,11 @@ def limit(
     halved = {name: getattr(hparams, name) / 2 for name in subject.client_rates}
     both = hparams, hparams._replace(**halved)
     grid = jax.tree.map(lambda *pair: jnp.stack([jnp.asarray(v, float) for v in pair]), *both)
-    models, history = sweep(
-        subject.in_plain_space(factored_loss),
-        grid,
-        jnp.zeros(task.optimum.size),
-        task.data,
-        jax.random.key(seed)[None],
-        Plan(local_steps(NUM_STEPS), cohort or everyone(), uploads=dropout(lost)),
-        num_rounds=num_rounds,
-        eval_every=num_rounds // 2,
-        observe=_distance_to,
-        context=jnp.asarray(task.optimum),
-    )
+    algorithm, start = subject.in_plain_space(factored_loss), jnp.zeros(task.optimum.size)
+    plan = Plan(local_steps(NUM_STEPS), cohort or everyone(), uploads=dropout(lost))
+    given = algorithm, grid, start, task.data, jax.random.key(seed)[None], plan
+    evaluated = {"observe": _distance_to, "context": jnp.asarray(task.optimum)}
+    models, history = sweep(*given, num_rounds=num_rounds, eval_every=num_rounds // 2, **evaluated)
     distances = np.asarray(history["distance"])[:, 0]
     nonzeros = int(np.count_nonzero(np.asarray(models)[0, 0]))
     far, near = distances[:, -1].tolist()

@@ -1,4 +1,10 @@
-"""The command ``fcojax algorithms``: a table of methods, their parts, and what they send."""
+"""The command ``fcojax algorithms``: a table of methods, their parts, and what they send.
+
+geometry, correction and server step: the parts that fcojax.algorithms.parts.method puts together
+exact       the limit of several full local steps is the minimiser
+who         any cohort, all clients, or all or a cohort held for two rounds
+down; up    numbers that a client receives and sends in a round, for a model of d numbers
+"""
 
 import inspect
 import re
@@ -14,11 +20,6 @@ _HEADINGS += ("exact", "who", "down; up", "source")
 _FAMILIES = ("averages", "dual_averages", "controls", "splittings", "skipping")
 _FAMILIES += ("manifolds", "two_rounds", "optimisers")
 _WHO = {False: "any", True: "all", "or held": "held"}
-_LEGEND = """
-geometry, correction and server step: the parts that fcojax.algorithms.parts.method puts together
-exact       the limit of several full local steps is the minimiser
-who         any cohort, all clients, or all or a cohort held for two rounds
-down; up    numbers that a client receives and sends in a round, for a model of d numbers"""
 
 
 def factories() -> list[Factory]:
@@ -66,4 +67,4 @@ if __name__ == "__main__":
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for cells in rows:
         print("  ".join(map(str.ljust, cells, widths)).rstrip())
-    print(_LEGEND)
+    print(str(__doc__).partition("\n")[2].rstrip())

@@ -14,7 +14,7 @@ RANDOM, TOP, SIGNS = uploads.rand_k(4), uploads.top_k(4), uploads.sign()
 
 
 def failed(compressor, size=SIZE):
-    found = check.compressor_laws(compressor, size)
+    found = check.piece_laws(compressor, np.zeros(size))
     return [name for name, finding in found.items() if finding.holds is False]
 
 
@@ -78,7 +78,7 @@ def test_a_wrongly_stated_compressor_is_detected(what):
 
 def test_a_factor_of_equal_entries_is_detected_where_the_deviation_is_larger():
     """One of 64 entries times 64 deviates by eight norms, but its mean is exact."""
-    found = check.compressor_laws(decoded_times(uploads.rand_k(1), 0.9))["unbiased"]
+    found = check.piece_laws(decoded_times(uploads.rand_k(1), 0.9))["unbiased"]
     assert found.holds is False
 
 
@@ -92,6 +92,6 @@ def test_the_compressor_of_the_documentation_is_checked_as_it_says(tmp_path, mon
     before = "import jax.numpy as jnp\nfrom fcojax import uploads\n"
     (tmp_path / "mine.py").write_text(before + code)
     monkeypatch.syspath_prepend(tmp_path)
-    assert main(["mine:one_of_ten", "--size=200"]) == 0
+    assert main(["mine:one_of_ten", "--shape=200"]) == 0
     report = own.split("```text\n")[1].split("```")[0]
-    assert capsys.readouterr().out.split() == ["largest_block(10)", *report.split()]
+    assert capsys.readouterr().out.split() == ["mine:one_of_ten", *report.split()]

@@ -75,7 +75,7 @@ def test_each_law_detects_a_piece_that_breaks_it(law):
 
 
 def test_a_law_that_fails_says_what_to_do():
-    assert "define mean_size(num_clients)" in piece_laws(Halves())["mean size"].sentence
+    assert "Define mean_size(num_clients)" in piece_laws(Halves())["mean size"].sentence
     assert "Penalty(convex=False)" in piece_laws(BROKEN["nonexpansive"])["nonexpansive"].sentence
     of_five = L1._replace(value=lambda x, scale: scale * jnp.sum(jnp.ones(5) * jnp.abs(x)))
     assert "as in --shape=4,3" in piece_laws(of_five)["prox"].sentence

@@ -134,7 +134,7 @@ def squared_errors(name, x):
 
 @each_row
 def test_each_compressor_is_what_it_states(name):
-    found = check.compressor_laws(ROWS[name].compressor)
+    found = check.piece_laws(ROWS[name].compressor)
     assert [law for law, finding in found.items() if finding.holds is False] == []
 
 
