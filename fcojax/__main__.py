@@ -1,14 +1,23 @@
-"""The command ``fcojax``, which is also ``python -m fcojax``: experiments without a clone.
+"""The command ``fcojax``, which is also ``python -m fcojax``.
 
-    fcojax run lasso --workdir=runs/lasso [--config.KEY=VALUE ...]
-    fcojax configs
-    fcojax copy lasso mine.py
-    fcojax algorithms
-    fcojax check mine:scaffold
+usage: fcojax COMMAND
 
-A wheel has the launcher and the configs in a separate folder, so that it installs no top-level
-names such as ``experiments``; in a clone they are beside the library. Each command is a module that
-declares its own flags; this file finds the module, and the config by its name.
+  fcojax run NAME|FILE --workdir=DIR          run a config, a FILE.py of your own, or a FILE.csv
+  fcojax figures NAME|FILE --workdir=DIR      draw a finished run again
+  fcojax results DIR... [--format=latex]      print the best points of finished runs in one table
+  fcojax configs                              list the configs that come with the library
+  fcojax copy NAME FILE.py                    copy a config to a file of your own
+  fcojax algorithms                           print the table of methods, and what they send
+  fcojax check MODULE:NAME                    check the library's laws on your algorithm, penalty,
+                                              sampler, codec, ...
+
+The first minute:
+  fcojax run lasso --quick --workdir=runs/quick     one of the configs that fcojax configs lists
+  fcojax run FILE.csv --config.target=COLUMN --config.client=COLUMN --workdir=runs/mine
+  fcojax check scaffold                             the laws, on an algorithm of the library
+
+fcojax run NAME --help lists the flags, and the keys of a config.
+fcojax --version prints the version; eval "$(fcojax --completion)" completes words in bash.
 """
 
 import ast
@@ -22,57 +31,29 @@ import runpy
 import signal
 import sys
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 import fcojax
 from fcojax import starting
 
 _PACKAGED = pathlib.Path(__file__).parent / "_launcher"
-# The folder of ``experiments`` and ``configs``.
+# The folder of ``experiments`` and ``configs``: a separate one in a wheel, so that it installs no
+# top-level names such as ``experiments``; in a clone they are beside the library.
 LAUNCHER = _PACKAGED if _PACKAGED.is_dir() else pathlib.Path(__file__).parent.parent
 _TABLES = (".csv", ".xlsx", ".parquet", ".npz", ".svm", ".libsvm")
 _NEEDED = ("filelock", "jinja2", "ml_collections", "matplotlib")
 _OF_SITES = ("select", "sites", "flamby")  # configs that come with fcojax-sites
 
 
-class Command(NamedTuple):
-    """A command.
-
-    Attributes:
-      arguments: the command's arguments, as the usage message shows them.
-      summary: what it does.
-      module: the module that runs, ``None`` for a list of the configs.
-    """
-
-    arguments: str
-    summary: str
-    module: str | None = None
-
-
+# The module of each command, which declares its own flags; this file does what has none.
 COMMANDS = {
-    "run": Command(
-        "NAME|FILE --workdir=DIR",
-        "run a config by its name, a FILE.py of your own, or a FILE.csv of data",
-        "experiments.run",
-    ),
-    "figures": Command(
-        "NAME|FILE --workdir=DIR", "draw a finished run again", "experiments.publishing.figures"
-    ),
-    "results": Command(
-        "DIR... [--format=latex]",
-        "print the best points of finished runs in one table",
-        "experiments.publishing.results",
-    ),
-    "configs": Command("", "list the configs that come with the library"),
-    "copy": Command("NAME FILE.py", "copy a config to a file of your own"),
-    "algorithms": Command(
-        "", "print the table of methods: their parts, and what they send", "fcojax.check.methods"
-    ),
-    "check": Command(
-        "MODULE:NAME",
-        "check the library's laws on your algorithm, penalty, sampler, codec, ...",
-        "fcojax.check",
-    ),
+    "run": "experiments.run",
+    "figures": "experiments.publishing.figures",
+    "results": "experiments.publishing.results",
+    "configs": None,
+    "copy": None,
+    "algorithms": "fcojax.check.methods",
+    "check": "fcojax.check",
 }
 
 
@@ -92,7 +73,7 @@ def main() -> None:
 
 def _dispatch(name: str, *rest: str) -> None:
     if name in ("--help", "-h", "help"):
-        print(_usage())
+        print(__doc__)
     elif name in ("--version", "-V"):
         print(f"fcojax {fcojax.__version__}")
     elif name == "--completion":
@@ -114,25 +95,9 @@ def _dispatch(name: str, *rest: str) -> None:
             sys.path.insert(0, os.getcwd())
         if name == "figures":  # `figures` reads only the rows
             arguments = [given for given in arguments if not given.startswith("--config.data=")]
-        _become(str(COMMANDS[name].module), arguments)
+        _become(str(COMMANDS[name]), arguments)
 
 
-def _usage() -> str:
-    lines = [
-        f"  fcojax {f'{name} {command.arguments}':38}{command.summary}"
-        for name, command in COMMANDS.items()
-    ]
-    return "\n".join(["usage: fcojax COMMAND", "", *lines, _FURTHER])
-
-
-_FURTHER = """
-The first minute:
-  fcojax run lasso --quick --workdir=runs/quick     one of the configs that fcojax configs lists
-  fcojax run FILE.csv --config.target=COLUMN --config.client=COLUMN --workdir=runs/mine
-  fcojax check scaffold                             the laws, on an algorithm of the library
-
-fcojax run NAME --help lists the flags, and the keys of a config.
-fcojax --version prints the version; eval "$(fcojax --completion)" completes words in bash."""
 _COMPLETION = """_fcojax() {
   local word=${COMP_WORDS[COMP_CWORD]}
   case $COMP_CWORD in
@@ -149,12 +114,8 @@ def _listed() -> str:
     found = {name: f"  {name:19}{summary(path)}" for name, path in configs().items()}
     own = [found.pop(name) for name in ("table", "select") if name in found]
     headings = "Your own data:", "\nStudies of the literature and of ours:"
-    return "\n".join([headings[0], *own, headings[1], *found.values(), "", _HOW])
-
-
-_HOW = (
-    "fcojax run NAME --quick --workdir=DIR takes under a minute; fcojax run NAME --help has more."
-)
+    how = "fcojax run NAME --quick --workdir=DIR takes under a minute; run NAME --help has more."
+    return "\n".join([headings[0], *own, headings[1], *found.values(), "", how])
 
 
 def configs() -> dict[str, pathlib.Path]:

@@ -65,7 +65,7 @@ def command(name: str) -> list[str]:
     for place, word in enumerate(given[:-1]):
         if pathlib.Path(word).stem == "fcojax" and given[place + 1] == name:
             return ["fcojax", *given[place + 1 :]]
-    return ["python", "-m", str(COMMANDS[name].module), *sys.argv[1:]]
+    return ["python", "-m", str(COMMANDS[name]), *sys.argv[1:]]
 
 
 def speak(name: str, message: str) -> None:
