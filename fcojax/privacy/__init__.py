@@ -17,13 +17,12 @@ from fcojax.privacy.accounting import (
     total_epsilon,
 )
 from fcojax.privacy.audit import audit
-from fcojax.privacy.mechanism import adaptive_clip, gaussian, square_root_bands
+from fcojax.privacy.mechanism import adaptive_clip, gaussian
 
 __all__ = [
     # transforms of uploads
     "adaptive_clip",
     "gaussian",
-    "square_root_bands",
     # audit
     "audit",
     # accounting

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.arguments import checked_value, factory, validated
+from fcojax.arguments import checked_value, factory
 from fcojax.robust.rules import clip as clipped_to
-from fcojax.types import Array, Count, Key, NonNegative, Positive, Real, Share
+from fcojax.types import Array, Key, NonNegative, Positive, Real, Share
 from fcojax.uploads.transform import (
     Facts,
     Noise,
@@ -87,9 +87,10 @@ def gaussian(
       noise: z, the noise multiplier: the deviation of the noise relative to the largest
         contribution of a client; 0 for the plain mean.
       per_leaf: whether each of L leaves is clipped to :math:`C / \sqrt{L}`.
-      bands: coefficients of a strategy matrix, such as ``square_root_bands(4)``; with more than one
-        the noise of a round cancels a part of the earlier noise, so sums over rounds have less. No
-        client may come back within that many rounds, as in ``cyclic(num_groups=4)``.
+      bands: coefficients of a strategy matrix, such as those of the square root of prefix sums, the
+        products of (2 j - 1) / (2 j) up to k: 1, 0.5, 0.375, 0.3125. With more than one the noise
+        of a round cancels a part of the earlier noise, so sums over rounds have less. No client
+        may come back within that many rounds, as in ``cyclic(num_groups=4)``.
 
     Example:
       >>> import fcojax
@@ -98,6 +99,9 @@ def gaussian(
     References:
       McMahan, Ramage, Talwar and Zhang, "Learning differentially private recurrent language
       models", ICLR 2018.
+
+      Fichtenberger, Henzinger and Upadhyay, "Constant matters: fine-grained error bound on
+      differentially private continual observation", ICML 2023, equation (2), for the bands.
     """
     known = _noise_of(clip, noise, bands)
     name, facts = f"gaussian({clip}, {noise})", Facts(noisy=known, needs_sum=bool(known))
@@ -156,31 +160,6 @@ def _adaptive(
         bound=lambda hparams, norm: jnp.sqrt(1.25),  # in units of the norm, with the half
         facts=facts,
     )
-
-
-@validated
-def square_root_bands(num_bands: Count) -> tuple[float, ...]:
-    r"""Return coefficients of noise that is correlated across rounds, for ``gaussian(bands=...)``.
-
-    They are the first b of the square root of the matrix of prefix sums:
-
-    .. math:: c_k = \prod_{j=1}^{k} \frac{2 j - 1}{2 j}, \qquad \sum_k c_k x^k = (1 - x)^{-1/2}
-
-    Args:
-      num_bands: b.
-
-    Example:
-      >>> square_root_bands(3)
-      (1.0, 0.5, 0.375)
-
-    References:
-      Fichtenberger, Henzinger and Upadhyay, "Constant matters: fine-grained error bound on
-      differentially private continual observation", ICML 2023, equation (2).
-    """
-    bands = [1.0]
-    for k in range(1, num_bands):
-        bands.append(bands[-1] * (2 * k - 1) / (2 * k))
-    return tuple(bands)
 
 
 def _first_noise(bands: tuple[float, ...], payload: list) -> list:

@@ -182,7 +182,7 @@ def test_public_parts_are_constants_also_where_nobody_takes_part():
 
 # Noise that is correlated across rounds.
 
-BANDS, ROUNDS, THREE = privacy.square_root_bands(3), 12, fcojax.cyclic(num_groups=3)
+BANDS, ROUNDS, THREE = (1.0, 0.5, 0.375), 12, fcojax.cyclic(num_groups=3)
 
 
 def strategy(bands, size=ROUNDS):

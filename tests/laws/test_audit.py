@@ -61,7 +61,7 @@ CASES = {
     "bands": (
         AVG,
         RATE,
-        privacy.gaussian(1.0, noise=1.0, bands=privacy.square_root_bands(3)),
+        privacy.gaussian(1.0, noise=1.0, bands=(1.0, 0.5, 0.375)),
         fcojax.cyclic(num_groups=3),
         6,
     ),
