@@ -24,7 +24,6 @@ def dense_kernels(path: Sequence[Any], leaf: Any) -> bool:
       ...  if dense_kernels(path, leaf)]
       [1.0]
     """
-    del leaf
     entries = [jax.tree_util.keystr((entry,), simple=True).lower() for entry in path]
     return entries[-1] == "kernel" and any(entry.startswith("dense") for entry in entries)
 

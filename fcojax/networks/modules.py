@@ -1,5 +1,6 @@
 """Flax modules, Linen or NNX, as pure functions of a dict of parameters."""
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
@@ -135,23 +136,16 @@ def _from_linen(module: linen.Module, x: PyTree) -> Functions:
         rngs = None if key is None else {"params": key}  # the default for all other streams
         return cast(Array, module.apply({"params": params}, x, rngs=rngs, **mode(training)))
 
-    def draws(training: bool) -> bool:
-        try:
-            jax.eval_shape(lambda params, x: outputs(params, x, None, training=training), params, x)
-        except errors.InvalidRngError:
-            return True
-        return False
-
-    if draws(training=False):
-        raise ValueError(
-            f"{type(module).__name__} draws random numbers in evaluation; give its __call__ an "
-            "argument train, training or deterministic, and draw in training alone."
-        )
+    try:
+        jax.eval_shape(functools.partial(outputs, training=True), params, x, None)
+        draws = False
+    except errors.InvalidRngError:
+        draws = True
 
     def apply(params, x, key):
         return outputs(params, x, key, training=key is not None)
 
-    return Functions(lambda key: start(key).get("params", {}), apply, draws(training=True))
+    return Functions(lambda key: start(key).get("params", {}), apply, draws)
 
 
 def _from_nnx(build: Build) -> Functions:

@@ -49,21 +49,15 @@ class GRU(nnx.Module):
 
 
 class NextCharacter(nnx.Module):
-    """An embedding, recurrent layers, and a dense layer with one output per character."""
+    """An embedding, a recurrent layer, and a dense layer with one output per character."""
 
-    def __init__(self, num_tokens, num_embedding, num_units, num_layers, *, dtype, rngs):
+    def __init__(self, num_tokens, num_embedding, num_units, dtype, rngs):
         self.embedding = nnx.Embed(num_tokens, num_embedding, dtype=dtype, rngs=rngs)
-        self.num_layers = num_layers
-        for place in range(num_layers):
-            num_in = num_units if place else num_embedding
-            setattr(self, f"layer_{place + 1}", GRU(num_in, num_units, dtype, rngs))
+        self.layer_1 = GRU(num_embedding, num_units, dtype, rngs)
         self.dense = nnx.Linear(num_units, num_tokens, kernel_init=GLOROT, dtype=dtype, rngs=rngs)
 
     def __call__(self, tokens):
-        x = self.embedding(tokens)
-        for place in range(self.num_layers):
-            x = getattr(self, f"layer_{place + 1}")(x)
-        return self.dense(x)
+        return self.dense(self.layer_1(self.embedding(tokens)))
 
 
 @validated
@@ -71,31 +65,27 @@ def char_gru(
     num_tokens: Count = 90,
     num_embedding: Count = 8,
     num_units: Count = 256,
-    num_layers: Count = 1,
     *,
     dtype: DTypeLike | None = None,
 ) -> Build:
-    """Build a network of gated recurrent units, by default in one layer.
+    """Build a network with a layer of gated recurrent units.
 
     Args:
       num_tokens: number of different characters, including padding.
       num_embedding: dimension of the embedding.
-      num_units: units of each recurrent layer.
-      num_layers: number of recurrent layers.
+      num_units: units of the recurrent layer.
       dtype: dtype of the computation; by default that of the parameters, float32.
 
     Example:
       >>> import jax, jax.numpy as jnp
       >>> from fcojax import networks
       >>> tokens = jax.ShapeDtypeStruct((1, 6), jnp.int32)
-      >>> model = networks.char_gru(num_tokens=5, num_units=4, num_layers=2)
+      >>> model = networks.char_gru(num_tokens=5, num_units=4)
       >>> init = networks.functions_of(model, tokens, (1, 6, 5)).init
       >>> sorted(jax.eval_shape(init, jax.random.key(0)))
-      ['dense', 'embedding', 'layer_1', 'layer_2']
+      ['dense', 'embedding', 'layer_1']
     """
-    return lambda rngs: NextCharacter(
-        num_tokens, num_embedding, num_units, num_layers, dtype=dtype, rngs=rngs
-    )
+    return lambda rngs: NextCharacter(num_tokens, num_embedding, num_units, dtype, rngs)
 
 
 def _orthogonal(key, shape, dtype):

@@ -20,7 +20,7 @@ def tokens():
     return fcojax.from_rows({"x": rng.integers(1, 5, size=(12, 6), dtype=np.int32)}, [4, 4, 4])
 
 
-NETWORKS = OF_IMAGES | {"char_gru": (networks.char_gru, (5, 3, 4, 2), tokens, (6, 5))}
+NETWORKS = OF_IMAGES | {"char_gru": (networks.char_gru, (5, 3, 4), tokens, (6, 5))}
 
 
 def small(name, **options):
