@@ -47,15 +47,9 @@ def citation(*parts: Any) -> str:
       @software{fcojax, @inproceedings{yuan2021federated, @misc{cai2010singular,
       @inproceedings{alistarh2017qsgd,
     """
-    own = _entry(
-        "software",
-        "fcojax",
-        author="{The fcojax authors}",
-        title="{fcojax: federated composite optimisation in JAX}",
-        version=__version__,
-        year="2026",
-    )
-    entries = {"fcojax": own}
+    title = "{fcojax: federated composite optimisation in JAX}"
+    own = {"author": "{The fcojax authors}", "title": title, "version": __version__, "year": "2026"}
+    entries = {"fcojax": _entry("software", "fcojax", **own)}
     given = [inspect.getdoc(part) or "" for part in parts if inspect.isroutine(part)]
     for docstring in dict.fromkeys([*given, *_docstrings(parts, set())]):
         entries |= _references(docstring)

@@ -39,13 +39,7 @@ def zipped(hparams_type: type, **values: Sequence[float]) -> PyTree:
       ([0.5, 1.0], [2.0, 3.0])
     """
     columns = dict(zip(hparams_type._fields, _columns(hparams_type, values), strict=True))  # pyright: ignore
-    lengths = {name: len(columns[name]) for name in values}
-    if len(set(lengths.values())) != 1:
-        raise ValueError(
-            f"the fields have {lengths} values; give every field the same number, and at least "
-            "one field."
-        )
-    num = max(lengths.values())
+    num = max(len(columns[name]) for name in values)
     whole = [column if name in values else column * num for name, column in columns.items()]
     return _grid(hparams_type, list(zip(*whole, strict=True)))
 
@@ -81,7 +75,4 @@ def _stacked(name: str, column: tuple) -> Any:
         return Schedule(_stacked(name, tuple(value.values for value in column)))
     if True in scheduled:
         raise ValueError(f"{name} mixes schedules and numbers; pass schedules for all points.")
-    shapes = {np.shape(value) for value in column}
-    if len(shapes) > 1:
-        raise ValueError(f"{name} has values of shapes {sorted(shapes)}; pass values of one shape.")
     return np.asarray(column)

@@ -11,6 +11,7 @@ from fcojax import tree
 from fcojax.arguments import validated
 from fcojax.memo import jit_per, memoised
 from fcojax.problems import Problem, population_loss
+from fcojax.problems.quadratic import in_float64
 from fcojax.transforms import Penalty
 from fcojax.types import Array, Count, NonNegative, NumberTree, Params, PyTree, Scalar
 from fcojax.xla.rules import in_full_precision
@@ -39,11 +40,9 @@ class Solution(NamedTuple):
 
 
 class _Composite(NamedTuple):
-    """F with its gradient, and the prox of psi."""
+    """F, and the prox of psi."""
 
     value: Callable[[Params], Array]
-    gradient: Callable[[Params], Params]
-    value_and_gradient: Callable[[Params], tuple[Array, Params]]
     prox: Callable[[Params, Array], Params]  # (v, L) -> prox_{psi / L}(v)
     floor: Params  # the smallest size of a parameter in the unit of the residual
 
@@ -130,17 +129,9 @@ def optimum(
     """
     with jax.enable_x64(True):
         start = problem.init(jax.random.key(0))
-        data, start = _in_float64((problem.train, start))
-        found = fista(
-            _population(problem.loss),
-            penalty,
-            jnp.float64(scale),
-            start,
-            data,
-            tolerance=tolerance,
-            max_steps=max_steps,
-        )
-        return jax.device_get(found)
+        data, start = jax.jit(in_float64)((problem.train, start))
+        given = _population(problem.loss), penalty, jnp.float64(scale), start, data
+        return jax.device_get(fista(*given, tolerance=tolerance, max_steps=max_steps))
 
 
 @jit_per(num_static=2)
@@ -149,14 +140,11 @@ def _solve(smooth, penalty, scale, params, context, tolerance, max_steps) -> Sol
     def value(w):
         return smooth(w, context)
 
-    problem = _Composite(
-        value=value,
-        gradient=jax.grad(value),
-        value_and_gradient=jax.value_and_grad(value),
-        prox=lambda v, smoothness: penalty.prox(v, 1 / smoothness, scale),
-        floor=tree.scale(2.0**-13, jax.tree.map(jnp.abs, params)),
-    )
-    gradient = problem.gradient(params)
+    def prox(v, smoothness):
+        return penalty.prox(v, 1 / smoothness, scale)
+
+    problem = _Composite(value, prox, tree.scale(2.0**-13, jax.tree.map(jnp.abs, params)))
+    gradient = jax.grad(value)(params)
     end = jax.lax.while_loop(
         lambda iterate: ~iterate.done,
         lambda iterate: _step(problem, iterate, tolerance, max_steps),
@@ -169,25 +157,14 @@ def _solve(smooth, penalty, scale, params, context, tolerance, max_steps) -> Sol
 
 
 def _first(params: Params, gradient: Params, smoothness: Array) -> _Iterate:
-    one = jnp.ones_like(smoothness)
-    false = jnp.zeros((), bool)
-    return _Iterate(
-        params,
-        tree.zeros_like(params),
-        params,
-        false,
-        one,
-        smoothness,
-        _largest(gradient),
-        one * jnp.inf,
-        jnp.zeros((), jnp.int32),
-        false,
-    )
+    one, false, none = jnp.ones_like(smoothness), jnp.zeros((), bool), jnp.zeros((), jnp.int32)
+    zeros, unit = tree.zeros_like(params), _largest(gradient)
+    return _Iterate(params, zeros, params, false, one, smoothness, unit, one * jnp.inf, none, false)
 
 
 def _step(problem: _Composite, iterate: _Iterate, tolerance: Scalar, max_steps: Scalar) -> _Iterate:
     extrapolated = iterate.extrapolated
-    value, gradient = problem.value_and_gradient(extrapolated)
+    value, gradient = jax.value_and_grad(problem.value)(extrapolated)
     # The residual needs the gradient at a point with a known subgradient, that is, after a step
     # without momentum. Otherwise the length of the step decides when to restart and compute it.
     residual, unit = jax.lax.cond(
@@ -253,7 +230,7 @@ def _majorising(
 
         def by_gradients():
             # Near the optimum the two sides differ by less than the rounding error of F.
-            bend = tree.vdot(tree.sub(problem.gradient(point), gradient), move) / 2
+            bend = tree.vdot(tree.sub(jax.grad(problem.value)(point), gradient), move) / 2
             error = smoothness * _largest(point) + _largest(gradient)
             length = tree.total(jax.tree.map(lambda leaf: jnp.sum(jnp.abs(leaf)), move))
             return bend <= (1 + 1e-3) * allowed + 4 * epsilon * error * length
@@ -270,7 +247,7 @@ def _majorising(
 
 def _along(problem: _Composite, point: Params, direction: Params) -> Params:
     """The Hessian of F times a direction; forward over reverse, which keeps no copy of the data."""
-    return jax.jvp(problem.gradient, (point,), (direction,))[1]
+    return jax.jvp(jax.grad(problem.value), (point,), (direction,))[1]
 
 
 def _curvature(problem: _Composite, params: Params, gradient: Params) -> Array:
@@ -288,15 +265,6 @@ def _curvature(problem: _Composite, params: Params, gradient: Params) -> Array:
 @memoised
 def _population(loss):
     return functools.partial(population_loss, loss)
-
-
-@jax.jit
-def _in_float64(arrays: PyTree) -> PyTree:
-    """Convert all floats, in one program: an operation outside of one takes 20 ms to compile."""
-    return jax.tree.map(
-        lambda leaf: leaf.astype(jnp.float64) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf,
-        arrays,
-    )
 
 
 def _largest(x: Params) -> Array:

@@ -23,9 +23,7 @@ from fcojax.transforms import Penalty, euclidean, flat
 from fcojax.types import Array, Count, Fraction, Key, NonNegative, Numbers, Params, PyTree
 from fcojax.xla.rules import in_full_precision
 
-_Strengths = Annotated[
-    Any, Numbers("finite numbers of at least 0, or how many", lambda values: values >= 0)
-]
+_Strengths = Annotated[Any, Numbers("finite numbers of at least 0, or how many", lambda x: x >= 0)]
 _NULL = 0x6E756C6C  # folded into the key of the null model; strengths have the indices from 0
 _FIRST, _LATER = 30, 3  # power iterations from a random direction, and from the last one
 

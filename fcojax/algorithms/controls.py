@@ -1,7 +1,7 @@
 """Control variates: steps that follow the mean gradient of all clients, and where a prox enters."""
 
 from collections.abc import Callable
-from typing import Annotated, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,9 +21,9 @@ from fcojax.algorithms.frame import (
 from fcojax.algorithms.local import Batch, mean_gradient
 from fcojax.problems.losses import Loss
 from fcojax.transforms.mirrors.mirror import Mirror
-from fcojax.transforms.penalties.separable import zero
+from fcojax.transforms.penalties.separable import Fraction, zero
 from fcojax.transforms.penalty import Penalty
-from fcojax.types import Array, NonNegative, Numbers, Params, Positive, PyTree
+from fcojax.types import Array, NonNegative, Params, Positive, PyTree
 
 
 class Message(NamedTuple):
@@ -44,9 +44,7 @@ class ControlUpdate(NamedTuple):
     num_steps: Public
 
 
-def control_variate(
-    gradient: Callable[[Params, Batch], Params] | None = None,
-) -> Correction:
+def control_variate(gradient: Callable[[Params, Batch], Params] | None = None) -> Correction:
     r"""Steps follow :math:`\nabla f_i + d - c_i`, with d the direction that the server sent.
 
     A client stores its control :math:`c_i`, the mean gradient
@@ -363,11 +361,6 @@ def fed_normal_map(loss: Loss, penalty: Penalty) -> Algorithm:
     return method(loss, geometry, control_variate(), server, facts=Facts(exact=True))
 
 
-Memory = Annotated[
-    float, Numbers("a number from 0 to 1", lambda values: (values >= 0) & (values <= 1))
-]
-
-
 class FedDualAvgTrackingHparams(NamedTuple):
     """``client_lr`` is eta_c, ``server_lr`` is eta_s, ``penalty_scale`` is the strength of psi.
 
@@ -377,7 +370,7 @@ class FedDualAvgTrackingHparams(NamedTuple):
     client_lr: Positive = 0.01
     server_lr: Positive = 1.0
     penalty_scale: NonNegative = 0.1
-    memory: Memory = 0.9
+    memory: Fraction = 0.9
 
 
 class Sums(NamedTuple):

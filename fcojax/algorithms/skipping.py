@@ -215,10 +215,7 @@ class ProxSkipHparams(NamedTuple):
 
 @takes(ProxSkipHparams, "penalty")
 def prox_skip(
-    loss: Loss,
-    penalty: Penalty | None = None,
-    *,
-    steps: Literal["all", "geometric"] = "all",
+    loss: Loss, penalty: Penalty | None = None, *, steps: Literal["all", "geometric"] = "all"
 ) -> Algorithm:
     r"""Local steps with control variates and one prox per exchange; exact, one vector each way.
 

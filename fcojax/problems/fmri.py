@@ -131,8 +131,6 @@ def brain_voxels(grid: Sequence[Count], num_voxels: Count) -> np.ndarray:
       >>> brain_voxels((3, 3, 1), 5).tolist()
       [[0, 1, 0], [1, 0, 0], [1, 1, 0], [1, 2, 0], [2, 1, 0]]
     """
-    if not len(grid):
-        raise ValueError("grid is empty; pass the number of cells along each axis.")
     places = np.stack(np.meshgrid(*map(np.arange, grid), indexing="ij"), axis=-1)
     places = places.reshape(-1, len(grid))
     distance = (((places + 0.5) / np.array(grid) - 0.5) ** 2).sum(axis=1)

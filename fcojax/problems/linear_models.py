@@ -35,7 +35,6 @@ def linear_model(
     x = train.examples["x"]
 
     def init(key):
-        del key
         return {"kernel": jnp.zeros(x.shape[1], x.dtype), "bias": jnp.zeros((), x.dtype)}
 
     def measures(params):

@@ -59,7 +59,6 @@ def matrix_completion(
                 )
 
     def init(key):
-        del key
         return jnp.zeros(shape, train.examples["value"].dtype)
 
     def measures(matrix):

@@ -67,11 +67,7 @@ def lasso(
       >>> round(float(measures["precision"]), 3), float(measures["recall"])
       (0.667, 1.0)
     """
-    if num_true > dim or not -1 < correlation < 1:
-        raise ValueError(
-            f"num_true is {num_true} of dim = {dim} features, with correlation {correlation}; pass "
-            "at most dim, and a correlation within (-1, 1)."
-        )
+    at_most("num_true", num_true, dim, f" of {dim} features")
     truth = (np.arange(dim) < num_true).astype(np.float32)
     counts, scales = (num_examples, num_validation), (mean_scale, bias_scale, noise_scale)
     found = recovery(truth, cuts)

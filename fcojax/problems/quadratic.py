@@ -100,7 +100,7 @@ def factored(loss: Loss, data: ClientData, params: Params) -> ClientData:
     require_one_device(data)
     dtype = ravel_pytree(params)[0].dtype
     with jax.enable_x64(True):
-        wide, (zero, unravel) = _in_float64(data), ravel_pytree(_in_float64(params))
+        wide, (zero, unravel) = in_float64(data), ravel_pytree(in_float64(params))
         zero = jnp.zeros_like(zero)
         directions = np.random.default_rng(0).standard_normal((len(_PROBES), zero.size))
         probes = np.array(_PROBES)[:, None] * directions
@@ -149,7 +149,9 @@ def _check_quadratic(gradient, hessian, probes, probed) -> None:
         )
 
 
-def _in_float64(x: PyTree) -> PyTree:
+def in_float64(x: PyTree) -> PyTree:
+    """Return arrays whose floating-point ones are in double precision."""
+
     def widen(leaf):
         leaf = jnp.asarray(leaf)
         return leaf.astype(jnp.float64) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf

@@ -12,7 +12,7 @@ from fcojax.types import Array
 
 def ordered(values: Array, *others: Array) -> tuple[Array, ...]:
     """Sort along the first axis by the values, and the others along with them."""
-    others = tuple(jnp.broadcast_to(_column(other, values), values.shape) for other in others)
+    others = tuple(jnp.broadcast_to(column(other, values), values.shape) for other in others)
     if values.ndim == 1:
         return jax.lax.sort((values, *others), dimension=0, num_keys=1)
     size = values.shape[0]
@@ -26,7 +26,7 @@ def ordered(values: Array, *others: Array) -> tuple[Array, ...]:
     def stage(arrays, step):
         partner, takes_smaller = step
         theirs = [array[partner] for array in arrays]
-        smaller = _column(takes_smaller, values)
+        smaller = column(takes_smaller, values)
         keeps = jnp.where(smaller, arrays[0] <= theirs[0], arrays[0] >= theirs[0])
         return tuple(
             jnp.where(keeps, own, other) for own, other in zip(arrays, theirs, strict=True)
@@ -130,5 +130,6 @@ def _bitonic(size: int) -> tuple[Array, Array]:
     return jnp.asarray(np.stack(partners), jnp.int32), jnp.asarray(np.stack(smaller))
 
 
-def _column(other: Array, like: Array) -> Array:
+def column(other: Array, like: Array) -> Array:
+    """Return an array with trailing axes of size one, so that it broadcasts along the first."""
     return other.reshape(*other.shape, *(1,) * (like.ndim - other.ndim))

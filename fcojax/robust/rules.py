@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.arguments import checked_value, factory
-from fcojax.robust.mass import between, lengths, nearest, ordered, rounding, weighted_median
+from fcojax.robust.mass import between, column, lengths, nearest, ordered, rounding, weighted_median
 from fcojax.types import Array, Count, Numbers, OneArray, Positive, Real
 from fcojax.uploads.aggregator import Aggregator
 from fcojax.uploads.coding import from_vector
@@ -216,8 +216,8 @@ def bucketing(size: Count, aggregator: Aggregator) -> Aggregator:
 
         def mean(leaf):
             weight = (shares / jnp.where(mass > 0, mass, 1)[group]).astype(leaf.dtype)
-            weight = weight.reshape(-1, *(1,) * (leaf.ndim - 1))
-            return jnp.zeros((num_groups, *leaf.shape[1:]), leaf.dtype).at[group].add(weight * leaf)
+            weighted = column(weight, leaf) * leaf
+            return jnp.zeros((num_groups, *leaf.shape[1:]), leaf.dtype).at[group].add(weighted)
 
         means = jax.tree.map(mean, stacked.terms)
         return combined(aggregator, hparams, means, mass, weights, memory, key)
@@ -244,8 +244,6 @@ def _scores(points: Array, weights: Array, share: Real) -> Array:
 
 def _total(weights: Array, points: Array) -> Array:
     """Return the mean with weights of any sum; zero if they are all zero."""
-    weights = jnp.broadcast_to(
-        weights.reshape(*weights.shape, *(1,) * (points.ndim - weights.ndim)), points.shape
-    )
+    weights = jnp.broadcast_to(column(weights, points), points.shape)
     mass = jnp.sum(weights, axis=0)
     return jnp.sum(weights * points, axis=0) / jnp.where(mass > 0, mass, 1)

@@ -42,7 +42,10 @@ def average_of_rounds(algorithm: Algorithm) -> Algorithm:
 
     def server_update(hparams, server, mean_upload, fraction, key):
         inner = algorithm.server_update(hparams, server.inner, mean_upload, fraction, key)
-        return Averaged(inner, *_include(server, algorithm.model(hparams, inner)))
+        count = server.count + 1
+        change = tree.sub(algorithm.model(hparams, inner), server.mean)
+        share = 1 / count.astype(jnp.result_type(float))
+        return Averaged(inner, tree.add_scaled(server.mean, share, change), count)
 
     def model(hparams, server):
         start = algorithm.model(hparams, server.inner)
@@ -150,10 +153,3 @@ def shadow_average(
         return tree.where(server.count > 0, server.mean, start)
 
     return Algorithm(init, broadcast, client_update, server_update, model)
-
-
-def _include(averaged: Averaged, value: Params) -> tuple[Params, Array]:
-    count = averaged.count + 1
-    change = tree.sub(value, averaged.mean)
-    share = 1 / count.astype(jnp.result_type(float))
-    return tree.add_scaled(averaged.mean, share, change), count

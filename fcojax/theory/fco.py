@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.typing import ArrayLike
 
-from fcojax.arguments import validated
+from fcojax.arguments import at_most, validated
 from fcojax.types import Count, NonNegative, Positive
 
 
@@ -157,8 +157,7 @@ def gap_from_sampling(
     """
     _check_rate(constants, client_lr)
     num_clients = constants.num_clients
-    if cohort_size > num_clients:
-        raise ValueError(f"cohort_size is {cohort_size}; pass at most {num_clients}, all clients.")
+    at_most("cohort_size", cohort_size, num_clients)
     if num_clients == 1:
         return 0.0
     share = (num_clients - cohort_size) / (cohort_size * (num_clients - 1))
@@ -372,7 +371,5 @@ def squared_dual_norm(hessian: np.ndarray) -> Callable[[Any], Any]:
 
 def _check_rate(constants: Constants, rate: float) -> None:
     largest = largest_client_lr(constants)
-    if not 0 < rate <= largest * (1 + 1e-12):
-        raise ValueError(
-            f"the rate is {rate:g}; pass one above 0 and at most 1/(4L) = {largest:g}."
-        )
+    if rate > largest * (1 + 1e-12):
+        raise ValueError(f"the rate is {rate:g}; pass at most 1/(4L) = {largest:g}.")

@@ -140,13 +140,10 @@ class LinearModel(NamedTuple):
 
     def hessians(self, point: Vector) -> np.ndarray:
         """The Hessian of every f_k at one point, stacked."""
-        return np.stack(
-            [
-                (a.T * self.link.curvature(a @ point, b)) @ a / len(a)
-                + self.ridge * np.eye(self.dim)
-                for a, b in zip(self.features, self.targets, strict=True)
-            ]
-        )
+        ridge = self.ridge * np.eye(self.dim)
+        pairs = zip(self.features, self.targets, strict=True)
+        each = [(a.T * self.link.curvature(a @ point, b)) @ a / len(a) + ridge for a, b in pairs]
+        return np.stack(each)
 
     def covariances(self, point: Vector) -> np.ndarray:
         """The covariance of one example's gradient at one point, for every client, stacked."""
@@ -260,10 +257,5 @@ def logistic_regression(
 def _linear_model(link, features, targets, ridge, weights) -> LinearModel:
     require_pairs(features, targets)
     weights = [len(b) for b in targets] if weights is None else weights
-    return LinearModel(
-        link,
-        tuple(np.asarray(a, float) for a in features),
-        tuple(np.asarray(b, float) for b in targets),
-        normalised(weights, len(features)),
-        float(ridge),
-    )
+    a, b = (tuple(np.asarray(x, float) for x in part) for part in (features, targets))
+    return LinearModel(link, a, b, normalised(weights, len(features)), float(ridge))

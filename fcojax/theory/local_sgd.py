@@ -150,8 +150,6 @@ def a_priori(
     """
     norms = [np.linalg.norm(a, axis=1) for a in model.features]
     longest = max(float(norm.max()) for norm in norms)
-    if model.ridge == 0:
-        raise ValueError("ridge is 0, which bounds no iterate; pass a positive ridge.")
     if math.isfinite(model.link.max_slope):
         radius = model.link.max_slope * longest / model.ridge
     else:

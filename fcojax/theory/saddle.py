@@ -21,9 +21,9 @@ from fcojax.algorithms import (
 )
 from fcojax.algorithms.dual_averages import DualPoint, FedDualAvgHparams
 from fcojax.algorithms.frame import elapsed
-from fcojax.arguments import validated
+from fcojax.arguments import at_most, validated
 from fcojax.problems.losses import Loss
-from fcojax.theory.averages import Averaged
+from fcojax.theory.averages import Averaged, average_of_rounds
 from fcojax.theory.fco import Constants
 from fcojax.transforms import Mirror
 from fcojax.types import Count, NonNegative, Params, Positive
@@ -54,13 +54,6 @@ def extrapolated_average(loss: Loss, mirror: Mirror) -> Algorithm:
       Bai and Bullins, 2024, Algorithm 1, line 14, and equation 4.
     """
     averaging, gradient = fed_dual_avg(loss, mirror), mean_gradient(loss)
-
-    def init(hparams, params):
-        inner, client = averaging.init(hparams, params)
-        return Averaged(inner, tree.zeros_like(params), jnp.zeros((), jnp.int32)), client
-
-    def broadcast(hparams, server):
-        return averaging.broadcast(hparams, server.inner)
 
     def client_update(hparams, message, client, local, key):
         def along(moved, ahead, batch):
@@ -93,11 +86,8 @@ def extrapolated_average(loss: Loss, mirror: Mirror) -> Algorithm:
             averaging.server_update(hparams, server.inner, moved, fraction, key), mean, count
         )
 
-    def model(hparams, server):
-        start = averaging.model(hparams, server.inner)
-        return tree.where(server.count > 0, server.mean, start)
-
-    return Algorithm(init, broadcast, client_update, server_update, model)
+    of_rounds = average_of_rounds(averaging)
+    return of_rounds._replace(client_update=client_update, server_update=server_update)
 
 
 @validated
@@ -125,8 +115,7 @@ def gap_bound(
       Bai and Bullins, 2024, Theorem 1.
     """
     distance, smoothness, variance, num_clients = constants
-    if client_lr > 1 / (5**0.5 * smoothness):
-        raise ValueError(f"client_lr is {client_lr}; pass at most {1 / (5**0.5 * smoothness):.4g}.")
+    at_most("client_lr", client_lr, 1 / (5**0.5 * smoothness))
     drift = client_lr * num_steps * gradient_bound
     return (
         distance / (client_lr * num_steps * num_rounds)

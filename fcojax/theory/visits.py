@@ -49,9 +49,7 @@ def local_points(
       >>> local_points(fed_gd, hparams, start, data, key, work, num_rounds=2).tolist()
       [[[0.0, 0.0], [0.0, 0.5]], [[0.375, 0.375], [0.1875, 0.6875]]]
     """
-    if plan.num_steps is None:
-        raise ValueError("the work counts epochs; pass local_steps(K), the same for all clients.")
-    recording = _recording(algorithm, plan.num_steps, read)
+    recording = _recording(algorithm, cast(int, plan.num_steps), read)
     state = start(recording, hparams, params, data, key, plan)
     _, history = advance(
         recording, hparams, state, data, plan, num_rounds=num_rounds, observe=_POINTS
@@ -59,12 +57,7 @@ def local_points(
     return jax.tree.map(lambda leaf: leaf[:, : data.num_clients].swapaxes(1, 2), history["points"])
 
 
-def _points_of(hparams, state, context):
-    _, points = state.clients
-    return {"points": points}
-
-
-_POINTS = StateObserver(_points_of)
+_POINTS = StateObserver(lambda hparams, state, context: {"points": state.clients[1]})
 
 
 class _Recorder:

@@ -75,13 +75,9 @@ def facts(compressor: Compressor, payload: Params, hparams: NumberTree | None = 
         return bound(hparams, vectors[0]) if vectors else without_floats
 
     shapes = jax.eval_shape(lambda x: encode(compressor, hparams, x, jax.random.key(0)), payload)
-    return Constants(
-        compressor.variance is not None,
-        constant(compressor.variance, 0.0),
-        constant(compressor.contraction, 1.0),
-        num_bytes(shapes),
-        tree.num_bytes(payload),
-    )
+    bounds = constant(compressor.variance, 0.0), constant(compressor.contraction, 1.0)
+    unbiased = compressor.variance is not None
+    return Constants(unbiased, *bounds, num_bytes(shapes), tree.num_bytes(payload))
 
 
 def variance(compressor: Compressor, hparams: Any, payload: PyTree) -> Scalar:

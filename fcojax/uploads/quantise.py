@@ -14,9 +14,7 @@ from fcojax.uploads.compressor import Compressor, bits_for, factory, packed, unp
 from fcojax.uploads.transform import Facts, Sent, UploadTransform, number
 
 # Beyond 24 bits, sums of whole numbers are not exact in float32.
-Bits = Annotated[
-    int, Numbers("a whole number from 2 to 24", lambda bits: (bits >= 2) & (bits <= 24), True)
-]
+Bits = Annotated[int, Numbers("a whole number from 2 to 24", lambda n: (n >= 2) & (n <= 24), True)]
 _WHOLE = 0.25  # how far the rounding errors of a sum may be from a whole number
 
 
