@@ -37,6 +37,7 @@ import jax.numpy as jnp
 
 import fcojax
 from benchmarks import emnist_cnn
+from benchmarks.processes import last_line
 from fcojax import networks
 
 _PACKAGES = {
@@ -110,10 +111,7 @@ def measure(repeats: int, folder: pathlib.Path, quick: bool) -> dict:
             sizes = [*options, f"--rounds={2 if quick else rounds}", *["--quick"] * quick]
             for side, (environment, command) in _SIDES.items():
                 command = [pythons[environment], "-m", *command, *sizes]
-                done = subprocess.run(command, capture_output=True, text=True, check=False)
-                if done.returncode:
-                    raise RuntimeError(f"{side} failed:\n{done.stderr[-4000:]}")
-                row = json.loads(done.stdout.splitlines()[-1])
+                row = last_line(command)
                 results[model][side].append(row)
                 print(f"{model}, {side}: {row['ms']:.3g} ms", file=sys.stderr)
     return {

@@ -41,6 +41,19 @@ def loss(model: str, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return normaliser - scores[np.arange(len(labels)), labels]
 
 
+def objective(
+    workload: Workload, params: dict[str, np.ndarray], x: np.ndarray, y: np.ndarray, penalised: bool
+) -> float:
+    """Return F + psi of a model on all data, computed in numpy in blocks, for both sides alike."""
+    total = 0.0
+    for first in range(0, len(x), 8192):
+        rows = slice(first, first + 8192)
+        scores = x[rows] @ params["kernel"] + params["bias"]
+        total += float(loss(workload.model, scores, y[rows]).sum())
+    penalty = workload.penalty_scale * float(np.abs(params["kernel"]).sum())
+    return total / len(x) + (penalty if penalised else 0.0)
+
+
 def soft(v: np.ndarray, threshold: float | np.floating, out: np.ndarray) -> np.ndarray:
     """Write the soft thresholding of ``v`` into a buffer."""
     bound = np.float32(threshold)

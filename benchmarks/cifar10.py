@@ -26,7 +26,6 @@ import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import time
 
@@ -36,6 +35,7 @@ from flax import nnx
 
 import fcojax
 from benchmarks.cifar10_settings import NUM_CLASSES, SETTINGS, SHAPE, Images, Setting, drawn, scaled
+from benchmarks.processes import last_line
 from fcojax import networks
 from fcojax.problems import Problem
 
@@ -157,10 +157,7 @@ def beside(name: str, folder: pathlib.Path, rounds: int, repeats: int) -> dict:
     rows: dict[str, list[dict]] = {side: [] for side in sides}
     for _ in range(repeats):
         for side, command in sides.items():
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise RuntimeError(f"{side} failed:\n{done.stderr[-4000:]}")
-            rows[side].append(json.loads(done.stdout.splitlines()[-1]))
+            rows[side].append(last_line(command))
     pairs = list(zip(*rows.values(), strict=True))
     found = {
         side: {

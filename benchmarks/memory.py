@@ -12,14 +12,13 @@ import gc
 import json
 import os
 import pathlib
-import re
 
 import jax
 import numpy as np
 from absl import app, flags
 
 import fcojax
-from benchmarks.processes import in_fresh_process
+from benchmarks.processes import in_fresh_process, num_bytes
 from fcojax.transforms import euclidean, l1
 
 FLAGS = flags.FLAGS
@@ -102,22 +101,16 @@ def measure(name: str, megabytes: int) -> dict:
     size = megabytes * 10**6
     given = prepare(size)
     gc.collect()
-    before = _bytes("VmRSS")
+    before = num_bytes("VmRSS")
     pathlib.Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     result = jax.block_until_ready(jax.tree.leaves(operation(given)))
-    peak = _bytes("VmHWM")
+    peak = num_bytes("VmHWM")
     gc.collect()
-    held, arrays = _bytes("VmRSS"), sum(array.nbytes for array in jax.live_arrays())
+    held, arrays = num_bytes("VmRSS"), sum(array.nbytes for array in jax.live_arrays())
     del result
     found = {"beyond": peak - before, "held": held - before, "arrays": arrays}
     in_populations = {what: round(value / size, 2) for what, value in found.items()}
     return {"operation": name, "megabytes": megabytes, **in_populations}
-
-
-def _bytes(what: str) -> int:
-    found = re.search(rf"{what}:\s+(\d+) kB", pathlib.Path("/proc/self/status").read_text())
-    assert found is not None, "this benchmark needs Linux"
-    return 1024 * int(found[1])
 
 
 def main(argv: list[str]) -> None:

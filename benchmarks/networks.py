@@ -10,7 +10,6 @@ thousand examples.
 
 import os
 import resource
-import statistics
 import time
 from collections.abc import Callable, Iterator
 
@@ -20,7 +19,7 @@ import numpy as np
 import optax
 
 import fcojax
-from benchmarks import plain_loop
+from benchmarks import plain_loop, processes
 from benchmarks.cases import attempt, timed
 from benchmarks.settings import drawn, plan
 from benchmarks.workloads import WORKLOADS, Workload, draw
@@ -63,8 +62,12 @@ def measure_ours(workload: Workload, algorithm: str) -> dict:
     run = ours(workload, algorithm, data)
     jax.block_until_ready(run(1))
     first_run = time.perf_counter() - began
-    times, params = _times(lambda: run(workload.num_rounds), workload.num_rounds)
-    return _row(workload, times, params, x, y) | {
+    milliseconds, params = processes.timed(
+        lambda: jax.block_until_ready(run(workload.num_rounds)), workload.num_rounds, _TIMED
+    )
+    return {
+        "ms_per_round": milliseconds,
+        "objective": judged_loss(workload, params, x, y),
         "first_run_s": first_run,
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
@@ -101,12 +104,12 @@ def measure_by_hand(workload: Workload, algorithm: str, draws: str) -> dict:
     x, y = draw(workload)
     stored = np.load(draws)
 
-    def run(num_rounds):
-        members, indices = stored["members"][:num_rounds], stored["indices"][:num_rounds]
-        return by_hand(workload, algorithm, x, y, members, indices)
+    def run():
+        members, indices = (stored[name][: workload.num_rounds] for name in ("members", "indices"))
+        return jax.block_until_ready(by_hand(workload, algorithm, x, y, members, indices))
 
-    times, end = _times(lambda: run(workload.num_rounds), workload.num_rounds)
-    return _row(workload, times, end, x, y)
+    milliseconds, end = processes.timed(run, workload.num_rounds, _TIMED)
+    return {"ms_per_round": milliseconds, "objective": judged_loss(workload, end, x, y)}
 
 
 def by_hand(workload: Workload, algorithm: str, x, y, members, indices) -> dict:
@@ -125,6 +128,7 @@ def by_hand(workload: Workload, algorithm: str, x, y, members, indices) -> dict:
 def judged_loss(workload: Workload, params, x: np.ndarray, y: np.ndarray) -> float:
     """Return the loss on a few examples in plain JAX, the same for both sides."""
     loss = jax.jit(plain_loop.cross_entropy(plain_loop.MODELS[workload.model]))
+    params = jax.tree.map(np.asarray, params)  # of any devices
     return float(loss(params, {"x": jnp.asarray(x[:_JUDGED]), "y": jnp.asarray(y[:_JUDGED])}))
 
 
@@ -162,20 +166,3 @@ def on_device(name: str) -> Callable[[bool], Iterator[dict]]:
             )
 
     return section
-
-
-def _row(workload, times, params, x, y) -> dict:
-    params = jax.tree.map(np.asarray, params)
-    return {
-        "ms_per_round": statistics.median(times),
-        "objective": judged_loss(workload, params, x, y),
-    }
-
-
-def _times(run: Callable, num_rounds: int) -> tuple[list[float], dict]:
-    times, result = [], jax.block_until_ready(run())
-    for _ in range(_TIMED):
-        began = time.perf_counter()
-        result = jax.block_until_ready(run())
-        times.append(1e3 * (time.perf_counter() - began) / num_rounds)
-    return times, result

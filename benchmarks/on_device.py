@@ -21,18 +21,9 @@ from benchmarks.cases import attempt, timed
 from benchmarks.networks import few
 from benchmarks.networks import on_device as rounds_of_network
 from benchmarks.networks import ours as of_network
-from benchmarks.settings import drawn, losses, plan, setting
+from benchmarks.settings import drawn, grid_of, losses, plan, setting
 from benchmarks.sweep import rates as grid_of_rates
-from benchmarks.workloads import (
-    NETWORKS,
-    SCALES,
-    WORKLOADS,
-    Workload,
-    draw,
-    needs,
-    objective,
-    start,
-)
+from benchmarks.workloads import NETWORKS, SCALES, WORKLOADS, Workload, draw, needs, start
 from fcojax import transforms
 
 # The last one is an algorithm for products and not a precision; some backends lack it.
@@ -85,31 +76,12 @@ class Setting:
     def run(self, key):
         """Run the library, and return the model."""
         num = self.workload.num_rounds
-        return fcojax.run(
-            self.ours,
-            self.hparams,
-            self.params,
-            self.data,
-            key,
-            self.plan,
-            num_rounds=num,
-            eval_every=num,
-        )[0]
+        given = self.ours, self.hparams, self.params, self.data, key, self.plan
+        return fcojax.run(*given, num_rounds=num, eval_every=num)[0]
 
     def sweep(self, pairs, key):
         """Return a function that runs the sweep over pairs of client and server rate."""
-        num, pairs = self.workload.num_rounds, np.asarray(pairs, np.float32)
-        others = {
-            name: [value] * len(pairs)
-            for name, value in self.hparams._asdict().items()
-            if name not in ("client_lr", "server_lr")
-        }
-        grid = fcojax.grid.zipped(
-            type(self.hparams),
-            client_lr=pairs[:, 0].tolist(),
-            server_lr=pairs[:, 1].tolist(),
-            **others,
-        )
+        num, grid = self.workload.num_rounds, grid_of(self.hparams, np.asarray(pairs, np.float32))
 
         @jax.jit
         def whole(grid, data, keys):
@@ -133,27 +105,15 @@ class Setting:
         def run(client_lr, server_lr):
             rates = {"client_lr": client_lr, "server_lr": server_lr}
             rates["penalty_scale"] = jnp.float32(workload.penalty_scale)
-            return plain_jax.run(
-                self.algorithm,
-                self.loss,
-                workload.num_steps,
-                rates,
-                self.params,
-                data,
-                members,
-                indices,
-            )
+            given = rates, self.params, data, members, indices
+            return plain_jax.run(self.algorithm, self.loss, workload.num_steps, *given)
 
         return run
 
     def judge(self, params) -> float:
         """Return F + psi, computed in numpy so that the precision of the device has no effect."""
-
-        def loss(scores, labels):
-            return by_hand.loss(self.workload.model, scores, labels)
-
         params = jax.tree.map(np.asarray, params)
-        return objective(loss, self.workload, params, self.x, self.y, penalised=True)
+        return by_hand.objective(self.workload, params, self.x, self.y, penalised=True)
 
     def both(self) -> dict:
         """Return milliseconds per round and the objective of both sides."""

@@ -20,11 +20,10 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks import by_hand, scaling
-from benchmarks.processes import in_fresh_process
-from benchmarks.workloads import NETWORKS, WORKLOADS, Workload, draw, objective
+from benchmarks.processes import in_fresh_process, timed
+from benchmarks.workloads import NETWORKS, WORKLOADS, Workload, draw
 
 FLAGS = flags.FLAGS
-_TIMED = 5  # timings inside a process; their median counts
 
 
 def measure_numpy(workload: Workload, algorithm: str, draws: str) -> dict:
@@ -34,14 +33,12 @@ def measure_numpy(workload: Workload, algorithm: str, draws: str) -> dict:
     members = stored["members"] if workload.cohort_size else None
     indices = stored["indices"] if workload.batch_size else None
 
-    def timed():
+    def run():
         return by_hand.run(algorithm, workload, x, y, members, indices, workload.num_rounds)
 
-    milliseconds, params = _time(timed, workload.num_rounds)
-    return {
-        "ms_per_round": milliseconds,
-        "objective": _objective(workload, algorithm, params, x, y),
-    }
+    milliseconds, params = timed(run, workload.num_rounds)
+    end = by_hand.objective(workload, params, x, y, penalised=algorithm != "fed_avg")
+    return {"ms_per_round": milliseconds, "objective": end}
 
 
 def measure_ours(workload: Workload, algorithm: str, key_seed: int) -> dict:
@@ -53,35 +50,21 @@ def measure_ours(workload: Workload, algorithm: str, key_seed: int) -> dict:
     jax.config.update("jax_num_cpu_devices", os.cpu_count())
     x, y = draw(workload)
     setup = ours(workload, algorithm, x, y)
+
+    def run():
+        return jax.block_until_ready(setup(jax.random.key(key_seed)))
+
     before = time.perf_counter()
-    jax.block_until_ready(setup(jax.random.key(key_seed)))
+    run()
     first_run = time.perf_counter() - before
-    milliseconds, params = _time(
-        lambda: jax.block_until_ready(setup(jax.random.key(key_seed))), workload.num_rounds
-    )
+    milliseconds, params = timed(run, workload.num_rounds)
     params = jax.tree.map(np.asarray, params)
     return {
         "ms_per_round": milliseconds,
-        "objective": _objective(workload, algorithm, params, x, y),
+        "objective": by_hand.objective(workload, params, x, y, penalised=algorithm != "fed_avg"),
         "first_run_s": first_run,
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
-
-
-def _time(timed, num_rounds: int) -> tuple[float, dict]:
-    times, result = [], timed()
-    for _ in range(_TIMED):
-        before = time.perf_counter()
-        result = timed()
-        times.append(1e3 * (time.perf_counter() - before) / num_rounds)
-    return statistics.median(times), result
-
-
-def _objective(workload, algorithm, params, x, y) -> float:
-    def loss(scores, labels):
-        return by_hand.loss(workload.model, scores, labels)
-
-    return objective(loss, workload, params, x, y, penalised=algorithm != "fed_avg")
 
 
 def measure_network(side: str) -> dict:

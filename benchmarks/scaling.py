@@ -16,12 +16,11 @@ import time
 
 from absl import app, flags
 
-from benchmarks.processes import in_fresh_process
+from benchmarks.processes import in_fresh_process, num_bytes
 from benchmarks.workloads import SCALES, WORKLOADS, draw
 
 FLAGS = flags.FLAGS
 _SECONDS = 2.0  # timed for each size, in at least three runs
-_STATUS = pathlib.Path("/proc/self/status")
 
 
 def measure(name: str, algorithm: str, size: int) -> dict:
@@ -37,7 +36,7 @@ def measure(name: str, algorithm: str, size: int) -> dict:
     def peak_mb():
         before = _settle()
         jax.block_until_ready(run(jax.random.key(0)))
-        return _megabytes("VmHWM") - before
+        return num_bytes("VmHWM") / 2**20 - before
 
     first, second = peak_mb(), peak_mb()
     times = []
@@ -74,14 +73,7 @@ def _settle() -> float:
     gc.collect()
     ctypes.CDLL("libc.so.6").malloc_trim(0)
     pathlib.Path("/proc/self/clear_refs").write_text("5")
-    return _megabytes("VmRSS")
-
-
-def _megabytes(field: str) -> float:
-    for line in _STATUS.read_text().splitlines():
-        if line.startswith(field + ":"):
-            return int(line.split()[1]) / 1024
-    raise RuntimeError(f"{_STATUS} has no {field}; this benchmark needs Linux.")
+    return num_bytes("VmRSS") / 2**20
 
 
 def main(argv: list[str]) -> None:

@@ -35,23 +35,23 @@ def setting(workload: Workload, algorithm: str, x: np.ndarray, y: np.ndarray):
 def ours(workload: Workload, algorithm: str, x: np.ndarray, y: np.ndarray):
     """Return a function ``key -> model`` that runs the library with the data on the device."""
     chosen, hparams, params, data = setting(workload, algorithm, x, y)
-    work, cohort = plan(workload)
-    data = fcojax.devices.spread(chosen, hparams, params, data, plan=fcojax.Plan(work, cohort))
+    how = fcojax.Plan(*plan(workload))
+    data = fcojax.devices.spread(chosen, hparams, params, data, plan=how)
     jax.block_until_ready(data.examples)
 
     def run(key):
-        return fcojax.run(
-            chosen,
-            hparams,
-            params,
-            data,
-            key,
-            num_rounds=workload.num_rounds,
-            eval_every=workload.num_rounds,
-            plan=fcojax.Plan(work, cohort),
-        )[0]
+        num = workload.num_rounds
+        given = chosen, hparams, params, data, key, how
+        return fcojax.run(*given, num_rounds=num, eval_every=num)[0]
 
     return run
+
+
+def grid_of(hparams, pairs: np.ndarray):
+    """Return a grid over pairs of client and server rate, at these other hyperparameters."""
+    others = {name: [value] * len(pairs) for name, value in hparams._asdict().items()}
+    rates = dict(zip(("client_lr", "server_lr"), pairs.T.tolist(), strict=True))
+    return fcojax.grid.zipped(type(hparams), **others | rates)
 
 
 def plan(workload: Workload):

@@ -12,20 +12,18 @@ import os
 import pathlib
 import statistics
 import tempfile
-import time
 
 import numpy as np
 from absl import app, flags
 
 from benchmarks import by_hand
-from benchmarks.processes import in_fresh_process
-from benchmarks.settings import plan, setting, store_draws
+from benchmarks.processes import in_fresh_process, timed
+from benchmarks.settings import grid_of, plan, setting, store_draws
 from benchmarks.workloads import WORKLOADS, Workload, draw
 
 FLAGS = flags.FLAGS
 GRIDS = {"W4": (1, 5, 10), "toy": (1, 2)}  # rates of each kind; the number of points is the square
 _NUM_ROUNDS = 100
-_TIMED = 5  # timings inside a process; their median counts
 _POINTS_BY_HAND = 3  # points of the middle grid that numpy runs in a process
 
 
@@ -52,12 +50,13 @@ def measure_numpy(name: str, algorithm: str, draws: str) -> dict:
     for index in np.linspace(0, len(middle) - 1, _POINTS_BY_HAND).astype(int):
         client_lr, server_lr = middle[index]
         point = workload._replace(client_lr=client_lr, server_lr=server_lr)
-        for _ in range(_TIMED):
-            began = time.perf_counter()
-            end = by_hand.run(
-                algorithm, point, x, y, stored["members"], stored["indices"], point.num_rounds
-            )
-            times.append(1e3 * (time.perf_counter() - began) / point.num_rounds)
+
+        def run(point=point):
+            given = x, y, stored["members"], stored["indices"]
+            return by_hand.run(algorithm, point, *given, point.num_rounds)
+
+        milliseconds, end = timed(run, point.num_rounds)
+        times.append(milliseconds)
         ends[int(index)] = float(np.abs(end["kernel"]).sum())
     return {"ms": statistics.median(times), "kernel_l1": ends}
 
@@ -71,46 +70,23 @@ def measure_ours(name: str, algorithm: str) -> dict:
 
     workload = base(name)
     chosen, hparams, params, data = setting(workload, algorithm, *draw(workload))
-    work, cohort = plan(workload)
-    result = {}
+    result, num_rounds, how = {}, workload.num_rounds, fcojax.Plan(*plan(workload))
     for num in GRIDS[name]:
         pairs = np.array(rates(num))
-        others = {
-            field: [value] * len(pairs)
-            for field, value in hparams._asdict().items()
-            if field not in ("client_lr", "server_lr")
-        }
-        grid = fcojax.grid.zipped(
-            type(hparams), client_lr=pairs[:, 0].tolist(), server_lr=pairs[:, 1].tolist(), **others
-        )
-        spread = fcojax.devices.spread(
-            chosen,
-            hparams,
-            params,
-            data,
-            plan=fcojax.Plan(work, cohort),
-            num_points=len(pairs),
-        )
-        sweep = jax.jit(
-            lambda grid, data, keys: fcojax.sweep(
-                chosen,
-                grid,
-                params,
-                data,
-                keys,
-                num_rounds=workload.num_rounds,
-                eval_every=workload.num_rounds,
-                plan=fcojax.Plan(work, cohort),
-            )[0]
-        )
-        keys, times = jax.random.key(0)[None], []
-        jax.block_until_ready(sweep(grid, spread, keys))
-        for _ in range(_TIMED):
-            began = time.perf_counter()
-            ends = jax.block_until_ready(sweep(grid, spread, keys))
-            times.append(1e3 * (time.perf_counter() - began) / workload.num_rounds)
+        grid, keys = grid_of(hparams, pairs), jax.random.key(0)[None]
+        spread = fcojax.devices.spread(chosen, hparams, params, data, how, num_points=len(pairs))
+
+        @jax.jit
+        def sweep(grid, data, keys):
+            given = chosen, grid, params, data, keys, how
+            return fcojax.sweep(*given, num_rounds=num_rounds, eval_every=num_rounds)[0]
+
+        def run(sweep=sweep, given=(grid, spread, keys)):
+            return jax.block_until_ready(sweep(*given))
+
+        milliseconds, ends = timed(run, num_rounds)
         result[len(pairs)] = {
-            "ms": statistics.median(times),
+            "ms": milliseconds,
             "kernel_l1": np.abs(np.asarray(ends["kernel"][:, 0])).sum(axis=1).tolist(),
         }
     return result

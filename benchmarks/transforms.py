@@ -153,8 +153,7 @@ CASES = {
         agree=False,
     ),
     "l2": Case(
-        prox(transforms.l2(), 1.0, 3.0),
-        per_row(lambda v: v * max(1 - 3 / np.linalg.norm(v), 0)),
+        prox(transforms.l2(), 1.0, 3.0), per_row(lambda v: v * max(1 - 3 / np.linalg.norm(v), 0))
     ),
     "group_l2": Case(per_row(grouped), per_row(group_shrink)),
     "power 3": Case(prox(transforms.lp_power(3), 1.0, 0.7), cube_root_shrink),
@@ -171,8 +170,7 @@ CASES = {
         prox(transforms.l1_ball(), 1.0, 10.0), per_row(lambda v: l1_ball_by_sorting(v, 10.0))
     ),
     "l2_ball": Case(
-        prox(transforms.l2_ball(), 1.0, 3.0),
-        per_row(lambda v: v * min(3 / np.linalg.norm(v), 1)),
+        prox(transforms.l2_ball(), 1.0, 3.0), per_row(lambda v: v * min(3 / np.linalg.norm(v), 1))
     ),
     "box": Case(prox(transforms.box(-0.5, 0.5), 1.0, 1.0), lambda v: np.clip(v, -0.5, 0.5)),
     "l0_ball": Case(prox(transforms.l0_ball(100), 1.0, 1.0), per_row(keep_largest)),

@@ -10,7 +10,6 @@ W7: the EMNIST network without dropout, 3,400 clients of 100 x 28 x 28, ten per 
 W8: a character GRU, 700 clients of 40 sequences of 80, ten per round, one epoch of batch 4.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -116,20 +115,3 @@ def needs(workload: Workload) -> tuple[float, float]:
     operations = 4.0 * members * workload.num_steps * rows * workload.dim * outputs
     fresh = workload.num_steps * rows if workload.batch_size else rows
     return operations, 4.0 * members * fresh * workload.dim
-
-
-def objective(
-    loss: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    workload: Workload,
-    params: dict[str, np.ndarray],
-    x: np.ndarray,
-    y: np.ndarray,
-    penalised: bool,
-) -> float:
-    """Return F + psi of a model on all data, computed in numpy in blocks, for both sides alike."""
-    total = 0.0
-    for first in range(0, len(x), 8192):
-        rows = slice(first, first + 8192)
-        total += float(loss(x[rows] @ params["kernel"] + params["bias"], y[rows]).sum())
-    penalty = workload.penalty_scale * float(np.abs(params["kernel"]).sum())
-    return total / len(x) + (penalty if penalised else 0.0)
