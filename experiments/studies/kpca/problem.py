@@ -42,13 +42,13 @@ def moment_loss(basis: Array, rows: PyTree) -> Array:
     return -jnp.sum(basis[None] * _times(rows["moment"], basis), axis=(1, 2)) / 2
 
 
-@moment_loss.defjvp
-def _moment_loss_jvp(primals, tangents):
-    """Compute the derivative in one pass over S; automatic differentiation needs two."""
-    (basis, rows), (along, _) = primals, tangents
-    product = _times(rows["moment"], basis)
-    value = -jnp.sum(basis[None] * product, axis=(1, 2)) / 2
-    return value, -jnp.sum(along[None] * product, axis=(1, 2))
+# The derivative in one pass over S; automatic differentiation needs two.
+moment_loss.defjvps(
+    lambda along, value, basis, rows: (
+        -jnp.sum(along[None] * _times(rows["moment"], basis), axis=(1, 2))
+    ),
+    None,
+)
 
 
 def _times(moments: Array, basis: Array) -> Array:
@@ -57,32 +57,28 @@ def _times(moments: Array, basis: Array) -> Array:
 
 def splits(config: Config) -> Iterator[Split]:
     """Yield each split of the data."""
-    if not config.data_dir:
-        problem = from_config(synthetic_pca, config, seed=config.data_seed)
-        offsets = np.asarray(problem.train.offsets)
-        yield split(
-            "synthetic", np.split(np.asarray(problem.train.examples["x"]), offsets[1:-1]), config
+    for name, clients in _divisions(config):
+        moments = [x.astype(np.float64).T @ x.astype(np.float64) / len(x) for x in clients]
+        rows = from_clients([{"x": x} for x in clients])
+        yield Split(
+            name,
+            rows,
+            from_clients([{"moment": moment[None]} for moment in moments]),
+            jax.jit(pca(rows, num_components=config.num_components).measures),
+            max(float(np.linalg.eigvalsh(moment)[-1]) for moment in moments),
+            np.linalg.eigh(np.mean(moments, axis=0))[1][:, : -config.num_components - 1 : -1],
         )
+
+
+def _divisions(config: Config) -> Iterator[tuple[str, list[np.ndarray]]]:
+    """Yield the name of each division, and the rows of its clients."""
+    if not config.data_dir:
+        data = from_config(synthetic_pca, config, seed=config.data_seed).train
+        yield "synthetic", np.split(np.asarray(data.examples["x"]), np.asarray(data.offsets)[1:-1])
         return
     pooled = datasets.mnist(config.data_dir)
-    x, digits = pooled.examples["x"], pooled.examples["y"]
+    x, digits, writer = pooled.examples["x"], pooled.examples["y"], np.asarray(pooled.client)
     by_digit = np.argsort(digits, kind="stable")
-    yield split("by digit", np.array_split(x[by_digit], config.num_clients), config)
-    writer = np.asarray(pooled.client)
+    yield "by digit", np.array_split(x[by_digit], config.num_clients)
     groups = np.array_split(np.unique(writer), config.num_clients)
-    yield split("by writer", [x[np.isin(writer, group)] for group in groups], config)
-
-
-def split(name: str, clients: list[np.ndarray], config: Config) -> Split:
-    """Return the split with moments, curvature and solution, from the clients' rows."""
-    moments = [rows.astype(np.float64).T @ rows.astype(np.float64) / len(rows) for rows in clients]
-    mean = np.mean(moments, axis=0)
-    rows = from_clients([{"x": x} for x in clients])
-    return Split(
-        name,
-        rows,
-        from_clients([{"moment": moment[None]} for moment in moments]),
-        jax.jit(pca(rows, num_components=config.num_components).measures),
-        max(float(np.linalg.eigvalsh(moment)[-1]) for moment in moments),
-        np.linalg.eigh(mean)[1][:, : -config.num_components - 1 : -1],
-    )
+    yield "by writer", [x[np.isin(writer, group)] for group in groups]

@@ -1,8 +1,9 @@
 """Rows and tables of the manifold method and the baselines, with the cost of a round."""
 
+import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import fcojax
-from experiments.report.rows import Row, Summary, by_seed
+from experiments.report.rows import Row, Summary, by_seed, column, select
 from experiments.studies.kpca.problem import MANIFOLD, Split, moment_loss, splits
 from experiments.study import Config
 from fcojax import algorithms
@@ -19,6 +20,8 @@ from fcojax.theory.manifold import drift_floor
 
 Curves = dict[tuple, list[Row]]  # rows by the values of some columns
 METHODS = ("fed_manifold", "r_fed_avg", "r_fed_prox", "r_fed_svrg")
+# The parts that vary one parameter of the manifold method, and its column.
+EFFECTS = {"steps": "num_steps", "batches": "batch_size", "servers": "server_lr"}
 
 
 class Run(NamedTuple):
@@ -42,29 +45,20 @@ def study(config: Config) -> Iterator[dict[str, Any]]:
     usual = Run(config.num_steps, config.relative_lr, config.server_lr)
     for place, cut in enumerate(splits(config)):
         eta = config.relative_lr / cut.curvature
-        floor = drift_floor(
-            moment_loss, MANIFOLD, cut.moments, jnp.asarray(cut.solution), eta, config.num_steps
-        )
-        yield {
-            "part": "floor",
-            "split": cut.name,
-            "grad_norm": float(floor),
-            "client_lr": eta,
-            "curvature": cut.curvature,
-        }
+        given = moment_loss, MANIFOLD, cut.moments, jnp.asarray(cut.solution)
+        floor = drift_floor(*given, eta, config.num_steps)
+        found = {"grad_norm": floor, "client_lr": eta, "curvature": cut.curvature}
+        yield {"part": "floor", "split": cut.name} | found
         for part, run in _runs(config, usual, cut, effects=place == 0):
             for row in one_run(config, cut, run):
                 yield {"part": part} | row
-    if config.data_dir:
-        return
-    for num_clients in config.crowds:
+    for num_clients in () if config.data_dir else config.crowds:
         more = config.copy_and_resolve_references()
         more.num_clients = num_clients
-        (cut,) = splits(more)
+        [cut] = splits(more)
         for seed in config.seeds:
-            for row in one_run(
-                config, cut, usual._replace(batch_size=config.crowd_batch, seed=seed)
-            ):
+            run = usual._replace(batch_size=config.crowd_batch, seed=seed)
+            for row in one_run(config, cut, run):
                 yield {"part": "crowds", "num_clients": num_clients} | row
 
 
@@ -78,12 +72,9 @@ def _runs(config: Config, usual: Run, cut: Split, effects: bool) -> Iterator[tup
         yield "steps", usual._replace(num_steps=num_steps)
     for server_lr in (1.0, math.sqrt(config.num_clients)):
         yield "servers", usual._replace(relative_lr=config.server_relative_lr, server_lr=server_lr)
-    for share in config.batch_shares:
-        for seed in config.seeds:
-            yield (
-                "batches",
-                usual._replace(batch_size=max(1, round(share * cut.rows.min_size)), seed=seed),
-            )
+    for share, seed in itertools.product(config.batch_shares, config.seeds):
+        batch_size = max(1, round(share * cut.rows.min_size))
+        yield "batches", usual._replace(batch_size=batch_size, seed=seed)
 
 
 def one_run(config: Config, cut: Split, run: Run) -> Iterator[Row]:
@@ -107,12 +98,9 @@ def one_run(config: Config, cut: Split, run: Run) -> Iterator[Row]:
     # A round of RFedSVRG is two rounds of the engine.
     num_rounds = config.eval_every * (2 if run.algorithm == "r_fed_svrg" else 1)
 
-    rounds = {"num_rounds": num_rounds, "eval_every": num_rounds}
-
     def advance(state):
-        return jax.block_until_ready(
-            fcojax.advance(algorithm, hparams, state, data, plan, **rounds)
-        )
+        once = {"num_rounds": num_rounds, "eval_every": num_rounds}
+        return jax.block_until_ready(fcojax.advance(algorithm, hparams, state, data, plan, **once))
 
     advance(state)  # compile before the timing
     seconds, sent = 0.0, {"bytes_up": 0.0, "bytes_down": 0.0}
@@ -124,55 +112,37 @@ def one_run(config: Config, cut: Split, run: Run) -> Iterator[Row]:
             sent = {way: before + float(history[way][0]) for way, before in sent.items()}
         up, down = (round(total / params.itemsize / data.num_clients) for total in sent.values())
         model = fcojax.read_model(algorithm, hparams, state)
-        yield {
-            "split": cut.name,
-            "round": done,
-            "floats_up": up,
-            "floats_down": down,
-            "seconds": seconds,
-            **{measure: float(value) for measure, value in cut.judge(model).items()},
-            **run._asdict(),
-            "batch_size": run.batch_size or 0,
-        }
+        cost = {"round": done, "floats_up": up, "floats_down": down, "seconds": seconds}
+        settings = run._asdict() | {"batch_size": run.batch_size or 0}
+        yield {"split": cut.name} | cost | cut.judge(model) | settings
 
 
 def summarise(config: Config, rows: list[Row]) -> Summary:
     """Return the end of each method, its cost to the tolerance, and the effects."""
-    table = []
+    table, ends = [], ("round", "grad_norm", "suboptimality", "seconds")
     for (name, algorithm), curve in curves(rows, "methods", "split", "algorithm").items():
-        there = [row for row in curve if row["grad_norm"] <= config.tolerance]
-        entry = {"split": name, "algorithm": algorithm}
-        entry |= {key: curve[-1][key] for key in ("round", "grad_norm", "suboptimality", "seconds")}
-        first = there[0] if there else {}
-        entry |= {
-            f"{key}_to_tolerance": first.get(key) for key in ("round", "floats_up", "seconds")
-        }
-        table.append(entry)
-    return {
-        "methods": table,
-        "steps": _ends(rows, "steps", "num_steps", "grad_norm", lambda own: own[-1]["grad_norm"]),
-        "batches": _ends(rows, "batches", "batch_size", "floor", late_mean_square),
-        "servers": _ends(
-            rows,
-            "servers",
-            "server_lr",
-            "rounds_to_tolerance",
-            lambda own: rounds_to(config.tolerance, own),
-        ),
-        "crowds": [
-            {"num_clients": size, "floor": late_mean_square(curve)}
-            for (size,), curve in curves(rows, "crowds", "num_clients").items()
-        ],
-        "floors": [row for row in rows if row["part"] == "floor"],
+        first = next((row for row in curve if row["grad_norm"] <= config.tolerance), {})
+        table.append(
+            {"split": name, "algorithm": algorithm}
+            | {key: curve[-1][key] for key in ends}
+            | {f"{key}_to_tolerance": first.get(key) for key in ("round", "floats_up", "seconds")}
+        )
+    effects = {
+        part: [
+            {"split": split, EFFECTS[part]: value, name: end(curve)}
+            for (split, value), curve in curves(rows, part, "split", EFFECTS[part]).items()
+        ]
+        for part, name, end in (
+            ("steps", "grad_norm", lambda own: own[-1]["grad_norm"]),
+            ("batches", "floor", late_mean_square),
+            ("servers", "rounds_to_tolerance", lambda own: rounds_to(config.tolerance, own)),
+        )
     }
-
-
-def _ends(rows: list[Row], part: str, field: str, name: str, end: Callable) -> list[Row]:
-    """Return a measure of each curve of a part, by split and by the values of a column."""
-    return [
-        {"split": split, field: value, name: end(curve)}
-        for (split, value), curve in curves(rows, part, "split", field).items()
+    crowds = [
+        {"num_clients": size, "floor": late_mean_square(curve)}
+        for (size,), curve in curves(rows, "crowds", "num_clients").items()
     ]
+    return {"methods": table} | effects | {"crowds": crowds, "floors": select(rows, part="floor")}
 
 
 def curves(rows: list[Row], part: str, *fields: str) -> Curves:
@@ -189,6 +159,37 @@ def rounds_to(level: float, curve: list[Row]) -> int | None:
     return next((row["round"] for row in curve if row["grad_norm"] <= level), None)
 
 
+def numbers_of(config: Config, rows: list[Row], floor: Row) -> dict[str, Any]:
+    """Return the numbers of one split, by column."""
+    methods = {name: curve for (name,), curve in curves(rows, "methods", "algorithm").items()}
+    ours, averaged, pulled, reduced = (methods.get(name, []) for name in METHODS)
+    effects = (sorted(curves(rows, *effect).items()) for effect in EFFECTS.items())
+    steps, batches, servers = ([curve for _, curve in effect] for effect in effects)
+    half, found = config.num_rounds / 2, {}
+    if averaged:
+        late = min(row["grad_norm"] for row in averaged if row["round"] > half)
+        found["averaged"] = late / (floor["grad_norm"] / 2)
+    if pulled:
+        middle = next(row for row in pulled if row["round"] >= half)
+        found["pulled"] = pulled[-1]["grad_norm"] / middle["grad_norm"]
+    if ours:
+        found["least"] = min(row["grad_norm"] for row in ours if row["round"] > 0)
+    if ours and (others := [*averaged, *pulled, *reduced]):
+        as_many = [row["grad_norm"] for row in others if _floats(row) <= _floats(ours[-1])]
+        found["sent"] = ours[-1]["grad_norm"] / min(as_many)
+    if ours and reduced:
+        found["reduced"] = _saved(config.tolerance, reduced, ours)
+        found["twice"] = _floats(reduced[-1]) / _floats(ours[-1])
+    if len(steps) > 1:
+        found["steps"] = min(_saved(config.tolerance, *pair) for pair in itertools.pairwise(steps))
+    if len(batches) > 1:
+        found["batches"] = floors(batches[0]) / floors(batches[-1])
+    if servers:
+        level = max(config.tolerance, servers[0][-1]["grad_norm"])
+        found["servers"] = _ratio(level, *servers) / math.sqrt(config.num_clients)
+    return found
+
+
 def floors(curve: list[Row]) -> np.ndarray:
     """Return the late mean squared gradient norm of each seed, in the order of the seeds."""
     return np.array([late_mean_square(own) for own in by_seed(curve).values()])
@@ -198,3 +199,24 @@ def late_mean_square(curve: list[Row]) -> float:
     """Return the mean squared gradient norm over the second half of the rounds."""
     last = max(row["round"] for row in curve)
     return float(np.mean([row["grad_norm"] ** 2 for row in curve if row["round"] > last / 2]))
+
+
+def _saved(tolerance: float, one: list[Row], other: list[Row]) -> float:
+    """Return the ratio of the rounds in which two curves reach the tolerance.
+
+    A run that is stopped above the tolerance is compared at the last level that both reach, not
+    counted as never there.
+    """
+    least = (column(curve, "grad_norm").min() for curve in (one, other))
+    return _ratio(max(tolerance, *least), one, other)
+
+
+def _ratio(level: float, one: list[Row], other: list[Row]) -> float:
+    """Return the ratio of the rounds in which two curves reach a level; NaN if one never does."""
+    first, second = (rounds_to(level, curve) or math.nan for curve in (one, other))
+    return first / second
+
+
+def _floats(row: Row) -> int:
+    """Return the floats that a client has sent and received."""
+    return row["floats_up"] + row["floats_down"]
