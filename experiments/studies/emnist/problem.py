@@ -7,20 +7,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from experiments.study import Config
-from fcojax import datasets
-from fcojax.datasets.pooled import Pooled
-from fcojax.problems import (
-    ClientData,
-    Problem,
-    population_loss,
-    quadratic_features,
-    random_features,
-    softmax,
-    synthetic_softmax,
-)
+from experiments.study import Config, from_config
+from fcojax import datasets, problems
+from fcojax.problems import ClientData, Problem, population_loss
 from fcojax.problems.client_data import ids_of
 from fcojax.transforms import Penalty, l1_ball, l2_ball, named, on_subtree, per_leaf
 from fcojax.types import Array, Params
@@ -56,63 +46,40 @@ class Task(NamedTuple):
 def data(config: Config) -> Data:
     """Return federated EMNIST or MNIST by writer from ``config.data_dir``, or synthetic data."""
     if not config.data_dir:
-        drawn = synthetic_softmax(
-            num_clients=config.num_clients,
-            dim=config.dim,
-            num_classes=NUM_CLASSES,
-            seed=config.data_seed,
-        )
-        assert drawn.validation is not None
+        options = {"num_classes": NUM_CLASSES, "seed": config.data_seed}
+        drawn = from_config(problems.synthetic_softmax, config, **options)
         return Data(SYNTHETIC, drawn.train, drawn.validation)
     share, stem = config.share_of_writers, pathlib.Path(config.data_dir) / "fed_emnist_digitsonly"
     if stem.with_name(f"{stem.name}_train.h5").exists():
         train = datasets.by_client(datasets.emnist(f"{stem}_train.h5", share=share), "examples")
         test = datasets.emnist(f"{stem}_test.h5", client_ids=ids_of(train).tolist())
         return Data("EMNIST", train, datasets.by_client(test, "examples"))
-    train, test = (
-        datasets.by_client(
-            _first_writers(datasets.mnist(config.data_dir, split), share), "examples"
-        )
-        for split in ("train", "test")
-    )
-    return Data("MNIST", train, test)
-
-
-def _first_writers(pooled: Pooled, share: float) -> Pooled:
-    """Return the examples of this share of the writers, the first in the order of their ids."""
-    assert pooled.client is not None
-    writers = np.unique(pooled.client)
-    chosen = np.isin(pooled.client, writers[: max(1, round(share * len(writers)))])
-    rows = {name: values[chosen] for name, values in pooled.examples.items()}
-    return Pooled(rows, pooled.client[chosen])
+    splits = (datasets.mnist(config.data_dir, split) for split in ("train", "test"))
+    both = (datasets.by_client(pooled, "examples") for pooled in splits)
+    # The first writers in the order of their ids.
+    return Data("MNIST", *(x.select(range(max(1, round(share * x.num_clients)))) for x in both))
 
 
 def task(config: Config, digits: Data, model: str, constraint: str) -> Task:
     """Return the task of a model whose dense kernels lie in balls of the norm ``constraint``."""
-    balls = {"l1": l1_ball, "l2": l2_ball}
     problem, chosen = _model(config, digits, model)
-    ball = on_subtree(per_leaf(balls[constraint]()), chosen)
-
-    def violation(params, radius):
-        leaves = jax.tree_util.tree_leaves_with_path(params)
-        kernels = [leaf for path, leaf in leaves if chosen(path, leaf)]
-        largest = jnp.max(jnp.stack([_norm(constraint, kernel) for kernel in kernels]))
-        return jnp.maximum(largest / radius - 1, 0)
+    ball, order = {"l1": (l1_ball(), 1), "l2": (l2_ball(), 2)}[constraint]
 
     def observe(hparams, params, context):
-        train, validation = context
-        return {
-            "loss": population_loss(problem.loss, params, train),
-            "validation_loss": population_loss(problem.loss, params, validation),
-            "violation": violation(params, hparams.penalty_scale),
-        } | problem.measures(params)
+        losses = [population_loss(problem.loss, params, data) for data in context]
+        leaves = jax.tree_util.tree_leaves_with_path(params)
+        kernels = [leaf.ravel() for path, leaf in leaves if chosen(path, leaf)]
+        largest = jnp.max(jnp.stack([jnp.linalg.norm(kernel, order) for kernel in kernels]))
+        excess = jnp.maximum(largest / hparams.penalty_scale - 1, 0)
+        found = dict(zip(("loss", "validation_loss"), losses, strict=True))
+        return found | {"violation": excess} | problem.measures(params)
 
-    return Task(problem, ball, observe)
+    return Task(problem, on_subtree(per_leaf(ball), chosen), observe)
 
 
 def _random(config: Config, data: ClientData) -> ClientData:
     """Return random cosine features, which approximate a Gaussian kernel."""
-    return random_features(data, num_features=config.num_features, seed=config.data_seed)
+    return problems.random_features(data, num_features=config.num_features, seed=config.data_seed)
 
 
 def _quadratic(config: Config, data: ClientData) -> ClientData:
@@ -124,16 +91,13 @@ def _quadratic(config: Config, data: ClientData) -> ClientData:
     if x.shape[1] == _SIDE**2:
         half = _SIDE // 2
         x = x.reshape(-1, half, 2, half, 2).mean(axis=(2, 4)).reshape(-1, half**2)
-    return quadratic_features(dataclasses.replace(data, examples={**data.examples, "x": x}))
+    return problems.quadratic_features(
+        dataclasses.replace(data, examples={**data.examples, "x": x})
+    )
 
 
 # The models that are linear in features of the images.
 _LINEAR = {"softmax": lambda config, data: data, "klr": _random, "qlr": _quadratic}
-
-
-def _norm(constraint: str, kernel: Array) -> Array:
-    size = jnp.abs(kernel)
-    return jnp.sum(size) if constraint == "l1" else jnp.sqrt(jnp.sum(size**2))
 
 
 def _model(config: Config, digits: Data, model: str) -> tuple[Problem, Callable]:
@@ -144,7 +108,7 @@ def _model(config: Config, digits: Data, model: str) -> tuple[Problem, Callable]
     sets, num_features = (digits.train, digits.validation), digits.train.examples["x"].shape[1]
     if model in _LINEAR:
         sets = [_LINEAR[model](config, part) for part in sets]
-        return softmax(*sets, **options), named("kernel")
+        return problems.softmax(*sets, **options), named("kernel")
     if model == "mlp":
         build = two_layer(num_features, config.num_hidden, NUM_CLASSES)
     elif num_features != _SIDE**2:

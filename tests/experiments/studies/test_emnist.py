@@ -7,7 +7,6 @@ import configs.emnist
 import fcojax
 from experiments.report.rows import column, select
 from experiments.studies.emnist import problem
-from fcojax.datasets.pooled import Pooled
 
 
 def quick_config():
@@ -90,10 +89,3 @@ def test_images_become_random_or_quadratic_features(model, num_features):
     assert task.problem.init(jax.random.key(0))["kernel"].shape == (num_features, 10)
     if model == "qlr":
         assert (x[0] ** 2).sum() == pytest.approx((196 * 0.25) ** 2, rel=1e-5)
-
-
-def test_the_first_writers_are_read_with_all_their_digits():
-    pooled = Pooled({"x": np.arange(6)}, np.array([7, 3, 7, 5, 3, 9]))
-    half = problem._first_writers(pooled, 0.5)
-    assert half.client.tolist() == [3, 5, 3] and half.examples["x"].tolist() == [1, 3, 4]
-    assert problem._first_writers(pooled, 0.01).client.tolist() == [3, 3]
