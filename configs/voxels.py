@@ -16,7 +16,7 @@ which voxels respond.
 from ml_collections import ConfigDict
 
 from configs import fmri
-from experiments.studies.fmri import voxels
+from experiments.studies import voxels
 
 EXPERIMENT = voxels.EXPERIMENT
 

@@ -9,7 +9,7 @@ import fcojax
 from experiments.study import Config, from_config, one_client, with_right, with_support
 from fcojax import datasets
 from fcojax.algorithms import Work
-from fcojax.problems import ClientData, Problem, brain_voxels, fmri_surrogate, logistic
+from fcojax.problems import ClientData, Problem, brain_voxels, fmri_surrogate, logistic, on_grid
 from fcojax.transforms import Penalty, grid_variation, l1, named, on_subtree
 
 
@@ -26,9 +26,8 @@ def problem(config: Config) -> Problem:
         return jax.tree.map(lambda leaf: config.start_scale * leaf, scans.init(key))
 
     known = with_support(scans._replace(init=init), config.cuts[0])
-    held_out = scans.validation
-    assert held_out is not None
-    rows = held_out.examples
+    assert scans.validation is not None
+    rows = scans.validation.examples
 
     def right(params):
         return (rows["x"] @ params["kernel"] + params["bias"] > 0) == (rows["y"] > 0)
@@ -41,19 +40,13 @@ def _sessions(config: Config) -> Problem:
         return from_config(fmri_surrogate, config, seed=config.data_seed)
     packed = _packed(config)
     if packed.exists():
-        pooled = datasets.haxby_npz(packed).pooled
-        session = np.asarray(pooled.client)
-        held_out = np.isin(np.unique(session, return_inverse=True)[1], config.held_out)
-        train, validation = (
-            datasets.Pooled({name: x[kept] for name, x in pooled.examples.items()}, session[kept])
-            for kept in (~held_out, held_out)
-        )
+        scans = datasets.by_client(datasets.haxby_npz(packed).pooled)
+        held_out = np.isin(np.arange(scans.num_clients), config.held_out)
+        sets = [scans.select(np.flatnonzero(kept)) for kept in (~held_out, held_out)]
     else:
-        train = datasets.haxby(config.data_dir, subjects=(1, 2, 3, 4, 5)).pooled
-        validation = datasets.haxby(config.data_dir, subjects=(6,)).pooled
-    return logistic(
-        datasets.by_client(train), datasets.by_client(validation), cuts=tuple(config.cuts)
-    )
+        parts = (datasets.haxby(config.data_dir, subjects=s) for s in ((1, 2, 3, 4, 5), (6,)))
+        sets = [datasets.by_client(part.pooled) for part in parts]
+    return logistic(*sets, cuts=tuple(config.cuts))
 
 
 def voxel_grid(config: Config) -> tuple[np.ndarray, tuple[int, ...]]:
@@ -76,8 +69,7 @@ def penalty(config: Config) -> Penalty:
     if config.penalty == "l1":
         return on_subtree(l1(), named("kernel"))
     voxels, grid = voxel_grid(config)
-    mask = np.zeros(grid, bool)
-    mask[tuple(np.asarray(voxels).T)] = True
+    mask = np.isfinite(on_grid(np.ones(len(voxels)), voxels, grid))
     return on_subtree(grid_variation(mask), named("kernel"))
 
 

@@ -5,9 +5,9 @@ from typing import Literal
 
 from experiments.report.claims import Claim, judged
 from experiments.report.rows import Row, Summary, column, select
-from experiments.studies.fmri.figures import draw_maps
+from experiments.studies.fmri import draw_maps
 from experiments.studies.fmri.problem import voxel_grid
-from experiments.studies.fmri.voxels.rows import HALVES, found, study, summarise
+from experiments.studies.voxels.rows import HALVES, found, study, summarise
 from experiments.study import Config, Study
 from fcojax.problems import on_grid
 from fcojax.types import Count, CountOrZero, NonNegative, Positive, Real, Share

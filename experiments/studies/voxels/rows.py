@@ -94,8 +94,6 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
             f"found in {config.often:g} of the halves": int(often.sum()),
         }
         # Of real scans nobody knows which voxels respond.
-        known = {
-            name: float(measures[name]) for name in ("precision", "recall") if name in measures
-        }
-        table.append(entry | known)
+        known = {"precision", "recall"} & measures.keys()
+        table.append(entry | {name: float(measures[name]) for name in sorted(known)})
     return {"stability": table}
