@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.linalg import norm
 from scipy.sparse import csr_array
 
 import fcojax
@@ -20,7 +21,6 @@ from fcojax import datasets
 from fcojax.algorithms import fed_gd, local_sgd
 from fcojax.problems import ClientData, partition
 from fcojax.problems.least_squares import half_squared_error
-from fcojax.problems.losses import Loss
 from fcojax.theory import least_squares, linear_models, local_points
 from fcojax.theory import local_sgd as theorem
 from fcojax.types import Array, PyTree
@@ -76,7 +76,7 @@ def _drawn(config: Config, name: str) -> tuple[Arrays, Arrays]:
     sizes, dim = ((12, 20, 9, 15), 5) if name == "ridge" else ((10, 14, 8, 12, 20), 4)
     features = [rng.standard_normal((m, dim)) for m in sizes]
     if name == "logistic":
-        longest = max(np.linalg.norm(a, axis=1).max() for a in features)
+        longest = max(norm(a, axis=1).max() for a in features)
         features = [a / longest for a in features]
     truths = [rng.standard_normal(dim) for _ in sizes]
     pairs = zip(features, truths, strict=True)
@@ -87,11 +87,6 @@ def population(features: Arrays, targets: Arrays, weights: Any = None) -> Client
     """Return clients whose rows are pairs of features and a target."""
     pairs = zip(features, targets, strict=True)
     return fcojax.from_clients([{"x": a, "y": b} for a, b in pairs], weights)
-
-
-def loss_of(name: str, ridge: float) -> Loss:
-    """Return the loss of a row, with the problem's ridge term."""
-    return functools.partial(half_squared_error if name == "ridge" else _logistic, ridge=ridge)
 
 
 def _logistic(x: Array, rows: PyTree, ridge: float) -> Array:
@@ -115,15 +110,10 @@ def limits(config: Config) -> Iterator[Row]:
     far = least_squares.many_steps_limit(clients)
     for share, num_steps in itertools.product(config.step_shares, config.many_steps):
         exact = least_squares.round_map(clients, share / clients.smoothness, num_steps)
-        yield {
-            "part": "limit",
-            "step_share": share,
-            "num_steps": num_steps,
-            "distance": _norm(exact.fixed_point - pooled),
-            "from_many_steps": _norm(exact.fixed_point - far),
-            "many_steps_distance": _norm(far - pooled),
-            "rounds": _rounds_to_limit(exact, config.near_limit),
-        }
+        limit, rounds = exact.fixed_point, _rounds_to_limit(exact, config.near_limit)
+        away = {"distance": norm(limit - pooled), "from_many_steps": norm(limit - far)}
+        place = {"part": "limit", "step_share": share, "num_steps": num_steps}
+        yield place | away | {"many_steps_distance": norm(far - pooled), "rounds": rounds}
 
 
 def _rounds_to_limit(exact: least_squares.RoundMap, precision: float) -> int:
@@ -131,7 +121,7 @@ def _rounds_to_limit(exact: least_squares.RoundMap, precision: float) -> int:
 
     def reached(num_rounds):
         away = exact.after(np.zeros_like(exact.fixed_point), num_rounds) - exact.fixed_point
-        return _norm(away) <= precision * _norm(exact.fixed_point)
+        return norm(away) <= precision * norm(exact.fixed_point)
 
     high = 1
     while not reached(high):
@@ -141,31 +131,23 @@ def _rounds_to_limit(exact: least_squares.RoundMap, precision: float) -> int:
 
 def heterogeneity(config: Config) -> Iterator[Row]:
     """Yield the distance of FedGD's limit by the spread of the minimisers, and of the Hessians."""
-    knobs = [("minimisers", distance, 1.0) for distance in config.distances]
-    knobs += [("hessians", 1.0, spread) for spread in config.spreads]
+    knobs = [("minimisers", distance, distance, 1.0) for distance in config.distances]
+    knobs += [("hessians", spread, 1.0, spread) for spread in config.spreads]
     for instance in config.instances:
         rng = np.random.default_rng([config.data_seed, instance])
         shape = num_clients, dim = len(config.sizes), config.dim
         q = np.linalg.qr(rng.standard_normal((num_clients, dim, dim)))[0]
         own = np.einsum("kij,kj,klj->kil", q, rng.uniform(0.2, 2, shape), q)
         common, offsets = rng.standard_normal(dim), rng.standard_normal(shape)
-        for knob, distance, spread in knobs:
+        for knob, value, distance, spread in knobs:
             hessians = own.mean(axis=0) + spread * (own - own.mean(axis=0))
-            minimisers = common + distance * offsets
-            slopes = np.einsum("kij,kj->ki", hessians, minimisers)
+            slopes = np.einsum("kij,kj->ki", hessians, common + distance * offsets)
             clients = least_squares.quadratic_clients(hessians, slopes)
-            step_size, num_steps = (
-                config.step_shares[0] / clients.smoothness,
-                config.heterogeneity_steps,
-            )
-            exact = least_squares.round_map(clients, step_size, num_steps)
-            yield {
-                "part": "heterogeneity",
-                "knob": knob,
-                "value": distance if knob == "minimisers" else spread,
-                "seed": instance,
-                "distance": _norm(exact.fixed_point - least_squares.minimiser(clients)),
-            }
+            step_size = config.step_shares[0] / clients.smoothness
+            exact = least_squares.round_map(clients, step_size, config.heterogeneity_steps)
+            away = norm(exact.fixed_point - least_squares.minimiser(clients))
+            place = {"part": "heterogeneity", "knob": knob, "value": value, "seed": instance}
+            yield place | {"distance": away}
 
 
 def simulated(config: Config) -> Iterator[Row]:
@@ -174,83 +156,62 @@ def simulated(config: Config) -> Iterator[Row]:
     pooled, origin = least_squares.minimiser(clients), np.zeros(features[0].shape[1])
     # The engine averages over a client's examples; the loss here is their sum.
     features, targets = ([len(x) ** 0.5 * x for x in xs] for xs in (features, targets))
-    data = population(features, targets)
     rates = [share / clients.smoothness for share in config.step_shares]
     grid = fcojax.grid.product(fed_gd.Hparams, client_lr=rates)
+    given = fed_gd(half_squared_error), grid, jnp.asarray(origin), population(features, targets)
+    rounds = {"num_rounds": config.num_rounds, "observe": observe_model}
     for num_steps in config.simulated_steps:
-        given = fed_gd(half_squared_error), grid, jnp.asarray(origin), data
-        plan, rounds = fcojax.local_steps(num_steps), config.num_rounds
-        found = swept(*given, seeds=[0], plan=plan, num_rounds=rounds, observe=observe_model)
-        for i, models in enumerate(found["model"][:, 0]):
-            exact = least_squares.round_map(clients, rates[i], num_steps)
+        found = swept(*given, seeds=[0], plan=fcojax.local_steps(num_steps), **rounds)
+        for share, rate, models in zip(
+            config.step_shares, rates, found["model"][:, 0], strict=True
+        ):
+            exact = least_squares.round_map(clients, rate, num_steps)
+            place = {"part": "rounds", "step_share": share, "num_steps": num_steps}
             for r, model in enumerate(models, start=1):
-                yield {
-                    "part": "rounds",
-                    "step_share": config.step_shares[i],
-                    "num_steps": num_steps,
-                    "round": r,
-                    "difference": float(np.abs(model - exact.after(origin, r)).max()),
-                    "distance": _norm(model - pooled),
-                }
+                difference = np.abs(model - exact.after(origin, r)).max()
+                seen = {"difference": difference, "distance": norm(model - pooled)}
+                yield place | {"round": r} | seen
 
 
 def below_the_bound(config: Config, name: str, num_steps: int) -> Iterator[Row]:
     """Yield the gap of Local SGD over its local steps, and the bound of the theorem."""
     model, constants = regression(config, name)
-    hparams = theorem.schedule(constants, num_steps)
+    plain = half_squared_error if name == "ridge" else _logistic
+    algorithm = local_sgd(functools.partial(plain, ridge=model.ridge))
     data = population(model.features, model.targets, model.weights)
-    keys = jax.vmap(jax.random.key)(jnp.arange(config.sgd_seeds))
-    num_rounds = config.sgd_total_steps // num_steps
-
-    algorithm, start = local_sgd(loss_of(name, model.ridge)), jnp.zeros(model.dim)
+    given = algorithm, theorem.schedule(constants, num_steps), jnp.zeros(model.dim), data
     work = fcojax.local_steps(num_steps, 1, replace=True)
-
-    @jax.jit
-    def one_seed(key):
-        given = algorithm, hparams, start, data, key, work
-        return local_points(*given, num_rounds=num_rounds, read=lambda carry: carry.params)
-
-    points = np.asarray(jax.vmap(one_seed)(keys))
+    rounds = {"num_rounds": config.sgd_total_steps // num_steps, "read": lambda carry: carry.params}
+    keys = jax.vmap(jax.random.key)(jnp.arange(config.sgd_seeds))
+    run = jax.jit(jax.vmap(lambda key: local_points(*given, key, work, **rounds)))
+    points = np.asarray(run(keys))
     points = points.reshape(len(keys), -1, *points.shape[-2:])
     bound = theorem.a_posteriori(model, constants, points, num_steps)
     means = np.einsum("k,...ki->...i", model.weights, points)
     gaps = model.objective(means) - constants.minimum
     gamma, limit = theorem.offset(constants, num_steps), theorem.noise_limit(model, constants)
-    last = points.shape[1] - 1
+    place, last = {"part": "bound", "problem": name, "num_steps": num_steps}, points.shape[1] - 1
     for t in np.unique(np.geomspace(1, last, config.sgd_evaluations).astype(int)).tolist():
-        yield {
-            "part": "bound",
-            "problem": name,
-            "num_steps": num_steps,
-            "step": t,
-            "gap": float(gaps[:, t].mean()),
-            "low": float(np.quantile(gaps[:, t], 0.1)),
-            "high": float(np.quantile(gaps[:, t], 0.9)),
-            "standard_error": float(gaps[:, t].std(ddof=1) / len(keys) ** 0.5),
-            "bound": float(bound.gap(t)),
-            "limit": limit / (gamma + t),
-        }
+        own = gaps[:, t]
+        low, high = np.quantile(own, (0.1, 0.9))
+        error = own.std(ddof=1) / len(keys) ** 0.5
+        seen = {"gap": own.mean(), "low": low, "high": high, "standard_error": error}
+        yield place | {"step": t} | seen | {"bound": bound.gap(t), "limit": limit / (gamma + t)}
 
 
 def summarise(config: Config, rows: list[Row]) -> Summary:
     """Return the distances by E, the largest differences, and the gaps and bounds at the end."""
-    rounds = select(rows, part="rounds")
-    last = max(row["step"] for row in select(rows, part="bound"))
+    rounds, limit, bound = (select(rows, part=part) for part in ("rounds", "limit", "bound"))
     return {
         "distance of the limit": {
             f"s L = {share:g}": {
-                row["num_steps"]: row["distance"]
-                for row in select(rows, part="limit", step_share=share)
+                row["num_steps"]: row["distance"] for row in select(limit, step_share=share)
             }
             for share in config.step_shares
         },
         "largest difference of closed form and simulation": {
-            steps: float(column(select(rounds, num_steps=steps), "difference").max())
+            steps: column(select(rounds, num_steps=steps), "difference").max()
             for steps in config.simulated_steps
         },
-        "Local SGD at the last evaluation": select(rows, part="bound", step=last),
+        "Local SGD at the last evaluation": select(bound, step=max(column(bound, "step"))),
     }
-
-
-def _norm(x: np.ndarray) -> float:
-    return float(np.linalg.norm(x))
