@@ -13,7 +13,7 @@ from experiments.report.rows import Row, Summary, column, select
 from experiments.studies.shared import swept
 from experiments.study import Config, observe_model
 from fcojax import Plan
-from fcojax.algorithms import Algorithm, Work, fed_dyn, fed_pd
+from fcojax.algorithms import Algorithm, fed_dyn, fed_pd
 from fcojax.algorithms.local_solvers import exact, gd
 from fcojax.extend import take
 from fcojax.problems import factored, factored_loss
@@ -62,28 +62,15 @@ class Quadratics:
         return fcojax.grid.zipped(METHODS[name].Hparams, client_lr=rates, prox_step=prox_steps)
 
     def errors(
-        self,
-        algorithm: Algorithm,
-        grid: Any,
-        seeds: Sequence[int],
-        plan: Plan | Work,
-        **rounds: int,
+        self, algorithm: Algorithm, grid: Any, seeds: Sequence[int], plan: Any, **rounds: int
     ) -> np.ndarray:
         """Return relative errors over the rounds, axes [points, seeds, evaluations]."""
-        given = algorithm, grid, jnp.asarray(self.first), self.data
-        optimum = jnp.asarray(self.optimum)
-        watched = {"observe": _relative_error, "context": optimum}
-        return swept(*given, seeds=seeds, plan=plan, **watched, **rounds)["error"]
+        given = algorithm, grid, jnp.asarray(self.first), self.data, seeds, plan
+        watched = {"observe": _relative_error, "context": jnp.asarray(self.optimum)}
+        return swept(*given, **watched, **rounds)["error"]
 
     def models(
-        self,
-        name: str,
-        solver: str,
-        plan: Plan,
-        num_rounds: int,
-        duals: np.ndarray,
-        drift: np.ndarray | None = None,
-        eval_every: int = 1,
+        self, name: str, solver: str, plan: Plan, duals: Any, drift: Any = None, **rounds: int
     ) -> np.ndarray:
         """Return the model at every evaluation; ``drift`` is the mean of the duals by default."""
         algorithm, rates = build(name, solver), take(self.hparams(name, [self.prox_step]), 0)
@@ -94,7 +81,6 @@ class Quadratics:
         if name == "fed_dyn":
             mean = jnp.tensordot(shares.astype(first.dtype), first, 1) if drift is None else drift
             state = state._replace(server=state.server._replace(drift=jnp.asarray(mean)))
-        rounds = {"num_rounds": num_rounds, "eval_every": eval_every}
         given = algorithm, rates, state, self.data, plan
         return np.asarray(fcojax.advance(*given, observe=observe_model, **rounds)[1]["model"])
 
@@ -109,7 +95,7 @@ def _quadratic(x: Array, rows: PyTree) -> Array:
 
 MATCHING = ("zero duals", "duals minus gradients", "duals plus gradients", "arbitrary duals")
 
-OFFSET, OTHER_START = "drift not the mean dual", "another start of the local steps"
+OFFSET, OTHER = "drift not the mean dual", "another start of the local steps"
 
 
 def study(config: Config) -> Iterator[Row]:
@@ -124,40 +110,33 @@ def gaps(config: Config, task: Quadratics) -> Iterator[Row]:
     plan = Plan(fcojax.local_steps(config.num_steps), fcojax.everyone())
     minus, zero = task.slopes - task.hessians @ task.first, np.zeros(config.dim)
     given = dict(zip(MATCHING, (0 * minus, minus, -minus, task.arbitrary_duals), strict=True))
-    cases = [(OTHER_START, "gd", "gd from the center", minus, None)]
+    cases = [(OTHER, "gd", "gd from the center", minus, None)]
     for solver in config.solvers:
         cases += [(name, solver, solver, duals, None) for name, duals in given.items()]
         cases += [(OFFSET, solver, solver, task.arbitrary_duals, zero)]
+    rounds = {"num_rounds": config.num_rounds, "eval_every": 1}
     for name, own, other, duals, drift in cases:
-        pd = task.models("fed_pd", own, plan, config.num_rounds, duals)
-        dyn = task.models("fed_dyn", other, plan, config.num_rounds, duals, drift)
+        pd = task.models("fed_pd", own, plan, duals, **rounds)
+        dyn = task.models("fed_dyn", other, plan, duals, drift, **rounds)
         target = task.zero_of(zero if drift is None else drift - duals.mean(axis=0))
-        for r in range(config.num_rounds):
-            yield {
-                "part": "gap",
-                "start": name,
-                "solver": own,
-                "matching": name in MATCHING,
-                "round": r + 1,
-                "gap": float(np.abs(pd[r] - dyn[r]).max()),
-                "fed_pd": float(task.error(pd[r])),
-                "fed_dyn": float(task.error(dyn[r])),
-                "from_predicted": float(task.error(dyn[r], target)),
-            }
+        seen = {"round": range(1, len(pd) + 1), "gap": np.abs(pd - dyn).max(axis=-1)}
+        seen |= {"fed_pd": task.error(pd), "fed_dyn": task.error(dyn)}
+        seen["from_predicted"] = task.error(dyn, target)
+        place = {"part": "gap", "start": name, "solver": own, "matching": name in MATCHING}
+        for values in zip(*seen.values(), strict=True):
+            yield place | dict(zip(seen, values, strict=True))
 
 
 def biases(config: Config, task: Quadratics) -> Iterator[Row]:
     """Yield FedDyn's limit with sampled clients and a drift that is not the mean of the duals."""
     duals = task.arbitrary_duals
-    cohort, rounds = fcojax.uniform_cohort(cohort_size=config.cohort_size), config.cohort_rounds
+    cohort = fcojax.uniform_cohort(cohort_size=config.cohort_size)
     plan = Plan(fcojax.local_steps(config.num_steps), cohort)
-    [end] = task.models("fed_dyn", "gd", plan, rounds, duals, 0 * duals[0], eval_every=rounds)
-    yield {
-        "part": "bias",
-        "clients": config.cohort_size,
-        "fed_dyn": float(task.error(end)),
-        "from_predicted": float(task.error(end, task.zero_of(-duals.mean(axis=0)))),
-    }
+    once = dict.fromkeys(("num_rounds", "eval_every"), config.cohort_rounds)
+    [end] = task.models("fed_dyn", "gd", plan, duals, 0 * duals[0], **once)
+    away = task.error(end, task.zero_of(-duals.mean(axis=0)))
+    found = {"fed_dyn": task.error(end), "from_predicted": away}
+    yield {"part": "bias", "clients": config.cohort_size} | found
 
 
 def floors(config: Config, task: Quadratics) -> Iterator[Row]:
@@ -176,14 +155,10 @@ def floors(config: Config, task: Quadratics) -> Iterator[Row]:
     given = build("fed_pd", "exact"), rates, config.seeds, fcojax.local_steps(1)
     errors = task.errors(*given, **rounds)
     for (prox_step, name), curves in zip(points, errors, strict=True):
+        place = {"part": "floor", "prox_step": prox_step, "skip_probability": name}
         for seed, curve in zip(config.seeds, curves, strict=True):
-            yield {
-                "part": "floor",
-                "prox_step": prox_step,
-                "skip_probability": name,
-                "seed": seed,
-                "error": float(curve[-1] if name == "falling" else curve[100:].mean()),
-            }
+            error = curve[-1] if name == "falling" else curve[100:].mean()
+            yield place | {"seed": seed, "error": error}
 
 
 def participation(config: Config, task: Quadratics) -> Iterator[Row]:
@@ -193,46 +168,42 @@ def participation(config: Config, task: Quadratics) -> Iterator[Row]:
         plan = Plan(fcojax.local_steps(config.num_steps), fcojax.uniform_cohort(cohort_size=size))
         given = algorithm, grid, config.seeds, plan
         within = task.errors(*given, num_rounds=config.tolerance_rounds) <= config.tolerance
-        for i, j in np.ndindex(within.shape[:2]):
-            yield {
-                "part": "participation",
-                "prox_step": config.cohort_prox_steps[i],
-                "seed": config.seeds[j],
-                "rate": size / config.num_clients,
-                "rounds": int(within[i, j].argmax()) + 1 if within[i, j].any() else None,
-            }
+        points = itertools.product(config.cohort_prox_steps, config.seeds)
+        for (eta, seed), own in zip(points, within.reshape(-1, within.shape[-1]), strict=True):
+            found = {"prox_step": eta, "seed": seed, "rate": size / config.num_clients}
+            rounds = own.argmax() + 1 if own.any() else None
+            yield {"part": "participation"} | found | {"rounds": rounds}
 
 
 def summarise(config: Config, rows: list[Row]) -> Summary:
     """Return the largest gaps by start, the bias, the floors, and the rounds by cohort size."""
-    pairs = select(rows, part="gap")
-    largest = {}
+    pairs, sizes = select(rows, part="gap"), select(rows, part="participation")
+    largest: dict[str, float] = {}
     for row in pairs:
         name = f"{row['start']}, {row['solver']}"
         largest[name] = max(row["gap"], largest.get(name, 0.0))
+    offset = select(pairs, start=OFFSET, round=config.num_rounds)
     probabilities = (*config.skip_probabilities, "falling")
+
+    def rounds(eta: float, size: int) -> float:
+        own = select(sizes, prox_step=eta, rate=size / config.num_clients)
+        return float(column(own, "rounds").mean())
+
     return {
         "largest gap of a coordinate": largest,
-        "a drift that does not match, at the end": [
-            *select(pairs, start=OFFSET, round=config.num_rounds),
-            *select(rows, part="bias"),
-        ],
+        "a drift that does not match, at the end": [*offset, *select(rows, part="bias")],
         "floor of the error": {
-            f"eta {eta:g}": {p: float(floor_of(rows, eta, p).mean()) for p in probabilities}
+            f"eta {eta:g}": {p: float(floor(rows, eta, p).mean()) for p in probabilities}
             for eta in config.skip_prox_steps
         },
         "rounds to the tolerance, by clients per round": {
-            f"eta {eta:g}": {
-                size: float(column(select(shares, rate=size / config.num_clients), "rounds").mean())
-                for size in config.cohort_sizes
-            }
+            f"eta {eta:g}": {size: rounds(eta, size) for size in config.cohort_sizes}
             for eta in config.cohort_prox_steps
-            for shares in [select(rows, part="participation", prox_step=eta)]
         },
     }
 
 
-def floor_of(rows: list[Row], eta: float, probability: float | str) -> np.ndarray:
+def floor(rows: list[Row], eta: float, probability: float | str) -> np.ndarray:
     """Return FedPD's floor for each seed."""
     own = select(rows, part="floor", prox_step=eta, skip_probability=probability)
     return column(own, "error")
