@@ -10,14 +10,14 @@ import numpy as np
 
 import fcojax
 from experiments.report.plots import style
-from experiments.report.rows import Row, Summary, select
+from experiments.report.rows import Row, Summary, column, select
 from experiments.report.tables import best_point
 from experiments.studies.shared import Chart, Curve, figure, swept
 from experiments.study import Config, from_config
 from fcojax import algorithms
-from fcojax.extend import memoised, num_points, take
+from fcojax.extend import num_points, take
 from fcojax.problems import Problem, bilinear
-from fcojax.transforms import Mirror, euclidean, l1, on_singular_values, with_box
+from fcojax.transforms import euclidean, l1, on_singular_values, with_box
 
 _RATES = ("client_lr", "server_lr")
 _MEASURES = {
@@ -55,73 +55,53 @@ METHODS = {
 }
 
 
-@memoised
-def _mirror(num_columns: int, bound: float) -> Mirror:
-    """Return the mirror of the l1 norm in a box, or of the nuclear norm in a spectral ball."""
-    boxed = with_box(l1(), -bound, bound)
-    return euclidean(on_singular_values(boxed) if num_columns else boxed)
-
-
 def study(config: Config) -> Iterator[Row]:
     """Yield the rows of all cases, method by method."""
     for case in config.cases:
         own = config[case]
         sizes = {"num_clients": own.num_clients, "num_columns": own.num_columns}
         problem = from_config(bilinear, config, **sizes, seed=config.data_seed)
+        # The l1 norm in a box, or the nuclear norm in a spectral ball.
+        boxed = with_box(l1(), -config.bound, config.bound)
+        mirror = euclidean(on_singular_values(boxed) if own.num_columns else boxed)
         for num_steps, num_rounds in zip(own.num_steps, own.num_rounds, strict=True):
             for name in own.methods:
                 place = {"case": case, "num_steps": num_steps, "method": name}
-                for row in _tuned(config, own, problem, name, num_steps, num_rounds):
+                key, options = METHODS[name].key, METHODS[name].options
+                algorithm = getattr(algorithms, key)(problem.loss, mirror, **options)
+                for row in _tuned(config, own, problem, algorithm, num_steps, num_rounds):
                     yield row | place
 
 
 def _tuned(
-    config: Config, own: Config, problem: Problem, name: str, num_steps: int, num_rounds: int
+    config: Config, own: Config, problem: Problem, algorithm: Any, num_steps: int, num_rounds: int
 ) -> Iterator[Row]:
     """Yield the points of a method after a few rounds, and the curves of the best after all."""
+    given = problem.init(jax.random.key(config.data_seed)), problem.train
+    work = fcojax.local_steps(num_steps, 1)
+
+    def observe(hparams, model, context):
+        return problem.measures(model)
+
+    def run(grid: Any, num_rounds: int, seeds: Sequence[int]) -> dict[str, np.ndarray]:
+        """Return the measures with axes [points, seeds, evaluations]."""
+        number = min(config.num_evaluations, num_rounds)
+        every = num_rounds // number
+        rounds = {"num_rounds": number * every, "eval_every": every}
+        return swept(algorithm, grid, *given, seeds, work, observe=observe, **rounds)
+
     numbers = {rate: own[rate] for rate in _RATES} | {"penalty_scale": [config.strength]}
-    grid = fcojax.grid.product(algorithms.fed_mid.Hparams, **numbers)
-    given, gaps = (config, own, problem, name, num_steps), [0.0]
+    grid, gaps = fcojax.grid.product(algorithms.fed_mid.Hparams, **numbers), np.zeros(1)
     if num_points(grid) > 1:
-        short = max(1, num_rounds // own.tuning_share)
-        gaps = [float(gap) for gap in _run(*given, grid, short, config.seeds[:1])["gap"][:, 0, -1]]
+        gaps = run(grid, max(1, num_rounds // own.tuning_share), config.seeds[:1])["gap"][:, 0, -1]
     best = int(np.argmin(np.where(np.isfinite(gaps), gaps, np.inf)))
     for i, gap in enumerate(gaps):
-        rates = {field: float(x) for field, x in take(grid, i)._asdict().items()}
-        yield {"part": "point", "gap": gap, "best": i == best} | rates
+        yield {"part": "point", "gap": gap, "best": i == best} | take(grid, i)._asdict()
     chosen = jax.tree.map(lambda leaf: leaf[best : best + 1], grid)
-    history = _run(*given, chosen, num_rounds, config.seeds)
+    history = run(chosen, num_rounds, config.seeds)
     for j, k in np.ndindex(history["round"][0].shape):
-        when = {"seed": config.seeds[j], "round": int(history["round"][0, j, k])}
-        values = {key: float(history[key][0, j, k]) for key in _MEASURES if key in history}
-        yield {"part": "curve"} | when | values
-
-
-def _run(
-    config: Config,
-    own: Config,
-    problem: Problem,
-    name: str,
-    num_steps: int,
-    grid: Any,
-    num_rounds: int,
-    seeds: Sequence[int],
-) -> dict[str, np.ndarray]:
-    """Return the measures with axes [points, seeds, evaluations]."""
-    mirror, method = _mirror(own.num_columns, config.bound), METHODS[name]
-    num_evaluations = min(config.num_evaluations, num_rounds)
-    eval_every = num_rounds // num_evaluations
-    return swept(
-        getattr(algorithms, method.key)(problem.loss, mirror, **method.options),
-        grid,
-        problem.init(jax.random.key(config.data_seed)),
-        problem.train,
-        seeds=seeds,
-        plan=fcojax.local_steps(num_steps, 1),
-        num_rounds=num_evaluations * eval_every,
-        eval_every=eval_every,
-        observe=lambda hparams, model, context: problem.measures(model),
-    )
+        seen = {key: history[key][0, j, k] for key in ("round", *_MEASURES) if key in history}
+        yield {"part": "curve", "seed": config.seeds[j]} | seen
 
 
 def summarise(config: Config, rows: list[Row]) -> Summary:
@@ -132,11 +112,8 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
             own = select(rows, case=case, num_steps=num_steps, method=name)
             curve, points = (select(own, part=part) for part in ("curve", "point"))
             last = select(curve, round=max(row["round"] for row in curve))
-            ends = {
-                measure: float(np.mean([row[measure] for row in last]))
-                for measure in _MEASURES
-                if measure in last[0]
-            }
+            shown = [measure for measure in _MEASURES if measure in last[0]]
+            ends = {measure: float(column(last, measure).mean()) for measure in shown}
             [best], text = select(points, best=True), {"method": METHODS[name].text}
             rates = {rate: best[rate] for rate in _RATES}
             tables.setdefault(f"{case}, K = {num_steps}", []).append(text | rates | ends)
@@ -154,12 +131,10 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
         charts = []
         for num_steps, measure in itertools.product(own.num_steps, measures):
             drawn = []
-            for name, method in ((name, METHODS[name]) for name in own.methods):
-                seen, colour = (
-                    select(curves, method=name, num_steps=num_steps),
-                    style(method.key)[1],
-                )
-                drawn.append(Curve(seen, measure, colour, method.text, method.line))
+            for name in own.methods:
+                text, key, line, _ = METHODS[name]
+                seen = select(curves, method=name, num_steps=num_steps)
+                drawn.append(Curve(seen, measure, style(key)[1], text, line))
             labels = "communication round", _MEASURES[measure]
             log = "y" if measure == "gap" else ""
             charts.append(Chart("round", labels, drawn, f"K = {num_steps}", log))

@@ -2,7 +2,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from experiments.report.rows import select
-from experiments.studies.saddle.claims import claims
+from experiments.studies.saddle import claims
 
 
 def _rows(ends):
