@@ -1,10 +1,17 @@
-"""The penalty and its strength: given, or chosen by the pooled solver."""
+"""The penalty and its strength; centralised references, and Adam or LAMB on the server."""
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 
-from experiments.study import Config, from_config, with_support
-from fcojax.problems import Problem, lasso, population_loss
+import fcojax
+from experiments.study import Config, from_config, mirror_descent, one_client, with_support
+from fcojax import algorithms
+from fcojax.algorithms import Work, takes
+from fcojax.algorithms.base import Factory
+from fcojax.problems import ClientData, Problem, lasso, population_loss
 from fcojax.reference import optimum
 from fcojax.transforms import Penalty, l1, monotone, named, on_subtree, precomposed
 
@@ -54,3 +61,35 @@ def strengths(config: Config) -> tuple[float, ...]:
         return (-float(data.measures(params)["f1"]) if pattern else 0.0), loss
 
     return (min(config.candidates, key=rank),)
+
+
+def _pooled(config: Config, problem: Problem) -> tuple[ClientData, Work]:
+    """Return the pooled data as one client: the same number of steps, batches of a whole cohort."""
+    batch_size = config.batch_size and config.batch_size * config.cohort_size
+    return one_client(problem), fcojax.local_steps(config.num_steps, batch_size)
+
+
+def _full_batch(config: Config, problem: Problem) -> tuple[ClientData, Work]:
+    """Return one client that takes one step on all examples."""
+    return one_client(problem), fcojax.local_steps(1)
+
+
+def _optimised(plain: Factory, factory: Any, server: optax.GradientTransformation) -> Factory:
+    @takes(plain.Hparams, *plain.geometry)
+    def optimised(loss, mirror):
+        return factory(loss, mirror, server=server)
+
+    return optimised
+
+
+PLANS = {"prox_gd": _full_batch, "mirror_descent": _pooled, "dual_averaging": _pooled}
+METHODS = {
+    "prox_gd": algorithms.fed_mid_osp,
+    "mirror_descent": mirror_descent,
+    "dual_averaging": algorithms.fed_dual_avg,
+}
+# Optax's defaults: the source's code can have these two, and does not give their values.
+for _name in ("fed_mid", "fed_dual_avg"):
+    _plain, _factory = getattr(algorithms, _name), getattr(algorithms, f"{_name}_opt")
+    METHODS[f"{_name}_adam"] = _optimised(_plain, _factory, optax.adam(1.0))
+    METHODS[f"{_name}_lamb"] = _optimised(_plain, _factory, optax.lamb(1.0))
