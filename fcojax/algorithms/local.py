@@ -19,8 +19,7 @@ from fcojax.arguments import validated
 from fcojax.problems.losses import Loss, losses_of, require_floats
 from fcojax.types import Array, Key, Params, PyTree
 from fcojax.xla import rules
-from fcojax.xla.jaxprs import num_equations
-from fcojax.xla.loops import batch_max, small_slice
+from fcojax.xla.loops import batch_max, num_equations, small_slice
 
 # If a client will read all of its rows and they take at most this many bytes, copy them out before
 # the first step: on a CPU a gather costs as much as the array it gathers from.

@@ -11,7 +11,7 @@ from fcojax.arguments import validated
 from fcojax.check.population import quadratic, quadratic_clients
 from fcojax.check.subject import COUNTED, Subject
 from fcojax.engine.members import local_handle
-from fcojax.xla.jaxprs import inner_programs
+from fcojax.xla.loops import inner_programs
 
 _DIM, _NUM_STEPS = 4, 10
 

@@ -43,8 +43,7 @@ from fcojax.memo import jit_per
 from fcojax.problems.clients import Clients
 from fcojax.types import Array, Key, Params, PyTree
 from fcojax.uploads.forms import merged
-from fcojax.xla.jaxprs import fast_inside_loops
-from fcojax.xla.loops import scan_some
+from fcojax.xla.loops import rewritten, scan_some
 from fcojax.xla.rules import in_full_precision
 
 if TYPE_CHECKING:
@@ -304,7 +303,7 @@ def _seen(algorithm, observe, context, hparams, state):
     function, argument = (observe.function, state) if whole else (observe, model)
     # An observer runs inside the loop over blocks, where XLA's own form of a convolution is up to a
     # hundred times slower than outside.
-    return fast_inside_loops(function)(now, argument, context)
+    return rewritten(function)(now, argument, context)
 
 
 @jit_per(num_static=1)

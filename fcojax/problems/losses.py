@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.arguments import shown
 from fcojax.types import Array, Params, PyTree
-from fcojax.xla.jaxprs import fast_inside_loops
+from fcojax.xla.loops import rewritten
 
 Loss = Callable[[Params, PyTree], Array]  # (params, examples) -> one loss per example
 
@@ -20,7 +20,7 @@ def losses_of(loss: Loss, params: Params, examples: PyTree, *further: Array) -> 
     """
     num_examples = jax.tree.leaves(examples)[0].shape[0]
     try:
-        losses = fast_inside_loops(loss)(params, examples, *further)
+        losses = rewritten(loss)(params, examples, *further)
     except Exception as error:
         error.add_note(
             f"The loss was called with params {_shapes(params)} and examples {_shapes(examples)}; "

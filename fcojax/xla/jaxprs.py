@@ -1,4 +1,4 @@
-"""Jaxprs: their equations, their work, what depends on what, and forms that are fast inside loops.
+"""Jaxprs: their equations, what depends on what, and forms that are fast inside loops.
 
 Layers of Flax, Haiku, Equinox or plain JAX call ``jax.lax``, whose convolutions XLA runs slowly
 inside loops on a CPU. ``fast_inside_loops`` traces a function, and replaces such equations of its
@@ -18,6 +18,8 @@ import jax
 from jax.extend import core
 from jax.interpreters import partial_eval
 
+from fcojax.xla.loops import REWRITES, inner_programs
+
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
@@ -25,14 +27,6 @@ Result = TypeVar("Result")
 # None. `fcojax.xla.convolution` adds those of convolutions and max poolings.
 FORMS: dict[Any, Callable[[Any], Callable | None]] = {}
 _rewrites = jax.make_user_context(True)  # whether slow operations are replaced
-
-
-def inner_programs(equation: Any) -> list[Any]:
-    """Return the jaxprs inside an equation: bodies of loops, branches and calls."""
-    values = equation.params.values()
-    each = [x for value in values for x in (value if isinstance(value, tuple | list) else [value])]
-    jaxprs = [getattr(value, "jaxpr", value) for value in each]
-    return [value for value in jaxprs if hasattr(value, "eqns")]
 
 
 def equations(program: Any) -> Iterator[Any]:
@@ -58,18 +52,6 @@ def bytes_of_results(function: Callable, *args: Any) -> list[int]:
     ]
 
 
-def num_equations(function: Callable, *args: Any) -> int:
-    """Return the number of equations that ``function`` evaluates, with its scans multiplied out.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> powers = lambda x: jax.lax.scan(lambda x, _: (2 * x, None), x, length=10)[0]
-      >>> num_equations(powers, 1.0)
-      11
-    """
-    return _count(jax.make_jaxpr(function)(*args).jaxpr)
-
-
 def depend_on_first(function: Callable, first: Any, *others: Any) -> list[bool]:
     """Return for each array that a function returns whether it may depend on its first argument.
 
@@ -86,15 +68,6 @@ def depend_on_first(function: Callable, first: Any, *others: Any) -> list[bool]:
         _, used = partial_eval.dce_jaxpr(program, wanted)  # also inside loops
         found.append(any(used[:size]))
     return found
-
-
-def _count(program: Any) -> int:
-    inside = [
-        equation.params.get("length", 1) * _count(inner)
-        for equation in program.eqns
-        for inner in inner_programs(equation)
-    ]
-    return len(program.eqns) + sum(inside)
 
 
 def as_written() -> AbstractContextManager:
@@ -150,6 +123,9 @@ def fast_inside_loops(function: Callable[Arguments, Result]) -> Callable[Argumen
         return jax.tree.unflatten(structures[0], core.jaxpr_as_fun(program)(*leaves))
 
     return rewritten
+
+
+REWRITES.append(fast_inside_loops)
 
 
 def _fast_form(equation: Any) -> Callable | None:

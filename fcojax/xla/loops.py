@@ -8,6 +8,7 @@ examples of the whole population for every seed and grid point.
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,42 @@ from fcojax.xla.rules import rules
 
 # From 2 kB per slice on, or for more clients, a sequential loop is slower than a gather.
 _SMALL_BYTES, _FEW = 256, 1024
+# What makes a function fast inside of loops; `fcojax.xla.jaxprs` adds `fast_inside_loops`.
+REWRITES: list[Callable[[Callable], Callable]] = []
+
+
+def rewritten(function: Callable) -> Callable:
+    """Return a function after all rewrites, as it is called inside of loops."""
+    return functools.reduce(lambda function, rewrite: rewrite(function), REWRITES, function)
+
+
+def inner_programs(equation: Any) -> list[Any]:
+    """Return the jaxprs inside an equation: bodies of loops, branches and calls."""
+    values = equation.params.values()
+    each = [x for value in values for x in (value if isinstance(value, tuple | list) else [value])]
+    jaxprs = [getattr(value, "jaxpr", value) for value in each]
+    return [value for value in jaxprs if hasattr(value, "eqns")]
+
+
+def num_equations(function: Callable, *args: Any) -> int:
+    """Return the number of equations that ``function`` evaluates, with its scans multiplied out.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> powers = lambda x: jax.lax.scan(lambda x, _: (2 * x, None), x, length=10)[0]
+      >>> num_equations(powers, 1.0)
+      11
+    """
+    return _count(jax.make_jaxpr(function)(*args).jaxpr)
+
+
+def _count(program: Any) -> int:
+    inside = [
+        equation.params.get("length", 1) * _count(inner)
+        for equation in program.eqns
+        for inner in inner_programs(equation)
+    ]
+    return len(program.eqns) + sum(inside)
 
 
 @custom_vmap
