@@ -16,7 +16,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, ParamSpec, TypeVar, Union
+from typing import Annotated, Any, Literal, NamedTuple, Union
 
 import jax
 import jax.numpy as jnp
@@ -25,10 +25,7 @@ from jax.core import Tracer
 
 from fcojax import types as aliases
 from fcojax.memo import memoised
-from fcojax.types import Arrays, Numbers
-
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
+from fcojax.types import Arguments, Arrays, Numbers, Result
 
 _MOST_LETTERS = 80
 

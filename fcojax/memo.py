@@ -13,14 +13,13 @@ import inspect
 import pathlib
 import threading
 from collections.abc import Callable, Hashable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import jax
 import numpy as np
 from jax.core import Tracer
 
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
+from fcojax.types import Arguments, Result
 
 _MAX_RESULTS = 256  # per factory; programs of an evicted one are compiled again
 

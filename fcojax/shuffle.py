@@ -2,7 +2,7 @@
 
 Drawing S of M clients, or a minibatch of B examples, needs a few entries of a permutation only. A
 keyed bijection computes each entry in O(1), with no table and no rejection. Its hash function also
-gives random words and coins indexed by counters, such as a client and a round.
+gives random words indexed by counters, such as a client and a round.
 
 Reference: Hoang, Morris and Rogaway, "An enciphering scheme based on a card shuffle", CRYPTO 2012.
 """
@@ -117,11 +117,6 @@ def words(key: Key | Seed, *counters: Array) -> Array:
     for counter in counters:
         word = _mix(word * jnp.uint32(0x9E3779B9) + (counter.astype(jnp.uint32) ^ seed[1]))
     return word
-
-
-def heads(word: Array, probability: float) -> Array:
-    """Return coins from random words: true with this probability, to within 2**-31."""
-    return (word >> 1) < jnp.uint32(round(probability * 2**31))
 
 
 def _mix(x: Array) -> Array:

@@ -2,13 +2,15 @@
 
 import math
 from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, ParamSpec, TypeVar
 
 import jax
 
 Array = jax.Array
 Scalar = jax.Array | float
 PyTree = Any
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
 class Arrays(NamedTuple):

@@ -3,14 +3,14 @@
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, cast
 
 import jax
 
 from fcojax.algorithms.local import Local
 from fcojax.arguments import refuse_when_named, show_readably, validated
 from fcojax.memo import memoised
-from fcojax.types import Array, Key, Params, PyTree, Scalar
+from fcojax.types import Arguments, Array, Key, Params, PyTree, Scalar
 
 
 class Public(NamedTuple):
@@ -187,9 +187,6 @@ class Algorithm(NamedTuple, Generic[HparamsType]):
     hparams_type: type[HparamsType] = cast(Any, None)
     client_model: Callable[[Any, PyTree, PyTree], Params] | None = None
     facts: Facts = Facts()
-
-
-Arguments = ParamSpec("Arguments")
 
 
 # An argument that a factory may take after the loss; the launcher builds it for the problem.

@@ -369,9 +369,7 @@ def _some_minibatches(
 
     def take_if_needed(carry, drawn):
         index, *rest = drawn
-        return _step_if(
-            index < longest, lambda carry, *rest: take_if_real(carry, *rest), carry, *rest
-        )
+        return _step_if(index < longest, take_if_real, carry, *rest)
 
     def take_block(carry, steps):
         indices, weights = local.draw(steps, seed)

@@ -10,16 +10,14 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from fcojax.arguments import shown
 from fcojax.problems.clients import Clients
-from fcojax.types import Array, Key, Params, PyTree
-
-Result = TypeVar("Result")
+from fcojax.types import Array, Key, Params, PyTree, Result
 
 
 @dataclasses.dataclass(frozen=True)

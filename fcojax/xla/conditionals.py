@@ -69,6 +69,6 @@ def loop(
         running, new_state = unfinished(state), advance(state)
         return jax.tree.map(lambda new, old: jnp.where(running, new, old), new_state, state)
 
-    if rules().usual_first:
+    if rules().masks:
         state = jax.lax.fori_loop(0, usual, masked, state, unroll=True)
     return jax.lax.while_loop(unfinished, advance, state)

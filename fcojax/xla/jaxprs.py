@@ -12,16 +12,14 @@ import functools
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import jax
 from jax.extend import core
 from jax.interpreters import partial_eval
 
+from fcojax.types import Arguments, Result
 from fcojax.xla.loops import REWRITES, inner_programs
-
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
 
 # For a primitive a function of an equation, which returns what computes it in another form, or
 # None. `fcojax.xla.convolution` adds those of convolutions and max poolings.

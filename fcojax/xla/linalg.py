@@ -8,15 +8,12 @@ is factorised one matrix after the other.
 
 import functools
 from collections.abc import Callable
-from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 
-from fcojax.types import Array
+from fcojax.types import Array, Result
 from fcojax.xla.rules import rules
-
-Result = TypeVar("Result")
 
 
 def unbatched(factorise: Callable[[Array], Result]) -> Callable[[Array], Result]:

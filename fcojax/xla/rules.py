@@ -7,12 +7,11 @@ that a machine without an accelerator can lower and test the programs of one.
 import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import NamedTuple
 
 import jax
 
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
+from fcojax.types import Arguments, Result
 
 
 class Rules(NamedTuple):
@@ -26,7 +25,6 @@ class Rules(NamedTuple):
       bytes_to_share: bytes that each device should read per round before the clients are split
         over several devices; ``None`` to split whenever clients run one after the other.
       masks: whether a step that is not needed is computed and discarded rather than skipped.
-      usual_first: whether a loop runs its usual number of iterations before its first condition.
       slices: whether convolutions are slices and products instead of XLA's own operation.
       factors_singly: whether a batch of matrices is factorised one after the other; see ``linalg``.
       double_lu: whether float64 has an LU decomposition.
@@ -41,7 +39,6 @@ class Rules(NamedTuple):
     ragged_chunks: int
     bytes_to_share: int | None
     masks: bool
-    usual_first: bool
     slices: bool
     factors_singly: bool
     double_lu: bool
@@ -63,7 +60,6 @@ _CPU = Rules(
     bytes_to_share=None,
     # A conditional, and a loop, cost next to nothing compared with a step.
     masks=False,
-    usual_first=False,
     # XLA's gradients of a convolution are a hundred times slower inside a loop than outside.
     slices=True,
     factors_singly=True,
@@ -85,7 +81,6 @@ _ACCELERATOR = Rules(
     # Before the next launch, the host or the device's scheduler waits for the condition of a
     # branch or loop that depends on data.
     masks=True,
-    usual_first=True,
     # cuDNN is called once for each client and layer, by the host, and changes the layout each time.
     slices=True,
     factors_singly=False,
