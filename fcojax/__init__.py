@@ -33,7 +33,7 @@ from fcojax.engine.stream import Stream
 from fcojax.problems.building import from_clients, from_rows
 from fcojax.problems.client_data import ClientData
 from fcojax.problems.stored import open_clients, save_clients
-from fcojax.uploads.aggregator import Aggregator
+from fcojax.uploads.contract import Aggregator
 from fcojax.uploads.participation import dropout, norm_bound
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from fcojax import Aggregator, tree
 from fcojax.arguments import factory, validated
 from fcojax.robust.rules import as_points
 from fcojax.types import Array, CountOrZero, Key, NonNegative, OneArray, Real
-from fcojax.uploads.aggregator import MEAN
 from fcojax.uploads.coding import from_vector
+from fcojax.uploads.contract import MEAN
 from fcojax.uploads.stack import STACK, Stacked, combined
 from fcojax.uploads.transform import Facts, Opened, Sent, UploadTransform
 

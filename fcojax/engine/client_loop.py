@@ -34,9 +34,7 @@ from fcojax.engine.tally import (
     through_chain,
 )
 from fcojax.types import Array, PyTree
-from fcojax.uploads.aggregator import MEAN
-from fcojax.uploads.forms import require_same_form
-from fcojax.uploads.transform import At
+from fcojax.uploads.contract import MEAN, At, require_same_form
 from fcojax.xla.loops import batch_max
 from fcojax.xla.rules import rules
 

@@ -29,8 +29,7 @@ from fcojax.engine.tally import RoundContext, one_update
 from fcojax.memo import jit_per
 from fcojax.problems.client_data import ClientData
 from fcojax.types import Array, Key, Params, PyTree
-from fcojax.uploads.aggregator import first_estimate
-from fcojax.uploads.forms import split
+from fcojax.uploads.contract import split
 from fcojax.xla.rules import rules
 
 # From this many points on, a CPU runs a grid in two halves of one program. When half of the points
@@ -316,6 +315,7 @@ def payload_bytes(
     message = algorithm.broadcast(hparams, server)
     result = one_update(algorithm, plan, hparams, server, client, data)
     context = RoundContext(algorithm, plan, hparams, data, key, zero, key)
-    context = context._replace(memory=Memory(broadcast=first_estimate(plan.broadcast, message)))
+    if plan.broadcast is not None:
+        context = context._replace(memory=Memory(broadcast=plan.broadcast.first(message)))
     down, up = sizes_of(context, message, split(result.upload)[2])
     return jnp.asarray(down), jnp.asarray(up)

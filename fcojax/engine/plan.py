@@ -15,8 +15,7 @@ from fcojax.algorithms.work import Work
 from fcojax.arguments import checked_value, field_annotations, shown
 from fcojax.engine.state import Observe
 from fcojax.types import Array, Count, Key
-from fcojax.uploads.aggregator import MEAN, Aggregator, Broadcast
-from fcojax.uploads.transform import NOTHING, UploadTransform
+from fcojax.uploads.contract import MEAN, Aggregator, Broadcast, UploadChain
 
 
 class Draw(NamedTuple):
@@ -168,7 +167,7 @@ class Plan(NamedTuple):
 
     work: Work
     cohort: Sampler = Everyone()
-    uploads: UploadTransform = NOTHING
+    uploads: UploadChain = UploadChain()
     aggregator: Aggregator = MEAN
     broadcast: Broadcast | None = None
     client_chunk_size: Count | None = None
@@ -185,8 +184,9 @@ def as_plan(plan: Plan | Work) -> Plan:
             "or Plan(local_steps(10, 32), uniform_cohort(cohort_size=10))."
         )
     for name in ("cohort", "aggregator"):
-        if isinstance(part := getattr(plan, name), UploadTransform):
-            raise ValueError(f"plan.{name} is {part.name}; pass it as uploads={part.name}.")
+        if isinstance(part := getattr(plan, name), UploadChain):
+            part = getattr(part, "name", "chain()")
+            raise ValueError(f"plan.{name} is {part}; pass it as uploads={part}.")
     kinds = field_annotations(Plan)
     parts = zip(Plan._fields, plan, strict=True)
     plan = Plan(*(checked_value(f"plan.{name}", part, kinds[name]) for name, part in parts))

@@ -24,10 +24,8 @@ from fcojax.engine.tally import (
     Upload,
     add_clients,
     empty_tally,
-    encoded,
     first_uploads,
     one_update,
-    opened,
     server_half,
 )
 from fcojax.engine.validation import as_first_states, require_run
@@ -35,10 +33,9 @@ from fcojax.memo import jit_per
 from fcojax.problems.client_data import ClientData
 from fcojax.types import Array, Key, Params, PyTree
 from fcojax.uploads import transform
-from fcojax.uploads.aggregator import MEAN
 from fcojax.uploads.chain import chain
-from fcojax.uploads.forms import Form, require_same_form, split
-from fcojax.uploads.transform import At, Facts, RoundWeights, UploadTransform
+from fcojax.uploads.contract import MEAN, At, Form, RoundWeights, merged, require_same_form, split
+from fcojax.uploads.transform import Facts, UploadTransform
 from fcojax.xla.jaxprs import depend_on_first
 from fcojax.xla.rules import in_full_precision
 
@@ -88,7 +85,7 @@ def forms(
 
 def first_rows(plan: Plan, payload: list, state: PyTree) -> Rows:
     """Return what a client keeps before its first round, given the shapes of its payload."""
-    return Rows(state, transform.first_states(plan.uploads, tree.zeros_like(payload))[0])
+    return Rows(state, plan.uploads.first_states(tree.zeros_like(payload))[0])
 
 
 def begin(
@@ -135,12 +132,14 @@ def answer(
     result = _updated(algorithm, plan, hparams, message, before.states, examples, keys, client)
     require_same_form("client_update", before.states, result.state)
     at = _at(plan, hparams, index, client, keys.encode, keys.shared)
-    sent, after = encoded(plan, at, result, before.residuals)
-    payload, there = split(result.upload)[0], at._replace(key=None)
-    decoded = transform.decode(plan.uploads, there, sent.own, payload, before.residuals)
+    (payload, public, _), there = split(result.upload), at._replace(key=None)
+    sent, kept = transform.send(plan.uploads, at, payload, before.residuals)
+    metrics = merged(result.metrics, sent.metrics, "client_update of the algorithm")
+    decoded = transform.decode(plan.uploads, there, sent.wire, payload, before.residuals)
     is_own = _which_are_own(plan, at, payload, before.residuals)
-    own = [x for x, mine in zip(jax.tree.leaves(sent.own), is_own, strict=True) if mine]
-    return sent._replace(own=own), after, tree.all_finite((decoded, sent.public, after))
+    own = [x for x, mine in zip(jax.tree.leaves(sent.wire), is_own, strict=True) if mine]
+    after = Rows(result.state, sent.client_state)
+    return Upload(own, public, metrics, kept), after, tree.all_finite((decoded, public, after))
 
 
 def decode(plan, hparams, sent: Upload, form: Forms, key: Key, index, client) -> tuple:
@@ -193,7 +192,9 @@ def step(
 
     def contribution(client, sent: Upload) -> Upload:
         at = _at(plan, hparams, index, client, None, shared)._replace(inclusion=_no_inclusion)
-        return opened(plan, at, sent, idle[1], memory, form)
+        there = sent.own, idle[1], memory.transforms, sent.kept, sent.metrics
+        found, kept = transform.opened(plan.uploads, at, *there)
+        return Upload(found.payload, sent.public, found.metrics, kept, found.weight, form)
 
     clients = jax.vmap(contribution)(members, given)
     # Opening an upload can overflow too; one that is lost is not read.

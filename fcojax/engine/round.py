@@ -16,10 +16,7 @@ from fcojax.engine.members import DOWN, SHARED, Slots, draw_cohort, purpose_key,
 from fcojax.engine.tally import RoundContext, Rows, server_half
 from fcojax.problems.clients import Clients
 from fcojax.types import Array, PyTree, Scalar
-from fcojax.uploads import transform
-from fcojax.uploads.aggregator import next_estimate
-from fcojax.uploads.forms import Form, merged, split
-from fcojax.uploads.transform import At, RoundWeights
+from fcojax.uploads.contract import At, Form, RoundWeights, merged, split
 
 # Names of the engine's own counts, which metrics and measures may not use.
 COUNTS = ("participants", "dropped", "lost", "late", "refused", "left_out")
@@ -68,8 +65,11 @@ def one_round(
 
     if plan.broadcast is not None:
         down = purpose_key(context.key, DOWN, context.index)
-        given = plan.broadcast, hparams, estimate, algorithm.broadcast(hparams, after), down, taken
-        memory = memory._replace(broadcast=next_estimate(*given))
+        following = plan.broadcast.following(
+            hparams, estimate, algorithm.broadcast(hparams, after), down
+        )
+        taken = taken & tree.all_finite(following)
+        memory = memory._replace(broadcast=tree.where(taken, following, estimate))
     sizes = sizes_of(context, message, one.form)
     counts |= _traffic(context, (server, after), sizes, tally.participants)
     measures = merged(metrics, counts, "client_update of the algorithm")
@@ -140,8 +140,5 @@ def sizes_of(context: RoundContext, message: PyTree, form: Form) -> tuple[Scalar
     # size may depend.
     shared = purpose_key(context.key, SHARED, context.index)
     at = At(context.hparams, context.index, jnp.zeros_like(context.index), context.key, shared)
-    payload = tree.zeros_like(payload)
-    states, _ = transform.first_states(chain, payload)
-    sent, _ = transform.send(chain, at, payload, states)
-    up = tree.num_bytes(sent.wire) if sent.num_bytes is None else sent.num_bytes
+    up = chain.num_bytes(at, tree.zeros_like(payload))
     return down, up + tree.num_bytes(public)

@@ -42,7 +42,7 @@ from fcojax.engine.validation import as_first_states, as_params, as_program
 from fcojax.memo import jit_per
 from fcojax.problems.clients import Clients
 from fcojax.types import Array, Key, Params, PyTree
-from fcojax.uploads.forms import merged
+from fcojax.uploads.contract import merged
 from fcojax.xla.loops import rewritten, scan_some
 from fcojax.xla.rules import in_full_precision
 

@@ -17,11 +17,16 @@ from fcojax.engine.plan import Plan
 from fcojax.engine.state import Memory
 from fcojax.problems.clients import Clients
 from fcojax.types import Array, Key, PyTree
-from fcojax.uploads import transform
-from fcojax.uploads.aggregator import MEAN, SUM, first_estimate
-from fcojax.uploads.forms import Form, merged, require_same_form, split
-from fcojax.uploads.transform import At, Received, RoundWeights, mean_of
-from fcojax.xla.jaxprs import depend_on_first
+from fcojax.uploads.contract import (
+    MEAN,
+    SUM,
+    At,
+    Received,
+    RoundWeights,
+    mean_of,
+    require_same_form,
+    split,
+)
 
 
 class RoundContext(NamedTuple):
@@ -69,32 +74,14 @@ class Upload(NamedTuple):
     form: Any = None
 
 
-def encoded(plan: Plan, at: At, result: ClientResult, residuals: tuple) -> tuple[Upload, Rows]:
-    """Return what a client sends of its result, and what it keeps if that counts."""
-    payload, public, _ = split(result.upload)
-    sent, kept = transform.send(plan.uploads, at, payload, residuals)
-    metrics = merged(result.metrics, sent.metrics, "client_update of the algorithm")
-    return Upload(sent.wire, public, metrics, kept), Rows(result.state, sent.client_state)
-
-
-def opened(
-    plan: Plan, at: At, sent: Upload, residuals: tuple, memory: Memory, form: Form
-) -> Upload:
-    """Return what the server makes of a decoded upload."""
-    given = sent.own, residuals, memory.transforms, sent.kept, sent.metrics
-    found, kept = transform.opened(plan.uploads, at, *given)
-    return Upload(found.payload, sent.public, found.metrics, kept, found.weight, form)
-
-
 def through_chain(
     plan: Plan, at: At, result: ClientResult, residuals: tuple, memory: Memory
 ) -> tuple[Upload, Rows]:
     """Return a client's opened upload, and what it keeps: both halves."""
-    payload, _, form = split(result.upload)
-    sent, after = encoded(plan, at, result, residuals)
-    there = at._replace(key=None)
-    decoded = transform.decode(plan.uploads, there, sent.own, payload, residuals)
-    return opened(plan, there, sent._replace(own=decoded), residuals, memory, form), after
+    payload, public, form = split(result.upload)
+    given = payload, residuals, memory.transforms, result.metrics
+    own, weight, metrics, kept, after = plan.uploads.through(at, *given)
+    return Upload(own, public, metrics, kept, weight, form), Rows(result.state, after)
 
 
 class Tally(NamedTuple):
@@ -217,7 +204,7 @@ def server_half(
             lambda a, b: jnp.where(weights.count > 0, a, b.astype(a.dtype)), public, public_if_empty
         )
     given = Received(found, public, weights.fraction, weights.count > 0)
-    last, transforms = transform.received(plan.uploads, at, given, weights, memory.transforms)
+    last, transforms = plan.uploads.received(at, given, weights, memory.transforms)
     # A mean of another shape would broadcast in the server's step, or lose its last parts.
     before, after = (
         jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), float), parts)
@@ -287,8 +274,9 @@ def first_uploads(
     the server and of a client.
     """
     server, client = states
-    message = algorithm.broadcast(hparams, server) if plan.broadcast else ()
-    estimate = first_estimate(plan.broadcast, message)
+    estimate = ()
+    if plan.broadcast is not None:
+        estimate = plan.broadcast.first(algorithm.broadcast(hparams, server))
     # The plain mean keeps nothing, so no client needs to be traced.
     if not plan.uploads.transforms and plan.aggregator == MEAN:
         return (), Memory(broadcast=estimate)
@@ -296,71 +284,13 @@ def first_uploads(
     result = jax.eval_shape(update, hparams, server, client, data)
     # They start from zeros, because nothing has been sent yet.
     payload = tree.zeros_like(split(result.upload)[0])
-    residuals, servers = transform.first_states(plan.uploads, payload)
+    residuals, servers = plan.uploads.first_states(payload)
     memory = Memory(servers, broadcast=estimate)
     key, index, by_rule = jax.random.key(0), jnp.zeros((), jnp.int32), plan.aggregator != MEAN
     at = At(hparams, index, index, key, key, by_rule=by_rule, inclusion=lambda: jnp.ones(()))
 
-    def contribution(result) -> Upload:
-        return through_chain(plan, at, result, residuals, memory)[0]
-
+    through = functools.partial(through_chain, plan, at)
     # A k beyond the number of entries is refused here.
-    one = jax.eval_shape(contribution, result)
-    if plan.uploads.noisy:
-        _require_equal_public_parts(algorithm, plan, hparams, states, data)
-
-    def num_bytes(given, hparams, round_key):
-        here = at._replace(hparams=hparams, round_key=round_key)
-        sent, _ = transform.send(plan.uploads, here, *given)
-        return jnp.asarray(0 if sent.num_bytes is None else sent.num_bytes)
-
-    # Bytes are computed once in a round, on zeros, and multiplied by the participants.
-    if any(depend_on_first(num_bytes, (payload, residuals), hparams, key)):
-        raise ValueError(
-            "num_bytes of a transform depends on the payload, and bytes are counted once a round "
-            "for all clients; let it depend on shapes, hparams and the round's key alone."
-        )
-
-    def step(fraction, hparams, server, upload):
-        return algorithm.server_update(hparams, server, upload, fraction, jax.random.key(0))
-
-    # SCAFFOLD adds `fraction` times the mean to its control variate. An estimate over all clients
-    # includes the absent ones, and the product would count them wrongly. FedAvg ignores `fraction`,
-    # so it passes: an unused argument of the traced step does not count.
-    estimating = plan.uploads.estimates_all if plan.aggregator == MEAN else None
-    fraction = jax.ShapeDtypeStruct((), jnp.result_type(float))
-    if estimating and any(depend_on_first(step, fraction, hparams, server, result.upload)):
-        raise ValueError(
-            f"the algorithm's server step depends on fraction, but {estimating.name} estimates the "
-            "mean over all clients; pass a transform that leaves the mean of this round's uploads, "
-            "such as uploads.ef14(...)."
-        )
+    one, _ = jax.eval_shape(through, result, residuals, memory)
+    plan.uploads.require_fit(algorithm, plan, one_update, at, result, states, data)
     return residuals, memory._replace(aggregator=plan.aggregator.init(tree.zeros_like(one.own)))
-
-
-def _require_equal_public_parts(algorithm, plan, hparams, states, data) -> None:
-    """Raise ``ValueError`` if public parts could tell clients apart.
-
-    They are sent without noise. A step count that differs between clients reveals who took part,
-    whether or not it depends on the data.
-    """
-    server, client = states
-    work = plan.work
-    if work.counts is not None and len(set(work.counts)) == 1:
-        # Equal counts, given one by one, do not distinguish clients.
-        plan = plan._replace(work=work._replace(counts=None, fewest=None))
-
-    def public(seen, hparams, server):
-        client, data, index = seen
-        result = one_update(algorithm, plan, hparams, server, client, data, index)
-        return split(result.upload)[1]
-
-    # Everything that can differ between two clients, including the index: a plan may give each
-    # client its own number of steps.
-    seen = client, data, jnp.zeros((), jnp.int32)
-    if any(depend_on_first(public, seen, hparams, server)):
-        raise ValueError(
-            "the plan adds noise, but Public parts of this algorithm's upload depend on the "
-            "client or its data and get no noise; pass equal work to all clients, as "
-            "local_steps(10) does, or an algorithm without such parts."
-        )

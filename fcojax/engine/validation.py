@@ -17,7 +17,7 @@ from fcojax.engine.state import Observe, is_sweep
 from fcojax.problems.clients import Clients
 from fcojax.tree import by_field
 from fcojax.types import Array, Count, Key, PyTree
-from fcojax.uploads.aggregator import MEAN
+from fcojax.uploads.contract import MEAN
 
 
 def as_program(

@@ -14,15 +14,8 @@ from fcojax import tree
 from fcojax.arguments import checked_value, factory
 from fcojax.robust.rules import clip as clipped_to
 from fcojax.types import Array, Key, NonNegative, Positive, Real, Share
-from fcojax.uploads.transform import (
-    Facts,
-    Noise,
-    Opened,
-    Received,
-    RoundWeights,
-    UploadTransform,
-    number,
-)
+from fcojax.uploads.contract import Received, RoundWeights
+from fcojax.uploads.transform import Facts, Noise, Opened, UploadTransform, number
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,10 +15,10 @@ from fcojax import tree
 from fcojax.arguments import checked_value, factory
 from fcojax.robust.mass import between, column, lengths, nearest, ordered, rounding, weighted_median
 from fcojax.types import Array, Count, Numbers, OneArray, Positive, Real
-from fcojax.uploads.aggregator import Aggregator
 from fcojax.uploads.coding import from_vector
+from fcojax.uploads.contract import Aggregator, mean_of
 from fcojax.uploads.stack import STACK, Stacked, combined
-from fcojax.uploads.transform import mean_of, number
+from fcojax.uploads.transform import number
 
 _BELOW_HALF = "a number of at least 0 and below 0.5, as a majority has to be honest"
 Minority = Annotated[Any, Numbers(_BELOW_HALF, lambda x: (x >= 0) & (x < 0.5))] | Callable

@@ -7,6 +7,7 @@ their relatives make one with error feedback, for ``fcojax.Plan(uploads=chain(..
 from fcojax.uploads.chain import chain
 from fcojax.uploads.coding import compressed, facts
 from fcojax.uploads.compressor import Compressor, compose, contractive
+from fcojax.uploads.contract import At, Received
 from fcojax.uploads.feedback import (
     diana,
     econtrol,
@@ -19,14 +20,7 @@ from fcojax.uploads.feedback import (
 from fcojax.uploads.participation import inverse_probability
 from fcojax.uploads.quantise import drive, half, modular_sum, natural, qsgd, sign
 from fcojax.uploads.sparse import rand_k, top_k
-from fcojax.uploads.transform import (
-    At,
-    Facts,
-    Opened,
-    Received,
-    Sent,
-    UploadTransform,
-)
+from fcojax.uploads.transform import Facts, Opened, Sent, UploadTransform
 
 __all__ = [
     # compressors

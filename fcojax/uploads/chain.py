@@ -5,11 +5,12 @@ from typing import Any
 
 from fcojax.arguments import checked_value
 from fcojax.memo import memoised
-from fcojax.uploads.transform import UploadTransform
+from fcojax.uploads.contract import UploadChain
+from fcojax.uploads.transform import NOTHING, UploadTransform
 
 
 @memoised
-def chain(*transforms: UploadTransform) -> UploadTransform:
+def chain(*transforms: UploadChain) -> UploadTransform:
     """Return the chain of some transforms, for ``Plan(uploads=...)``.
 
     The first one is nearest to the algorithm, the last one to the network: attacks, momentum,
@@ -24,10 +25,11 @@ def chain(*transforms: UploadTransform) -> UploadTransform:
       >>> both = chain(uploads.ef14(uploads.top_k(0.01)), fcojax.dropout(0.1))
     """
     for given in transforms:
-        checked_value("a transform", given, UploadTransform)
+        checked_value("a transform", given, UploadChain)
     found = tuple(one for given in transforms for one in given.transforms)
     _require_order(found)
-    return UploadTransform(f"chain({', '.join(one.name for one in found)})", parts=found)
+    name = f"chain({', '.join(one.name for one in found)})"
+    return UploadTransform(name, parts=found) if found else NOTHING
 
 
 # What a chain does once at most.

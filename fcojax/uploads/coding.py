@@ -11,7 +11,7 @@ from fcojax import tree
 from fcojax.arguments import validated
 from fcojax.types import Array, Key, NumberTree, Params, PyTree, Scalar
 from fcojax.uploads.compressor import Compressor, factory
-from fcojax.uploads.forms import Form
+from fcojax.uploads.contract import Form
 from fcojax.uploads.transform import Sent, UploadTransform
 
 

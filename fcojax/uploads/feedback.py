@@ -13,11 +13,12 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
+from fcojax.algorithms.base import Known
 from fcojax.types import NonNegative, Probability, PyTree, Share
 from fcojax.uploads import coding
-from fcojax.uploads.aggregator import Broadcast
 from fcojax.uploads.compressor import Compressor, factory, require_contractive
-from fcojax.uploads.transform import At, Facts, Sent, UploadTransform, number
+from fcojax.uploads.contract import At, Broadcast, Estimate
+from fcojax.uploads.transform import Facts, Sent, UploadTransform, number
 
 
 class Sum(NamedTuple):
@@ -356,9 +357,21 @@ def ef21p(compressor: Compressor) -> Broadcast:
     def is_long(leaf):
         return leaf.size > 1 and jnp.issubdtype(leaf.dtype, jnp.floating)
 
-    def corrected(hparams, estimate, message, key):
-        """Return the new estimate, and the correction that is sent."""
-        olds, structure = jax.tree.flatten(estimate)
+    def is_known(part):
+        return isinstance(part, Known)
+
+    def first(message):
+        if any(map(is_known, jax.tree.leaves(message, is_leaf=is_known))):
+            raise ValueError(
+                "the algorithm's message has a part that clients know without receiving it, as "
+                "partial_sharing's, and a compressed broadcast would change it; pass "
+                "broadcast=None."
+            )
+        after = following(None, Estimate(message, ()), message, jax.random.key(0))
+        return after._replace(message=message)
+
+    def following(hparams, estimate, message, key):
+        olds, structure = jax.tree.flatten(estimate.message)
         news = jax.tree.leaves(message)
         pairs = list(zip(news, olds, strict=True))
         change = [new - old for new, old in pairs if is_long(new)]
@@ -366,9 +379,10 @@ def ef21p(compressor: Compressor) -> Broadcast:
         parts = iter(coding.decode(compressor, encoded))
         leaves = [old + next(parts) if is_long(new) else new for new, old in pairs]
         short = [leaf for leaf in news if not is_long(leaf)]
-        return jax.tree.unflatten(structure, leaves), (encoded.sent, encoded.whole, short)
+        corrected = jax.tree.unflatten(structure, leaves)
+        return Estimate(corrected, (encoded.sent, encoded.whole, short))
 
-    return Broadcast(f"ef21p({compressor.name})", corrected)
+    return Broadcast(f"ef21p({compressor.name})", first, following)
 
 
 def _sent(

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.types import Array, Key, PyTree
-from fcojax.uploads.aggregator import Aggregator, Collector
-from fcojax.uploads.transform import RoundWeights
+from fcojax.uploads.contract import Aggregator, Collector, RoundWeights
 
 
 class Stacked(NamedTuple):

@@ -5,6 +5,7 @@ decodes it, applies ``open`` of each in reverse order to every upload, aggregate
 ``receive`` of each in reverse order to the result. ``Public`` parts of an upload bypass the chain.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,36 +14,16 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.types import Array, PyTree, Scalar
-from fcojax.uploads.forms import merged, require_same_form
-
-
-class At(NamedTuple):
-    """What a transform may read, beside the upload and its own state.
-
-    Attributes:
-      hparams: the hyperparameters of the round.
-      round: index of the round.
-      client: index of the client; ``None`` in ``receive``.
-      key: in ``send`` a key of this client, round and transform; otherwise ``None``.
-      round_key: a key of the round that clients and the server share, as for a coin.
-      private_key: in ``receive`` a key of the server alone. It differs between runs, rounds,
-        transforms and all hyperparameters, so that the points of a sweep never share noise.
-      by_rule: whether the aggregator compares uploads, and so gets each of them opened; static.
-      inclusion: in ``open`` a function that returns the probability that this upload arrives.
-
-    Example:
-      >>> At(hparams=None, round=0, key=jax.random.key(0)).private_key is None  # on a client
-      True
-    """
-
-    hparams: Any
-    round: Any
-    client: Any = None
-    key: Any = None
-    round_key: Any = None
-    private_key: Any = None
-    by_rule: bool = False
-    inclusion: Callable[[], Any] | None = None
+from fcojax.uploads.contract import (
+    At,
+    Received,
+    RoundWeights,
+    UploadChain,
+    merged,
+    require_same_form,
+    split,
+)
+from fcojax.xla.jaxprs import depend_on_first
 
 
 class Sent(NamedTuple):
@@ -82,53 +63,6 @@ class Opened(NamedTuple):
     payload: list
     weight: Any = None
     metrics: dict[str, Array] = {}
-
-
-class Received(NamedTuple):
-    """The result of a round, from which the algorithm updates the server's state.
-
-    Attributes:
-      mean: what the aggregator returned, or ``receive`` of the transform after this one: the
-        weighted mean of the opened uploads. A transform whose facts say ``needs_sum`` gets the sum
-        over the clients, each times its share of the cohort's weight, and returns a mean.
-      public: the mean of the public parts.
-      fraction: the counted clients' share of the population's weight, for ``server_update``.
-      step: whether the server updates its state.
-
-    Example:
-      >>> found = Received([jnp.ones(2)], [], jnp.array(0.5), jnp.array(True))
-      >>> doubled = found._replace(mean=tree.scale(2, found.mean))
-    """
-
-    mean: list
-    public: list
-    fraction: Array
-    step: Array
-
-
-class RoundWeights(NamedTuple):
-    """Weights of the clients of a round, for transforms with a denominator of their own.
-
-    Attributes:
-      share: the weight of the counted clients, as a share of the cohort's; 0 if none counts.
-      cohort_weight: the sum of the weights p_m over the cohort, counted or not.
-      population_weight: the sum of the weights over all clients.
-      count: number of counted clients.
-      expected_weight: the expected weight of a cohort, from the sampler's mean size.
-      largest: the largest weight of a client of the population.
-    """
-
-    share: Array
-    cohort_weight: Array
-    population_weight: Array
-    count: Array
-    expected_weight: Array
-    largest: Array
-
-    @property
-    def fraction(self) -> Array:
-        """The share of the population's weight that the counted clients have."""
-        return self.share * (self.cohort_weight / self.population_weight)
 
 
 class Noise(NamedTuple):
@@ -182,7 +116,8 @@ class Facts(NamedTuple):
     attack: Any = None
 
 
-class UploadTransform(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class UploadTransform(UploadChain):
     """One thing that happens to uploads; every default passes them on unchanged.
 
     A payload is the list of the arrays of an upload that are not ``Public``. All functions are
@@ -221,8 +156,6 @@ class UploadTransform(NamedTuple):
     facts: Facts = Facts()
     parts: "tuple[UploadTransform, ...] | None" = None
 
-    example = "uploads.compressed(uploads.top_k(0.1)), or uploads.chain(...) of several"
-
     @property
     def transforms(self) -> "tuple[UploadTransform, ...]":
         """The transforms of a chain in their order, or this one alone."""
@@ -249,16 +182,99 @@ class UploadTransform(NamedTuple):
         """A transform that estimates the mean over all clients, if any."""
         return next((one for one in self.transforms if one.facts.estimates_all), None)
 
+    def first_states(self, payload):
+        pairs = [one.init(payload) for one in self.transforms]
+        return tuple(own for own, _ in pairs), tuple(servers for _, servers in pairs)
 
-def first_states(given: UploadTransform, payload: list) -> tuple[tuple, tuple]:
-    """Return what one client and the server keep before the first round."""
-    pairs = [one.init(payload) for one in given.transforms]
-    return tuple(own for own, _ in pairs), tuple(servers for _, servers in pairs)
+    def through(self, at, payload, states, servers, metrics):
+        sent, kept = send(self, at, payload, states)
+        metrics = merged(metrics, sent.metrics, "client_update of the algorithm")
+        there = at._replace(key=None)
+        decoded = decode(self, there, sent.wire, payload, states)
+        found, kept = opened(self, there, decoded, states, servers, kept, metrics)
+        return *found, kept, sent.client_state
+
+    def received(self, at, found, weights, servers):
+        after = list(servers)
+        for index in reversed(range(len(servers))):
+            one = self.transforms[index]
+            if one.receive is None:
+                continue
+            own = at
+            # The one that adds noise has the key itself; no two transforms share it.
+            if not one.facts.noisy:
+                own = at._replace(private_key=jax.random.fold_in(at.private_key, index))
+            found, after[index] = one.receive(own, found, weights, servers[index])
+            require_same_form(f"receive of {one.name}", servers[index], after[index])
+        return found, tuple(after)
+
+    def num_bytes(self, at, payload):
+        sent, _ = send(self, at, payload, self.first_states(payload)[0])
+        return tree.num_bytes(sent.wire) if sent.num_bytes is None else sent.num_bytes
+
+    def require_fit(self, algorithm, plan, update, at, result, states, data):
+        if self.noisy:
+            _require_equal_public_parts(algorithm, plan, update, at.hparams, states, data)
+
+        def num_bytes(given, hparams, round_key):
+            sent, _ = send(self, at._replace(hparams=hparams, round_key=round_key), *given)
+            return jnp.asarray(0 if sent.num_bytes is None else sent.num_bytes)
+
+        payload = tree.zeros_like(split(result.upload)[0])
+        given = payload, self.first_states(payload)[0]
+        # Bytes are computed once in a round, on zeros, and multiplied by the participants.
+        if any(depend_on_first(num_bytes, given, at.hparams, at.round_key)):
+            raise ValueError(
+                "num_bytes of a transform depends on the payload, and bytes are counted once a "
+                "round for all clients; let it depend on shapes, hparams and the round's key alone."
+            )
+
+        def step(fraction, hparams, server, upload):
+            return algorithm.server_update(hparams, server, upload, fraction, jax.random.key(0))
+
+        # SCAFFOLD adds `fraction` times the mean to its control variate. An estimate over all
+        # clients includes the absent ones, and the product would count them wrongly. FedAvg ignores
+        # `fraction`, so it passes: an unused argument of the traced step does not count.
+        estimating = None if at.by_rule else self.estimates_all
+        fraction = jax.ShapeDtypeStruct((), jnp.result_type(float))
+        given = fraction, at.hparams, states[0], result.upload
+        if estimating and any(depend_on_first(step, *given)):
+            raise ValueError(
+                "the algorithm's server step depends on fraction, but "
+                f"{estimating.name} estimates the mean over all clients; pass a transform that "
+                "leaves the mean of this round's uploads, such as uploads.ef14(...)."
+            )
 
 
-def send(
-    given: UploadTransform, at: At, payload: list, states: tuple
-) -> tuple[Sent, dict[str, Array]]:
+def _require_equal_public_parts(algorithm, plan, update, hparams, states, data) -> None:
+    """Raise ``ValueError`` if public parts could tell clients apart.
+
+    They are sent without noise. A step count that differs between clients reveals who took part,
+    whether or not it depends on the data.
+    """
+    server, client = states
+    work = plan.work
+    if work.counts is not None and len(set(work.counts)) == 1:
+        # Equal counts, given one by one, do not distinguish clients.
+        plan = plan._replace(work=work._replace(counts=None, fewest=None))
+
+    def public(seen, hparams, server):
+        client, data, index = seen
+        result = update(algorithm, plan, hparams, server, client, data, index)
+        return split(result.upload)[1]
+
+    # Everything that can differ between two clients, including the index: a plan may give each
+    # client its own number of steps.
+    seen = client, data, jnp.zeros((), jnp.int32)
+    if any(depend_on_first(public, seen, hparams, server)):
+        raise ValueError(
+            "the plan adds noise, but Public parts of this algorithm's upload depend on the "
+            "client or its data and get no noise; pass equal work to all clients, as "
+            "local_steps(10) does, or an algorithm without such parts."
+        )
+
+
+def send(given: UploadChain, at: At, payload: list, states: tuple) -> tuple[Sent, dict[str, Array]]:
     """Return what a client sends, and for each name whether the upload is kept."""
     wire, after, kept, metrics, num_bytes = payload, [], {}, {}, None
     for index, (one, state) in enumerate(zip(given.transforms, states, strict=True)):
@@ -278,7 +294,7 @@ def send(
     return Sent(wire, tuple(after), None, metrics, num_bytes), kept
 
 
-def decode(given: UploadTransform, at: At, wire: PyTree, like: list, states: tuple) -> list:
+def decode(given: UploadChain, at: At, wire: PyTree, like: list, states: tuple) -> list:
     """Return the payload that the server decodes; ``like`` has the shapes of the upload's."""
     for one, state in zip(given.transforms, states, strict=True):
         if one.decode is not None:
@@ -289,7 +305,7 @@ def decode(given: UploadTransform, at: At, wire: PyTree, like: list, states: tup
 
 
 def opened(
-    given: UploadTransform,
+    given: UploadChain,
     at: At,
     payload: list,
     states: tuple,
@@ -321,24 +337,6 @@ def opened(
     return Opened(payload, weight, metrics), kept
 
 
-def received(
-    given: UploadTransform, at: At, found: Received, weights: RoundWeights, servers: tuple
-) -> tuple[Received, tuple]:
-    """Return the result of a round after all transforms, and what the server keeps."""
-    after = list(servers)
-    for index in reversed(range(len(servers))):
-        one = given.transforms[index]
-        if one.receive is None:
-            continue
-        own = at
-        # The one that adds noise has the key itself; no two transforms share it.
-        if not one.facts.noisy:
-            own = at._replace(private_key=jax.random.fold_in(at.private_key, index))
-        found, after[index] = one.receive(own, found, weights, servers[index])
-        require_same_form(f"receive of {one.name}", servers[index], after[index])
-    return found, tuple(after)
-
-
 def _both(kept: dict[str, Array], one: UploadTransform, weight: Array) -> dict[str, Array]:
     """Return the dictionary with one more condition under the name of a transform."""
     name, here = one.facts.leaves_out, jnp.asarray(weight).astype(bool)
@@ -347,14 +345,7 @@ def _both(kept: dict[str, Array], one: UploadTransform, weight: Array) -> dict[s
     return kept | {name: here & kept[name] if name in kept else here}
 
 
-def mean_of(total: PyTree, weights: RoundWeights) -> PyTree:
-    """Return the weighted mean from a sum of terms, each times its share of the cohort's weight."""
-    # Without a counted client the sum is zero: divided by one it stays zero, where 0 / 0 is NaN in
-    # the value and in every derivative.
-    return tree.scale(1 / jnp.where(weights.share > 0, weights.share, 1), total)
-
-
-NOTHING = UploadTransform("chain()", parts=())  # what a chain of nothing returns
+NOTHING: Any = UploadChain()  # what a chain of nothing returns
 
 
 def number(hparams: Any, given: Any) -> Any:

@@ -10,7 +10,7 @@ import fcojax
 from fcojax import attacks, robust, uploads
 from fcojax.algorithms import fed_avg
 from fcojax.uploads import chain
-from fcojax.uploads.aggregator import MEAN
+from fcojax.uploads.contract import MEAN
 from fcojax.xla.rules import pretend
 from tests.support.rules import robust_mean
 

@@ -10,7 +10,7 @@ import pytest
 import fcojax
 from fcojax import attacks, privacy, robust, uploads
 from fcojax.algorithms import fed_avg
-from fcojax.uploads.aggregator import MEAN
+from fcojax.uploads.contract import MEAN
 
 KEY = jax.random.key(6)
 FULL_STEP = fed_avg.Hparams(client_lr=1.0)

@@ -32,8 +32,7 @@ from fcojax.engine.members import (
 from fcojax.engine.nonfinite import warn_of_nonfinite
 from fcojax.transforms import euclidean, l1
 from fcojax.uploads import Facts, Opened, Sent, UploadTransform, chain
-from fcojax.uploads.forms import split
-from fcojax.uploads.transform import At, Received, RoundWeights
+from fcojax.uploads.contract import At, Estimate, Received, RoundWeights, split
 from tests.support import federations
 from tests.support.compressors import IDENTITY
 from tests.test_asynchronous import ALGORITHMS, by_events, quadratics
@@ -156,7 +155,7 @@ def slow_run(algorithm, hparams, plan, data, num_rounds=ROUNDS):
     states, kept, memory, rule_memory, history = [first] * data.num_clients, None, None, None, []
     estimate, down, before = algorithm.broadcast(hparams, server), (), server
     if plan.broadcast:
-        _, down = plan.broadcast.corrected(hparams, estimate, estimate, KEY)
+        estimate, down = plan.broadcast.first(estimate)
     for r in range(num_rounds):
         draw = draw_cohort(plan, data, KEY, r)
         members = np.asarray(draw.indices)[np.asarray(draw.present)].tolist()
@@ -257,8 +256,8 @@ def slow_run(algorithm, hparams, plan, data, num_rounds=ROUNDS):
         for m, (state, new) in after.items():
             states[m], kept[m] = state, new
         if plan.broadcast and bool(found.step):
-            given = hparams, estimate, algorithm.broadcast(hparams, server)
-            estimate, _ = plan.broadcast.corrected(*given, purpose_key(KEY, DOWN, r))
+            given = hparams, Estimate(estimate, ()), algorithm.broadcast(hparams, server)
+            estimate, _ = plan.broadcast.following(*given, purpose_key(KEY, DOWN, r))
         times = algorithm.sent(hparams, before, server)
         one, receivers = (down, data.num_clients) if plan.broadcast else (message, len(members))
         counts["bytes_up"] *= float(times[1])

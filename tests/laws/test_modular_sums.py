@@ -7,7 +7,7 @@ import pytest
 
 from fcojax import uploads
 from fcojax.uploads import At, Received
-from fcojax.uploads.transform import RoundWeights
+from fcojax.uploads.contract import RoundWeights
 
 pytestmark = pytest.mark.gate
 

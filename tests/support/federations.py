@@ -143,7 +143,7 @@ def after_one_round(chosen, work, rates, data, server):
 def arrives(losses, key, index, client):
     """Return whether these losses let the upload of a client arrive in a round."""
     own = jax.random.fold_in(purpose_key(key, ENCODE, index), client)
-    states, _ = transform.first_states(losses, [])
+    states, _ = losses.first_states([])
     _, kept = transform.send(losses, transform.At((), index, client, own), [], states)
     return jnp.all(jnp.asarray([True, *kept.values()]))
 

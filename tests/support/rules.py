@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fcojax.uploads.contract import RoundWeights
 from fcojax.uploads.stack import combined
-from fcojax.uploads.transform import RoundWeights
 
 
 @functools.partial(jax.jit, static_argnums=0)

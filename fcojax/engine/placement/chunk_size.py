@@ -23,7 +23,7 @@ from fcojax.engine.tally import first_uploads, one_update
 from fcojax.engine.validation import require_run
 from fcojax.problems.clients import Clients
 from fcojax.types import Count, Params, PyTree
-from fcojax.uploads.aggregator import SUM
+from fcojax.uploads.contract import SUM
 from fcojax.xla.jaxprs import bytes_of_results
 from fcojax.xla.rules import pretended_memory, rules
 
