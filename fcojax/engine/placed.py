@@ -17,11 +17,11 @@ from fcojax.algorithms.base import Algorithm
 from fcojax.engine.blocks import Block, blocks, padded
 from fcojax.engine.compaction import halved, map_runs, take_points
 from fcojax.engine.hparams import num_points, take
-from fcojax.engine.placement.chunk_size import device_memory, sized
+from fcojax.engine.placement.chunk_size import device_memory, runs_at_once, sized
 from fcojax.engine.placement.mesh import decomposes_on_a_cpu, device_mesh, shard_clients, spread
 from fcojax.engine.plan import Plan, Program
 from fcojax.engine.round import sizes_of
-from fcojax.engine.run import advance_traced, look_compiled, runs_at_once, start_traced
+from fcojax.engine.run import advance_traced, look_compiled, start_traced
 from fcojax.engine.state import Memory, Observe, State, on_mesh
 from fcojax.engine.stepper import start
 from fcojax.engine.stream import Stream, on_disk

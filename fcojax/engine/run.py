@@ -20,7 +20,6 @@ from fcojax.engine.blocks import blocks, join_histories, padded
 from fcojax.engine.hparams import at_round, num_points, take
 from fcojax.engine.members import folded_by
 from fcojax.engine.nonfinite import remember
-from fcojax.engine.placement.chunk_size import choose_chunk_size, sized
 from fcojax.engine.plan import Plan, Program
 from fcojax.engine.round import one_round, reduced_over_rounds
 from fcojax.engine.state import (
@@ -35,7 +34,6 @@ from fcojax.engine.state import (
     on_mesh,
     over_grid,
     with_auto_axes,
-    with_repeats,
 )
 from fcojax.engine.tally import RoundContext, Rows, first_uploads
 from fcojax.engine.validation import as_first_states, as_params, as_program
@@ -48,6 +46,13 @@ from fcojax.xla.rules import in_full_precision
 
 if TYPE_CHECKING:
     from fcojax.problems.client_data import ClientData
+
+# How much runs together where a plan leaves it open: here all clients of a cohort, and all points
+# of a sweep. `engine.placement.chunk_size` has the rules, by cache and memory, and puts them here.
+SIZES: dict[str, Callable[..., Any]] = {
+    "clients": lambda plan, *given: plan.client_chunk_size,
+    "runs": lambda algorithm, grid, params, data, plan, keys: (num_points(grid), keys),
+}
 
 
 def run(
@@ -158,7 +163,7 @@ def sweep(
     params, points = as_params(params), num_points(grid)
     # All parts have the same size, the last one filled up with copies of the last point, so one
     # program serves them.
-    at_once, all_keys = runs_at_once(algorithm, grid, params, data, program.plan, keys)
+    at_once, all_keys = SIZES["runs"](algorithm, grid, params, data, program.plan, keys)
     parts = []
     for first in range(0, points, at_once):
 
@@ -215,7 +220,7 @@ def advance_traced(
 
     def one(hparams, state):
         given = plan, algorithm, at_round(hparams, 0), state.server, data, points
-        chunked = plan._replace(client_chunk_size=choose_chunk_size(*given))
+        chunked = plan._replace(client_chunk_size=SIZES["clients"](*given))
 
         def rounds(hparams, data, state, num_rounds):
             """Run the rounds up to the next evaluation; reduce the clients' metrics over them."""
@@ -335,19 +340,3 @@ def _with_progress(progress, program: Program, hparams, params, data, key, conte
         state = block.state
     joined = join_histories(histories, axis=2 * key.ndim)
     return look_compiled(program.algorithm, None, hparams, state), joined
-
-
-def runs_at_once(
-    algorithm: Algorithm, grid: PyTree, params: Params, data: "ClientData", plan: Plan, keys: Key
-) -> tuple[int, Key]:
-    """Return how many points run together, and the keys, the last one repeated if need be.
-
-    One of both numbers is a multiple of the devices, so that all compute equally many runs.
-    """
-    numbers = {"num_points": num_points(grid), "num_seeds": keys.size}
-    chosen = sized(algorithm, take(grid, 0), params, data, plan, **numbers).point_chunk_size
-    assert chosen is not None
-    at_once, num_seeds = with_repeats(data, min(chosen, num_points(grid)), keys.size)
-    if num_seeds > keys.size:  # otherwise nothing is run or compiled
-        keys = keys[np.minimum(np.arange(num_seeds, dtype=np.int32), keys.size - 1)]
-    return at_once, keys

@@ -85,21 +85,6 @@ def sweep_axes(data: Clients, num_points: int, num_seeds: int) -> tuple[str | No
     )
 
 
-def with_repeats(data: Clients, num_points: int, num_seeds: int) -> tuple[int, int]:
-    """Return the numbers of points and seeds, padded so that all devices run equally many.
-
-    Devices share the points; with fewer points than devices they share the seeds, if each device
-    then runs fewer.
-    """
-    num_devices = data.num_sweep_shards
-    # For example, three seeds of one point on two devices: sharing seeds gives each device two (the
-    # last is repeated), sharing points gives each all three.
-    seeds_each = -(-num_seeds // num_devices)
-    if num_points < num_devices and num_points * seeds_each < num_seeds:
-        return num_points, seeds_each * num_devices
-    return -(-num_points // num_devices) * num_devices, num_seeds
-
-
 def _size_of(axes: PyTree, args: tuple) -> int:
     sizes = []
     _at_axes(lambda leaf, axis: sizes.append(leaf.shape[axis]), axes, args)

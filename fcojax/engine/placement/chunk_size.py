@@ -10,19 +10,20 @@ import os
 from typing import TYPE_CHECKING
 
 import jax
+import numpy as np
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, uncounted
 from fcojax.algorithms.work import Work
 from fcojax.arguments import validated
-from fcojax.engine.hparams import as_arrays, at_round
+from fcojax.engine.hparams import at_round, num_points, take
 from fcojax.engine.members import sizes_matter
-from fcojax.engine.plan import Plan, as_plan
-from fcojax.engine.state import with_repeats
+from fcojax.engine.plan import Plan
+from fcojax.engine.run import SIZES
 from fcojax.engine.tally import first_uploads, one_update
-from fcojax.engine.validation import require_run
+from fcojax.engine.validation import as_program
 from fcojax.problems.clients import Clients
-from fcojax.types import Count, Params, PyTree
+from fcojax.types import Count, Key, Params, PyTree
 from fcojax.uploads.contract import SUM
 from fcojax.xla.jaxprs import bytes_of_results
 from fcojax.xla.rules import pretended_memory, rules
@@ -68,9 +69,8 @@ def sized(
       >>> plan.client_chunk_size, plan.point_chunk_size
       (3, 1)
     """
-    plan = as_plan(plan)
-    require_run(algorithm, plan, hparams, data)
-    now = at_round(as_arrays(hparams), 0)
+    program, hparams = as_program(algorithm, hparams, data, None, plan)
+    plan, now = program.plan, at_round(hparams, 0)
     server, client = jax.eval_shape(algorithm.init, now, params)
     points = plan.point_chunk_size
     if points is None:
@@ -94,6 +94,37 @@ def sized(
         points = min(num_points, max(1, fit) * parts)
     chunk = choose_chunk_size(plan, algorithm, now, server, data, points)
     return plan._replace(client_chunk_size=chunk, point_chunk_size=points)
+
+
+def runs_at_once(
+    algorithm: Algorithm, grid: PyTree, params: Params, data: "ClientData", plan: Plan, keys: Key
+) -> tuple[int, Key]:
+    """Return how many points run together, and the keys, the last one repeated if need be.
+
+    One of both numbers is a multiple of the devices, so that all compute equally many runs.
+    """
+    numbers = {"num_points": num_points(grid), "num_seeds": keys.size}
+    chosen = sized(algorithm, take(grid, 0), params, data, plan, **numbers).point_chunk_size
+    assert chosen is not None
+    at_once, num_seeds = with_repeats(data, min(chosen, num_points(grid)), keys.size)
+    if num_seeds > keys.size:  # otherwise nothing is run or compiled
+        keys = keys[np.minimum(np.arange(num_seeds, dtype=np.int32), keys.size - 1)]
+    return at_once, keys
+
+
+def with_repeats(data: Clients, num_points: int, num_seeds: int) -> tuple[int, int]:
+    """Return the numbers of points and seeds, padded so that all devices run equally many.
+
+    Devices share the points; with fewer points than devices they share the seeds, if each device
+    then runs fewer.
+    """
+    num_devices = data.num_sweep_shards
+    # For example, three seeds of one point on two devices: sharing seeds gives each device two (the
+    # last is repeated), sharing points gives each all three.
+    seeds_each = -(-num_seeds // num_devices)
+    if num_points < num_devices and num_points * seeds_each < num_seeds:
+        return num_points, seeds_each * num_devices
+    return -(-num_points // num_devices) * num_devices, num_seeds
 
 
 def choose_chunk_size(
@@ -179,3 +210,6 @@ def device_memory() -> int:
 def usable_memory() -> float:
     """Return the bytes of a device that one program may use."""
     return _SHARE * device_memory()
+
+
+SIZES.update(clients=choose_chunk_size, runs=runs_at_once)

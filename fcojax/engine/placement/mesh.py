@@ -18,10 +18,10 @@ from fcojax import tree
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.arguments import validated
-from fcojax.engine.hparams import as_arrays, at_round
+from fcojax.engine.hparams import at_round
 from fcojax.engine.placement.chunk_size import choose_chunk_size, client_bytes, device_memory
-from fcojax.engine.plan import Plan, as_plan
-from fcojax.engine.validation import require_run
+from fcojax.engine.plan import Plan
+from fcojax.engine.validation import as_program
 from fcojax.problems import memory
 from fcojax.problems.client_data import ClientData
 from fcojax.problems.clients import require_one_device
@@ -188,15 +188,15 @@ def spread(
       >>> spread.mesh is None  # too small
       True
     """
-    plan, num_devices = as_plan(plan), len(jax.devices())
-    require_run(algorithm, plan, hparams, data)
+    program, hparams = as_program(algorithm, hparams, data, None, plan)
+    plan, num_devices = program.plan, len(jax.devices())
     if num_devices == 1:
         return data
     # All examples on every device, with room left for states and intermediate results.
     fits = tree.num_bytes(data.examples) <= device_memory() / 4
     if fits and max(num_points, num_seeds) >= num_devices:
         return shard_clients(data, device_mesh(sweep=num_devices))
-    now = at_round(as_arrays(hparams), 0)
+    now = at_round(hparams, 0)
     server, _ = jax.eval_shape(algorithm.init, now, params)
     places = plan.cohort.size(data.num_clients)
     # Members fall on devices at random. With W3's ten members a round the busier of two devices
