@@ -157,7 +157,7 @@ def gap_from_sampling(
     """
     _check_rate(constants, client_lr)
     num_clients = constants.num_clients
-    at_most("cohort_size", cohort_size, num_clients)
+    at_most("cohort_size", cohort_size, num_clients, otherwise=", all clients")
     if num_clients == 1:
         return 0.0
     share = (num_clients - cohort_size) / (cohort_size * (num_clients - 1))
