@@ -40,7 +40,7 @@ def listed(folder, *more):
 
 def finished(folder):
     """Return the table of both runs."""
-    command = [sys.executable, "-m", "fcojax", "results", "size_2", "size_3", "--format=csv"]
+    command = [sys.executable, "-P", "-m", "fcojax", "results", "size_2", "size_3", "--format=csv"]
     done = subprocess.run(command, cwd=folder, env=around(folder), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return list(csv.DictReader(done.stdout.splitlines()))
