@@ -132,7 +132,7 @@ def biases(config: Config, task: Quadratics) -> Iterator[Row]:
     duals = task.arbitrary_duals
     cohort = fcojax.uniform_cohort(cohort_size=config.cohort_size)
     plan = Plan(fcojax.local_steps(config.num_steps), cohort)
-    once = dict.fromkeys(("num_rounds", "eval_every"), config.cohort_rounds)
+    once = {"num_rounds": config.cohort_rounds, "eval_every": config.cohort_rounds}
     [end] = task.models("fed_dyn", "gd", plan, duals, 0 * duals[0], **once)
     away = task.error(end, task.zero_of(-duals.mean(axis=0)))
     found = {"fed_dyn": task.error(end), "from_predicted": away}

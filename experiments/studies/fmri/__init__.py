@@ -105,7 +105,8 @@ def draw_maps(
     images: dict[str, np.ndarray], path: Path, what: str, colours: str, least: float
 ) -> Path:
     """Draw the slice of the images with the largest total; colours go from ``least`` to one."""
-    level = int(sum(np.nansum(np.abs(image), axis=(0, 1)) for image in images.values()).argmax())
+    masses = [np.nansum(np.abs(image), axis=(0, 1)) for image in images.values()]
+    level = int(np.sum(masses, axis=0).argmax())
     figure, grid = axes.grid_of(len(images), height=1.9)
     for axis in grid:
         axis.set_axis_off()

@@ -47,7 +47,7 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     found, target = [], config.get("target_error", 0.0)
     signs = {"error": 1} if target else {"validation_loss": 1, "accuracy": -1}
     for head, where, shown in _shown(config, rows, summary):
-        numbers = {
+        numbers: dict[str, object] = {
             measure: _leads({name: sign * _ends(own, measure) for name, own in shown.items()})
             for measure, sign in signs.items()
         }

@@ -35,12 +35,10 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
 def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:
     """Draw the slice in which voxels are found most often, for both kinds of halves."""
     voxels, grid = voxel_grid(config)
-    images = {
-        f"halves of the {halves}": on_grid(
-            column(select(rows, part="voxel", halves=halves), "frequency"), voxels, grid
-        )
-        for halves in HALVES
-    }
+    images = {}
+    for halves in HALVES:
+        frequency = column(select(rows, part="voxel", halves=halves), "frequency")
+        images[f"halves of the {halves}"] = on_grid(frequency, voxels, grid)
     title = "Share of the halves that find a voxel"
     return [draw_maps(images, directory / "frequencies.png", title, "cividis", 0.0)]
 
