@@ -1,6 +1,6 @@
-"""What studies share: sweeps as arrays, and figures of curves."""
+"""What studies share: problems, sweeps as arrays, and figures of curves."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +11,17 @@ import numpy as np
 import fcojax
 from experiments.report import axes
 from experiments.report.rows import Row, by_seed, column
+from fcojax.algorithms import Algorithm, Work
+from fcojax.datasets.reading import optional
+from fcojax.problems.losses import Loss
+from fcojax.transforms import Penalty
+from fcojax.types import Array, Params
+
+
+def digits() -> dict[str, np.ndarray]:
+    """Return scikit-learn's digits, with pixels from 0 to 1."""
+    found = optional("sklearn.datasets", "data").load_digits()
+    return {"x": found.data / 16, "y": found.target.astype(np.int32)}
 
 
 def swept(
@@ -21,6 +32,50 @@ def swept(
     keys = seeds if is_keys else jax.vmap(jax.random.key)(jnp.asarray(seeds))
     _, history = fcojax.sweep(algorithm, grid, start, data, keys, plan, **options)
     return jax.tree.map(np.asarray, history)
+
+
+class Task(NamedTuple):
+    """A problem, and the work of its clients.
+
+    Attributes:
+      loss: one loss per example.
+      data: the clients.
+      penalty: psi.
+      scale: the strength of the penalty.
+      start: the first point.
+      work: the K local steps of a client in a round.
+      observe: ``(hparams, model, optimum) -> dict``, the measures of a point.
+      smoothness: the largest curvature of any client's loss; ``None`` if there is no bound.
+      least_curvature: the smallest curvature of the mean of the clients' losses.
+      optimum: the minimiser, if it is known.
+    """
+
+    loss: Loss
+    data: fcojax.ClientData
+    penalty: Penalty
+    scale: float
+    start: Params
+    work: Work
+    observe: Callable[[Any, Params, Any], dict[str, Array]]
+    smoothness: float | None = None
+    least_curvature: float = 0.0
+    optimum: Any = None
+
+    def swept(
+        self,
+        algorithm: Algorithm,
+        grid: Any,
+        seeds: Sequence[int],
+        plan: fcojax.Plan,
+        num_rounds: int,
+        eval_every: int,
+    ) -> dict[str, np.ndarray]:
+        """Return the history of a sweep, and the bytes sent so far."""
+        given = algorithm, grid, self.start, self.data, seeds, plan
+        options = {"observe": self.observe, "context": self.optimum}
+        found = swept(*given, num_rounds=num_rounds, eval_every=eval_every, **options)
+        so_far = {way: np.cumsum(found[way], axis=-1) for way in ("bytes_up", "bytes_down")}
+        return found | so_far
 
 
 class Curve(NamedTuple):

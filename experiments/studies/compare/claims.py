@@ -4,8 +4,9 @@ import math
 from typing import Any
 
 from experiments.report.claims import Claim, judged
-from experiments.report.rows import Row, Summary
+from experiments.report.rows import Row, Summary, select
 from experiments.studies.compare.methods import METHODS
+from experiments.studies.compare.rows import case, ends
 from experiments.study import Config
 
 STATEMENTS = """
@@ -33,12 +34,6 @@ central | nothing needs fewer exchanges than ProxGD
     | least exchanges over ProxGD's | >= 1 | full run
 skips | FedPD that skips stalls | relative distance | >= 1e-2
 """
-_CASES = {
-    "own": "own Hessians",
-    "shared": "shared Hessians",
-    "own_groups": "own Hessians, groups",
-    "shared_groups": "shared Hessians, groups",
-}
 
 
 def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
@@ -47,33 +42,34 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         return []
     found = []
     for problem in config.problems:
-        table = {name: summary[problem]["methods"][METHODS[name].text] for name in config.methods}
-        rounds = {name: entry["rounds"] or math.inf for name, entry in table.items()}
+        known = {name: ends(rows, problem, name) for name in config.methods}
+        limit = {name: far["distance"] for name, (far, *_) in known.items()}
+        rounds = {name: best["rounds"] or math.inf for name, (*_, best) in known.items()}
         least = min(number for name, number in rounds.items() if name != "prox_gd")
-        numbers: dict[str, Any] = {"claimed": {}, "exact": {}}
-        for name, entry in table.items():
-            if METHODS[name].exact:
-                kind = "claimed" if METHODS[name].claimed else "exact"
-                numbers[kind][METHODS[name].text] = entry["limit"]
+        numbers: dict[str, Any] = {
+            kind: {METHODS[n].text: at for n, at in limit.items() if METHODS[n].limit == kind}
+            for kind in ("claimed", "exact")
+        }
         # Tracking, momentum and smoothing are compared with their nearest relatives.
-        if {"dual_tracking", "composite_fl"} <= table.keys():
+        if {"dual_tracking", "composite_fl"} <= known.keys():
             numbers["tracking"] = rounds["dual_tracking"] / rounds["composite_fl"]
         if problem == "own":
-            halved = {n: e["limit"] / e["limit at half the step"] for n, e in table.items()}
-            off = [ratio for name, ratio in halved.items() if METHODS[name].exact is False]
+            halved = {n: limit[n] / near["distance"] for n, (_, near, *_) in known.items()}
+            off = [ratio for name, ratio in halved.items() if METHODS[name].limit == "biased"]
             numbers |= {"least": {"the least": off}, "largest": {"the largest": off}}
-            numbers |= {"printed": table["fed_mid"]["limit"], "half": halved["fed_mid"]}
-            dual, truth = table["fed_dual_avg"], summary["own"]["problem"]["nonzeros"]
-            numbers["support"] = abs(dual["nonzeros"] - truth)
+            numbers |= {"printed": limit["fed_mid"], "half": halved["fed_mid"]}
+            [facts] = select(rows, part="problem", problem=problem)
+            dual, *_, best = known["fed_dual_avg"]
+            numbers["support"] = abs(dual["nonzeros"] - facts["nonzeros"])
             numbers["central"] = least / rounds["prox_gd"]
-            if "smoothed" in table:
-                ratio = table["smoothed"]["last_distance"] / dual["last_distance"]
-                numbers["smoothing"] = ratio
-            if "skipping" in table:
-                numbers["skips"] = table["skipping"]["limit"]
+            if "smoothed" in known:
+                smooth = known["smoothed"][-1]["last_distance"]
+                numbers["smoothing"] = smooth / best["last_distance"]
+            if "skipping" in known:
+                numbers["skips"] = limit["skipping"]
         if problem == "shared":
             numbers["saved"] = rounds["prox_gd"] / least
-            if {"feedback", "fast_scaffold"} <= table.keys():
+            if {"feedback", "fast_scaffold"} <= known.keys():
                 numbers["momentum"] = rounds["feedback"] / rounds["fast_scaffold"]
-        found += judged(STATEMENTS, numbers, _CASES[problem], quick=True)
+        found += judged(STATEMENTS, numbers, case(problem), quick=True)
     return found

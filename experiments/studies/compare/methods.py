@@ -1,7 +1,7 @@
 """The compared methods, and two baselines that the library does not have."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -9,60 +9,46 @@ import jax.numpy as jnp
 import numpy as np
 
 import fcojax
-from experiments.studies.compare.problem import Task
+from experiments.studies.shared import Task
 from fcojax import algorithms
 from fcojax.algorithms import Algorithm, takes
 from fcojax.algorithms.local_solvers import exact, gd
-from fcojax.extend import memoised
 from fcojax.transforms import Penalty, euclidean, moreau_envelope
-from fcojax.types import NonNegative, Positive, PyTree
+from fcojax.types import Count, NonNegative, Positive
 
 
-class Late(NamedTuple):
-    """The server's state, its last messages, newest first, and the message that it broadcasts."""
+@takes(algorithms.fed_dr.Hparams, "penalty")
+def late(loss: Any, penalty: Penalty, *, solver: Any, max_delay: Count = 3) -> Algorithm:
+    """Return FedDR whose clients receive a message from up to ``max_delay`` rounds ago.
 
-    inner: PyTree
-    past: PyTree
-    message: PyTree
-
-
-@memoised
-def late(algorithm: Algorithm, max_delay: int) -> Algorithm:
-    """Return the algorithm with clients that receive a message from up to ``max_delay`` rounds ago.
-
-    With FedDR it is asyncFedDR: Tran-Dinh, Pham, Phan and Nguyen, "FedDR: randomized
-    Douglas-Rachford splitting algorithms for nonconvex federated composite optimization", NeurIPS
-    2021 (arXiv 2103.03452), Algorithm 2. With one client per round, a round is one event of that
-    algorithm, with a bounded delay.
-
-    Args:
-      algorithm: its server must broadcast its model.
-      max_delay: the largest delay in rounds; each round's delay is drawn uniformly from 0 up to it.
+    This is asyncFedDR: Tran-Dinh, Pham, Phan and Nguyen, "FedDR: randomized Douglas-Rachford
+    splitting algorithms for nonconvex federated composite optimization", NeurIPS 2021
+    (arXiv 2103.03452), Algorithm 2. With one client per round, a round is one event of that
+    algorithm. Each round's delay is drawn uniformly from 0 up to ``max_delay``.
     """
+    algorithm = algorithms.fed_dr(loss, penalty, solver=solver)
+    # The server's state, its last messages, newest first, and the message that it broadcasts.
 
     def init(hparams, params):
         inner, client = algorithm.init(hparams, params)
         message = algorithm.broadcast(hparams, inner)
         past = jax.tree.map(lambda leaf: jnp.stack([leaf] * (max_delay + 1)), message)
-        return Late(inner, past, message), client
-
-    def broadcast(hparams, server):
-        return server.message
+        return (inner, past, message), client
 
     def server_update(hparams, server, mean_upload, fraction, key):
-        inner = algorithm.server_update(hparams, server.inner, mean_upload, fraction, key)
+        inner = algorithm.server_update(hparams, server[0], mean_upload, fraction, key)
         newest = algorithm.broadcast(hparams, inner)
         past = jax.tree.map(
-            lambda old, new: jnp.concatenate([new[None], old[:-1]]), server.past, newest
+            lambda new, old: jnp.concatenate([new[None], old[:-1]]), newest, server[1]
         )
         delay = jax.random.randint(key, (), 0, max_delay + 1)
-        return Late(inner, past, jax.tree.map(lambda leaf: leaf[delay], past))
-
-    def model(hparams, server):
-        return algorithm.model(hparams, server.inner)
+        return inner, past, jax.tree.map(lambda leaf: leaf[delay], past)
 
     return algorithm._replace(
-        init=init, broadcast=broadcast, server_update=server_update, model=model
+        init=init,
+        broadcast=lambda hparams, server: server[2],
+        server_update=server_update,
+        model=lambda hparams, server: algorithm.model(hparams, server[0]),
     )
 
 
@@ -107,119 +93,95 @@ class Method(NamedTuple):
     Attributes:
       text: the name of the method in the tables.
       name: the factory in ``fcojax.algorithms``.
-      exact: whether its limit is claimed to be the optimum; ``None`` if nothing is claimed.
+      limit: ``"claimed"`` if its source claims that the limit is the optimum, ``"exact"`` if we
+        expect it, ``"biased"`` if we expect an error proportional to the step; else empty.
       tuned: ``"round"``, steps as multiples of 1 / (K L); ``"step"``, of 1 / L; ``"prox"``, the
         prox step as a multiple of 1 / L.
       options: further arguments of the factory.
-      fixed: ``task -> hyperparameters`` that are not tuned.
-      claimed: whether the source makes this claim; otherwise it is our expectation.
+      numbers: hyperparameters that are not tuned.
       half: whether half of the clients take part in a round, instead of all.
       random: whether seeds differ even if all clients take part.
-      change: what is done to the algorithm.
-      factory: in place of that in ``fcojax.algorithms``.
+      own: a factory in place of that in ``fcojax.algorithms``.
     """
 
     text: str
     name: str
-    exact: bool | None = True
+    limit: str = "claimed"
     tuned: str = "round"
     options: Mapping[str, Any] = {}
-    fixed: Callable[[Task], dict[str, Any]] = lambda task: {}
-    claimed: bool = True
+    numbers: Mapping[str, float] = {}
     half: bool = False
     random: bool = False
-    change: Callable[[Algorithm], Algorithm] = lambda algorithm: algorithm
-    factory: Any = None
+    own: Any = None
 
     @property
-    def hparams(self) -> type:
-        """The type of its hyperparameters."""
-        return (self.factory or getattr(algorithms, self.name)).Hparams
+    def factory(self) -> Any:
+        """The factory."""
+        return self.own or getattr(algorithms, self.name)
 
-    def build(self, loss: Any, penalty: Penalty) -> Algorithm:
+    def build(self, task: Task) -> Algorithm:
         """Return the algorithm."""
-        factory = self.factory or getattr(algorithms, self.name)
-        psi = euclidean(penalty) if factory.geometry == ("mirror",) else penalty
-        return self.change(factory(loss, psi, **self.options))
+        mirror = self.factory.geometry == ("mirror",)
+        psi = euclidean(task.penalty) if mirror else task.penalty
+        return self.factory(task.loss, psi, **self.options)
+
+    def fixed(self, task: Task) -> dict[str, Any]:
+        """Return the hyperparameters that are not tuned, some of which follow from the problem."""
+        known = {
+            "smoothing": decreasing(1 / task.smoothness, 0.5, 20_000),
+            "strong_convexity": task.least_curvature,
+            "prox_step": 4 / task.smoothness,
+        }
+        own = {name: known[name] for name in self.factory.Hparams._fields if name in known}
+        return {"penalty_scale": task.scale} | own | dict(self.numbers)
 
 
-_EXACT, _GD = {"solver": exact()}, {"solver": gd()}
-
-
-def _relaxed(by: float) -> Callable[[Task], dict[str, Any]]:
-    return lambda task: {"relaxation": by}
-
-
-def _smoothing(task: Task) -> dict[str, Any]:
-    return {"smoothing": decreasing(1 / task.smoothness, 0.5, 20_000)}
-
+_FULL = functools.partial(Method, tuned="prox", options={"solver": exact()})
+_PART = functools.partial(Method, tuned="prox", options={"solver": gd()})
 
 METHODS = {
-    "prox_gd": Method("ProxGD, centralised", "prox_gd", factory=algorithms.fed_mid_osp),
-    "subgradient": Method("FedAvg, subgradient", "fed_avg_subgradient", False),
-    "smoothed": Method(
-        "FedAvg, smoothed penalty", "fed_avg_subgradient", None, fixed=_smoothing, factory=smoothed
-    ),
-    "fed_mid": Method("FedMiD as printed", "fed_mid", None),
+    "prox_gd": Method("ProxGD, centralised", "prox_gd", own=algorithms.fed_mid_osp),
+    "subgradient": Method("FedAvg, subgradient", "fed_avg_subgradient", "biased"),
+    "smoothed": Method("FedAvg, smoothed penalty", "fed_avg_subgradient", "", own=smoothed),
+    "fed_mid": Method("FedMiD as printed", "fed_mid", ""),
     "fed_mid_client": Method(
-        "FedMiD, client prox only", "fed_mid", False, options={"server_prox": False}
+        "FedMiD, client prox only", "fed_mid", "biased", options={"server_prox": False}
     ),
-    "fed_mid_osp": Method("FedMiD-OSP", "fed_mid_osp", False),
-    "fed_dual_avg": Method("FedDualAvg", "fed_dual_avg", False),
-    "osp": Method("FedDualAvg-OSP", "fed_dual_avg_osp", None),
-    "dual_tracking": Method("FedDualAvg, tracking", "fed_dual_avg_tracking", claimed=False),
-    "fast": Method(
-        "Fast-FedDualAvg",
-        "fast_fed_dual_avg",
-        None,
-        fixed=lambda task: {"strong_convexity": task.least_curvature},
-    ),
-    # Its source proves a neighbourhood.
-    "composite_fl": Method("Composite FL", "composite_fl", claimed=False),
+    "fed_mid_osp": Method("FedMiD-OSP", "fed_mid_osp", "biased"),
+    "fed_dual_avg": Method("FedDualAvg", "fed_dual_avg", "biased"),
+    "osp": Method("FedDualAvg-OSP", "fed_dual_avg_osp", ""),
+    "dual_tracking": Method("FedDualAvg, tracking", "fed_dual_avg_tracking", "exact"),
+    "fast": Method("Fast-FedDualAvg", "fast_fed_dual_avg", ""),
+    "composite_fl": Method("Composite FL", "composite_fl", "exact"),  # proved: a neighbourhood
     "scaffold": Method("SCAFFOLD, client prox", "scaffold"),
-    "scaffold_server": Method(
-        "SCAFFOLD, server prox", "scaffold", None, options={"prox": "server"}
-    ),
+    "scaffold_server": Method("SCAFFOLD, server prox", "scaffold", "", options={"prox": "server"}),
     "feedback": Method(
-        "SCAFFOLD, server prox, feedback", "scaffold", options={"prox": "feedback"}, claimed=False
+        "SCAFFOLD, server prox, feedback", "scaffold", "exact", options={"prox": "feedback"}
     ),
-    "fast_scaffold": Method("SCAFFOLD, feedback, momentum", "fast_scaffold", claimed=False),
+    "fast_scaffold": Method("SCAFFOLD, feedback, momentum", "fast_scaffold", "exact"),
     "mime": Method("MimeSVRG", "mime"),
     "prox_skip": Method("ProxSkip, p = 1/K", "prox_skip", tuned="step"),
-    "normal_map": Method(
-        "Normal map", "fed_normal_map", fixed=lambda task: {"prox_step": 4 / task.smoothness}
-    ),
-    "fed_dr": Method("FedDR, exact, alpha 1", "fed_dr", True, "prox", _EXACT, _relaxed(1.0)),
-    "fed_dr_over": Method("FedDR, exact, alpha 1.9", "fed_dr", True, "prox", _EXACT, _relaxed(1.9)),
-    "fed_dr_gd": Method("FedDR, K steps, alpha 1", "fed_dr", True, "prox", _GD, _relaxed(1.0)),
-    "fed_dr_late": Method(
+    "normal_map": Method("Normal map", "fed_normal_map"),
+    "fed_dr": _FULL("FedDR, exact, alpha 1", "fed_dr", numbers={"relaxation": 1.0}),
+    "fed_dr_over": _FULL("FedDR, exact, alpha 1.9", "fed_dr", numbers={"relaxation": 1.9}),
+    "fed_dr_gd": _PART("FedDR, K steps, alpha 1", "fed_dr", numbers={"relaxation": 1.0}),
+    "fed_dr_late": _PART(
         "FedDR, K steps, up to 3 rounds late",
         "fed_dr",
-        True,
-        "prox",
-        _GD,
-        _relaxed(1.0),
+        numbers={"relaxation": 1.0},
         random=True,
-        change=functools.partial(late, max_delay=3),
+        own=late,
     ),
-    "fed_admm": Method("FedADMM, K steps", "fed_admm", True, "prox", _GD),
-    "fed_pd": Method("FedPD, exact solves", "fed_pd", True, "prox", _EXACT),
-    "fed_pd_gd": Method("FedPD, K steps", "fed_pd", True, "prox", _GD),
-    "skipping": Method(
-        "FedPD, exact, skips half",
-        "fed_pd",
-        None,
-        "prox",
-        _EXACT,
-        lambda task: {"skip_probability": 0.5},
-        random=True,
+    "fed_admm": _PART("FedADMM, K steps", "fed_admm"),
+    "fed_pd": _FULL("FedPD, exact solves", "fed_pd"),
+    "fed_pd_gd": _PART("FedPD, K steps", "fed_pd"),
+    "skipping": _FULL(
+        "FedPD, exact, skips half", "fed_pd", "", numbers={"skip_probability": 0.5}, random=True
     ),
-    "fed_dyn": Method("FedDyn, K steps", "fed_dyn", True, "prox", _GD),
+    "fed_dyn": _PART("FedDyn, K steps", "fed_dyn"),
     "composite_fl_half": Method(
-        "Composite FL, half the clients", "composite_fl", claimed=False, half=True
+        "Composite FL, half the clients", "composite_fl", "exact", half=True
     ),
-    "prox_skip_half": Method(
-        "ProxSkip, half the clients", "prox_skip", tuned="step", claimed=False, half=True
-    ),
-    "fed_dyn_half": Method("FedDyn, half the clients", "fed_dyn", True, "prox", _GD, half=True),
+    "prox_skip_half": Method("ProxSkip, half the clients", "prox_skip", "exact", "step", half=True),
+    "fed_dyn_half": _PART("FedDyn, half the clients", "fed_dyn", half=True),
 }

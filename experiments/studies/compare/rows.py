@@ -1,28 +1,25 @@
 """Rows, summary and figure: limits with the safe step, and rounds with tuned steps."""
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from matplotlib.ticker import LogLocator
 
 import fcojax
 from experiments.report import axes
 from experiments.report.plots import style
-from experiments.report.rows import Row, Summary, select
+from experiments.report.rows import Row, Summary, column, select
 from experiments.report.summary import final_from
 from experiments.report.tables import best_point
 from experiments.studies.compare.methods import METHODS
-from experiments.studies.compare.problem import Task, lasso
-from experiments.studies.shared import swept
+from experiments.studies.compare.problem import lasso
+from experiments.studies.shared import Task
 from experiments.study import Config
 from fcojax.extend import is_schedule, num_points, take
-from fcojax.problems import factored_loss
-from fcojax.types import Array
 
-_KEYS = ("part", "problem", "method", "best", "final")
 _TUNED = ("client_lr", "server_lr", "prox_step")
 
 
@@ -43,8 +40,7 @@ def limits(config: Config, task: Task, name: str) -> Iterator[Row]:
     step = config.limit_prox_step * task.smoothness if METHODS[name].tuned == "prox" else 1.0
     num_rounds = config.own_limit_rounds.get(name, config.limit_rounds)
     for share in (1.0, 0.5):
-        grid = points(config, task, name, [share * step])
-        history, _ = run(config, task, name, grid, num_rounds, num_rounds // 10)
+        _, history = run(config, task, name, [share * step], num_rounds, num_rounds // 10)
         ends = {key: float(history[key][0, :, -1].mean()) for key in ("distance", "nonzeros")}
         yield {"step_share": share} | ends
 
@@ -52,129 +48,97 @@ def limits(config: Config, task: Task, name: str) -> Iterator[Row]:
 def tuned(config: Config, task: Task, name: str, num_rounds: int) -> Iterator[Row]:
     """Yield all points of a method's grid, and what the best one needs to each distance."""
     factors = config.prox_factors if METHODS[name].tuned == "prox" else config.step_factors
-    grid = points(config, task, name, factors)
-    history, floats = run(config, task, name, grid, num_rounds, 1)
-    distances = history["distance"]
-    needed = _until(distances, floats, config.tolerance)
-    lasts = distances[..., -1].mean(axis=-1)
+    grid, history = run(config, task, name, factors, num_rounds, 1)
+    needed = _until(history, config.tolerance)
+    lasts = history["distance"][..., -1].mean(axis=-1)
     best = np.lexsort([lasts, needed["rounds"]])[0]  # NaN sorts last
     supports = np.moveaxis(history["support"], 2, 0)
     settled = final_from(supports, 1 + np.arange(num_rounds)).max(axis=(1, 2))
-    final = np.where(np.isfinite(lasts), settled, np.nan)
+    needed |= {"last_distance": lasts, "final": np.where(np.isfinite(lasts), settled, np.nan)}
     for i in range(num_points(grid)):
-        row = {"part": "point"} | {key: float(numbers[i]) for key, numbers in needed.items()}
-        row |= {"last_distance": float(lasts[i]), "best": bool(i == best), "final": float(final[i])}
         fields = take(grid, i)._asdict().items()
-        yield row | {field: float(x) for field, x in fields if not is_schedule(x)}
+        row = {field: float(x) for field, x in fields if not is_schedule(x)}
+        row |= {key: float(numbers[i]) for key, numbers in needed.items()}
+        yield {"part": "point", "best": bool(i == best)} | row
     for tolerance in config.tolerances:
-        needed = _until(distances, floats, tolerance)
-        row = {"part": "reached", "tolerance": tolerance}
-        yield row | {key: float(numbers[best]) for key, numbers in needed.items()}
+        reached = {key: float(at[best]) for key, at in _until(history, tolerance).items()}
+        yield {"part": "reached", "tolerance": tolerance} | reached
 
 
-def _until(
-    distances: np.ndarray, floats: dict[str, np.ndarray], tolerance: float
-) -> dict[str, np.ndarray]:
+def _until(history: Mapping[str, np.ndarray], tolerance: float) -> dict[str, np.ndarray]:
     """Return the rounds and floats until a distance, means over seeds; infinity if it is not."""
-    within = distances <= tolerance
+    within = history["distance"] <= tolerance
     reached, first = within.any(axis=-1), within.argmax(axis=-1)
     counts = {"rounds": first + 1}
-    for way, total in floats.items():
+    for way in ("up", "down"):
+        total = history[f"bytes_{way}"] / 8  # in double precision
         counts[f"floats_{way}"] = np.take_along_axis(total, first[..., None], axis=-1)[..., 0]
     return {key: np.where(reached, at, np.inf).mean(axis=-1) for key, at in counts.items()}
 
 
 def points(config: Config, task: Task, name: str, factors: Sequence[float]) -> Any:
     """Return the grid of a method, with step sizes as multiples of the safe one."""
-    method, safe = METHODS[name], 1 / task.smoothness
+    method, hparams, safe = METHODS[name], METHODS[name].factory.Hparams, 1 / task.smoothness
     if method.tuned == "round" and name != "prox_gd":
-        safe /= task.num_steps
+        safe /= task.work.num_steps
     steps = [factor * safe for factor in factors]
-    fields = {"penalty_scale": task.scale} | method.fixed(task)
     if method.tuned == "prox":
-        rates = [1 / (task.smoothness + 1 / eta) for eta in steps]
-        same = {key: [value] * len(steps) for key, value in fields.items()}
-        return fcojax.grid.zipped(method.hparams, client_lr=rates, prox_step=steps, **same)
-    grid = {key: [value] for key, value in fields.items()} | {"client_lr": steps}
-    if "server_lr" in method.hparams._fields:
+        grid = {key: [value] * len(steps) for key, value in method.fixed(task).items()}
+        grid["client_lr"] = [1 / (task.smoothness + 1 / eta) for eta in steps]
+        return fcojax.grid.zipped(hparams, **grid | {"prox_step": steps})
+    grid = {key: [value] for key, value in method.fixed(task).items()} | {"client_lr": steps}
+    if "server_lr" in hparams._fields:
         grid["server_lr"] = list(config.server_lr) if len(factors) > 1 else [1.0]
-    return fcojax.grid.product(method.hparams, **grid)
+    return fcojax.grid.product(hparams, **grid)
 
 
 def run(
-    config: Config, task: Task, name: str, grid: Any, num_rounds: int, eval_every: int
+    config: Config,
+    task: Task,
+    name: str,
+    factors: Sequence[float],
+    num_rounds: int,
+    eval_every: int,
 ) -> tuple[Any, dict[str, np.ndarray]]:
-    """Return the history, and the cumulative floats up and down, axes [points, seeds, rounds]."""
-    method, start = METHODS[name], jnp.zeros(config.dim)
-    half = fcojax.uniform_cohort(cohort_size=max(1, config.num_clients // 2))
-    history = swept(
-        method.build(factored_loss, task.penalty),
-        grid,
-        start,
-        task.data,
-        seeds=config.seeds if method.half or method.random else config.seeds[:1],
-        plan=fcojax.Plan(
-            fcojax.local_steps(1 if name == "prox_gd" else task.num_steps),
-            half if method.half else fcojax.everyone(),
-        ),
-        num_rounds=num_rounds,
-        eval_every=eval_every,
-        observe=_observe,
-        context=jnp.asarray(task.optimum),
-    )
-    return history, {
-        way: np.cumsum(history[f"bytes_{way}"], axis=-1) / start.itemsize for way in ("up", "down")
-    }
+    """Return the grid, and the history with axes [points, seeds, rounds]."""
+    method, cohort = METHODS[name], fcojax.everyone()
+    if method.half:
+        cohort = fcojax.uniform_cohort(cohort_size=max(1, config.num_clients // 2))
+    plan = fcojax.Plan(fcojax.local_steps(1) if name == "prox_gd" else task.work, cohort)
+    seeds = config.seeds if method.half or method.random else config.seeds[:1]
+    grid, rounds = points(config, task, name, factors), (num_rounds, eval_every)
+    return grid, task.swept(method.build(task), grid, seeds, plan, *rounds)
 
 
-def _observe(hparams: Any, model: Array, optimum: Array) -> dict[str, Array]:
-    return {
-        "distance": jnp.linalg.norm(model - optimum) / jnp.linalg.norm(optimum),
-        "nonzeros": jnp.sum(model != 0),
-        "support": model != 0,
-    }
+def ends(rows: list[Row], problem: str, name: str) -> tuple[Row, Row, list[Row], list[Row]]:
+    """Return a method's limits, at the safe step and at half of it, its points and its best one."""
+    own = select(rows, problem=problem, method=name)
+    (far, near), points = select(own, part="limit"), select(own, part="point")
+    return far, near, points, select(points, best=True)[0]
 
 
 def summarise(config: Config, rows: list[Row]) -> Summary:
-    """Return, by problem and method, the limits and the best point of the grid."""
-    tables: Summary = {"best": []}
-    needed: dict[str, Row] = {}
-    for problem in config.problems:
-        [facts] = select(rows, problem=problem, part="problem")
-        methods = {}
-        tables[problem] = {"problem": facts, "methods": methods}
-        for name in config.methods:
-            own, text = select(rows, problem=problem, method=name), METHODS[name].text
-            far, near = select(own, part="limit")
-            grid, place = select(own, part="point"), {"problem": problem, "method": text}
-            [best] = select(grid, best=True)
-            final = {"support final from round": best["final"]}
-            ends = {"exchanges": best["rounds"], "limit": far["distance"]}
-            tables["best"].append(place | best_point(grid, _TUNED) | ends | final)
-            reached = select(own, part="reached")
-            to = ", ".join(f"{row['tolerance']:g}" for row in reached)
-            needed.setdefault(text, {"method": text, "to": to})[problem] = _reached(reached)
-            methods[text] = {
-                "limit": far["distance"],
-                "limit at half the step": near["distance"],
-                "nonzeros": far["nonzeros"],
-            } | {key: value for key, value in best.items() if key not in _KEYS}
-    tables["exchanges; thousands of floats"] = list(needed.values())
-    return tables
+    """Return, by problem and method, the best point of the grid, and what it needs."""
+    table, needed = [], {}
+    for problem, name in itertools.product(config.problems, config.methods):
+        far, _, points, best = ends(rows, problem, name)
+        row = {"problem": problem, "method": METHODS[name].text} | best_point(points, _TUNED)
+        row |= {"exchanges": best["rounds"], "limit": far["distance"]}
+        table.append(row | {"support final from round": best["final"]})
+        reached = select(rows, part="reached", problem=problem, method=name)
+        to = ", ".join(f"{row['tolerance']:g}" for row in reached)
+        needed.setdefault(name, {"method": METHODS[name].text, "to": to})[problem] = _told(reached)
+    return {"best": table, "exchanges; thousands of floats": list(needed.values())}
 
 
-def _reached(rows: list[Row]) -> str:
+def _told(rows: list[Row]) -> str:
     """Return the exchanges to each distance, and the thousands of floats; "-" for none."""
-    finite = [row["rounds"] is not None and np.isfinite(row["rounds"]) for row in rows]
-    if not any(finite):
-        return "-"
-    pairs = list(zip(rows, finite, strict=True))
-    exchanges = [f"{row['rounds']:.0f}" if ended else "-" for row, ended in pairs]
-    floats = [
-        f"{(row['floats_up'] + row['floats_down']) / 1000:.1f}" if ended else "-"
-        for row, ended in pairs
+    counts = column(rows, "rounds"), column(rows, "floats_up") + column(rows, "floats_down")
+    texts = [
+        ", ".join(f"{at / unit:.{digits}f}" if np.isfinite(at) else "-" for at in count)
+        for count, unit, digits in zip(counts, (1, 1000), (0, 1), strict=True)
     ]
-    return f"{', '.join(exchanges)}; {', '.join(floats)}"
+    return "; ".join(texts) if np.isfinite(counts[0]).any() else "-"
 
 
 def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:
@@ -188,8 +152,7 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
                 colour = style(METHODS[row["method"]].name)[1]
                 axis.plot(row["distance"], place, marker, color=colour, markersize=5)
             axis.plot([], [], marker, color="#555555", label=f"{share:g} of the safe step")
-        kind, _, groups = problem.partition("_")
-        axes.describe(axis, "", "", title=f"{kind} Hessians" + ",\ngroups" * bool(groups), log="x")
+        axes.describe(axis, "", "", title=case(problem).replace(", ", ",\n"), log="x")
         axis.xaxis.set_major_locator(LogLocator(numticks=3))
         axis.minorticks_off()
         axis.set_yticks(
@@ -198,3 +161,8 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
         axis.set_ylim(-len(config.methods), 1)
     title = f"Relative distance to the optimum after {config.limit_rounds} rounds"
     return [axes.finish(drawn, directory / "limits.png", title, 2)]
+
+
+def case(problem: str) -> str:
+    """Return a problem in words: ``own Hessians, groups``."""
+    return problem.partition("_")[0] + " Hessians" + ", groups" * problem.endswith("groups")

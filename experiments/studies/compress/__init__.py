@@ -1,6 +1,5 @@
 """Bytes to a solution for composite methods with compressed uploads and error feedback."""
 
-from functools import partial
 from typing import Any, Literal
 
 from experiments.studies.compress import claims, rows
@@ -8,16 +7,15 @@ from experiments.study import Study
 from fcojax.types import Count, CountOrZero, NonNegative, Positive, Share
 
 
-def _study(title: str, build: Any, step: str, measures: dict[str, str], **given: Any) -> Study:
-    kind = rows.Kind(build, measures, step)
+def _study(title: str, kind: rows.Kind, **given: Any) -> Study:
     return Study(
         title=f"Compressed uploads {title}",
-        rows=partial(rows.study, kind),
-        summarise=partial(rows.summarise, kind),
-        figures=partial(rows.draw, kind),
+        rows=kind.rows,
+        summarise=kind.summarise,
+        figures=kind.draw,
         captions={
-            "curves": f"Each codec at its best step: {' and '.join(measures.values())}, over the "
-            "kilobytes that all clients have sent. Dashed: without feedback."
+            "curves": f"Each codec at its best step: {' and '.join(kind.measures.values())}, over "
+            "the kilobytes that all clients have sent. Dashed: without feedback."
         },
         keys={
             Literal[*rows.METHODS]: "methods",
@@ -29,25 +27,9 @@ def _study(title: str, build: Any, step: str, measures: dict[str, str], **given:
             Share: "share_of_writers",
             NonNegative: "own.spread own.scale",
         },
-        requires={
-            "eval_every a divisor of num_rounds": lambda own: own.num_rounds % own.eval_every == 0
-        },
         **given,
     )
 
 
-LASSO = _study(
-    "on one heterogeneous lasso",
-    rows.lasso,
-    ", of 1 / (K L)",
-    {"distance": "relative distance", "f1": "F1 of the support"},
-    claims=partial(claims.exact, "", 5.0),
-    x64=True,
-)
-NETWORK = _study(
-    "of a convolutional network",
-    rows.network,
-    "",
-    {"error": "error on test digits", "density": "density of dense kernels"},
-    claims=claims.network,
-)
+LASSO = _study("on one heterogeneous lasso", rows.LASSO, claims=claims.exact, x64=True)
+NETWORK = _study("of a convolutional network", rows.NETWORK, claims=claims.network)

@@ -12,9 +12,10 @@ import numpy as np
 import fcojax
 from experiments.report.rows import Row, Summary, select
 from experiments.studies.shared import Chart, Curve, figure
+from experiments.studies.shared import digits as pixels
 from experiments.study import Config
 from fcojax import algorithms, personal, tree
-from fcojax.datasets.reading import optional
+from fcojax.algorithms import Algorithm
 from fcojax.problems import feature_skew, partition, softmax
 from fcojax.problems.least_squares import half_squared_error
 from fcojax.transforms import Penalty, l1, named, on_subtree, scaled
@@ -85,13 +86,12 @@ def lasso(config: Config, seed: int) -> Task:
 
 def digits(config: Config, seed: int) -> Task:
     """Return scikit-learn's digits at clients with Dirichlet shares of the classes."""
-    found, own = optional("sklearn.datasets", "data").load_digits(), config.digits
-    rows = {"x": found.data / 16, "y": found.target.astype(np.int32)}
-    given = own.num_clients, own.concentration
-    shares = partition.dirichlet(rows["y"], *given, min_size=30, seed=seed)
-    rng, ends = np.random.default_rng(seed), np.cumsum(shares.sizes)[:-1]
-    parts: tuple[list, list, list] = ([], [], [])
-    for mine in np.split(shares.order, ends):
+    own, rows = config.digits, pixels()
+    shares = partition.dirichlet(
+        rows["y"], own.num_clients, own.concentration, min_size=30, seed=seed
+    )
+    rng, parts = np.random.default_rng(seed), ([], [], [])
+    for mine in np.split(shares.order, np.cumsum(shares.sizes)[:-1]):
         mine = mine[rng.permutation(len(mine))]
         cuts = np.round(np.cumsum((0.6, 0.2)) * len(mine)).astype(int)
         for part, chosen in zip(parts, np.split(mine, cuts), strict=True):
@@ -103,21 +103,7 @@ def digits(config: Config, seed: int) -> Task:
 TASKS: dict[str, Callable[[Config, int], Task]] = {"lasso": lasso, "digits": digits}
 
 
-class Method(NamedTuple):
-    """A method of the study.
-
-    Attributes:
-      build: ``(task, config) -> Algorithm``.
-      pulls: whether the pull towards the common model is tuned beside the strength.
-      is_split: whether the model is a sum of a common and an own part.
-    """
-
-    build: Callable[[Task, Config], Any]
-    pulls: bool = False
-    is_split: bool = False
-
-
-def _partial(task: Task, config: Config):
+def _partial(config: Config, task: Task) -> Algorithm:
     """Return SCAFFOLD on the common part, beside own parts; an l1 norm on each.
 
     So is the data shared lasso of Gross and Tibshirani, Comput. Stat. Data Anal. 2016. Own parts
@@ -138,47 +124,47 @@ def _of_sum(plain: Any) -> Any:
     return lambda parts, rows: plain(tree.add(parts["common"], parts["own"]), rows)
 
 
-METHODS = {
-    "global": Method(lambda task, _: algorithms.scaffold(task.loss, task.penalty, prox="feedback")),
-    "local": Method(lambda task, _: algorithms.ditto(task.loss, task.penalty)),
-    "ditto": Method(lambda task, _: algorithms.ditto(task.loss, task.penalty), pulls=True),
-    "partial": Method(_partial, is_split=True),
+def _ditto(config: Config, task: Task) -> Algorithm:
+    return algorithms.ditto(task.loss, task.penalty)
+
+
+METHODS: dict[str, Callable[[Config, Task], Algorithm]] = {
+    "global": lambda config, task: algorithms.scaffold(task.loss, task.penalty, prox="feedback"),
+    "local": _ditto,  # without a pull towards the common model
+    "ditto": _ditto,
+    "partial": _partial,
 }
 
 
 def study(config: Config) -> Iterator[Row]:
     """Yield a row for each task, seed and method."""
-    for name in config.tasks:
-        for seed in config.seeds:
-            task = TASKS[name](config, seed)
-            for method in config.methods:
-                yield _row(config, name, seed, task, method)
+    for name, seed in itertools.product(config.tasks, config.seeds):
+        task = TASKS[name](config, seed)
+        for method in config.methods:
+            given = {"part": f"{name}: {method}", "task": name, "seed": seed, "method": method}
+            yield given | _best(config, seed, task, method)
 
 
-def _row(config: Config, name: str, seed: int, task: Task, method: str) -> Row:
+def _best(config: Config, seed: int, task: Task, method: str) -> Row:
     """Return a method at the point with the least validation loss."""
-    chosen = METHODS[method]
-    algorithm, data, smoothness = chosen.build(task, config), task.data, task.smoothness
-    rate, first = 1 / smoothness, _first_strength(task, data)
-    strengths = config.few_strengths if chosen.pulls else config.strengths
-    numbers: dict[str, Any] = {"client_lr": [rate]}
+    algorithm, data, smoothness = METHODS[method](config, task), task.data, task.smoothness
+    pulls, is_split, first = method == "ditto", method == "partial", _first_strength(task)
+    strengths = config.few_strengths if pulls else config.strengths
+    numbers: dict[str, Any] = {"client_lr": [1 / smoothness]}
     numbers["penalty_scale"] = [first * share for share in strengths]
-    if method == "local":
-        numbers["prox_scale"] = [0.0]
-    if chosen.pulls:
-        numbers["prox_scale"] = [smoothness * pull for pull in config.pulls]
+    if method in ("local", "ditto"):
+        numbers["prox_scale"] = [smoothness * pull for pull in config.pulls] if pulls else [0.0]
     grid = fcojax.grid.product(algorithm.hparams_type, **numbers)
-    start = {"common": task.start, "own": task.start} if chosen.is_split else task.start
+    start = {"common": task.start, "own": task.start} if is_split else task.start
     keys, plan = jax.random.key(seed)[None], fcojax.local_steps(config.num_steps)
     state = fcojax.start(algorithm, grid, start, data, keys, plan)
     once: Any = dict.fromkeys(("num_rounds", "eval_every"), config.num_rounds)
     state, _ = fcojax.advance(algorithm, grid, state, data, plan, **once)
-    loss = _of_sum(task.loss) if chosen.is_split else task.loss
+    loss = _of_sum(task.loss) if is_split else task.loss
 
     def losses(rows: list[Client]) -> np.ndarray:
         """Return the mean loss of each client's rows at its own model, axes [points, clients]."""
-        held_out = fcojax.from_clients(rows)
-        observe = personal.by_client(algorithm, held_out, loss, vectors=True)
+        observe = personal.by_client(algorithm, fcojax.from_clients(rows), loss, vectors=True)
         return np.asarray(fcojax.look(algorithm, grid, state, observe)["loss_by_client"])[:, 0]
 
     if algorithm.client_model is not None:
@@ -186,31 +172,26 @@ def _row(config: Config, name: str, seed: int, task: Task, method: str) -> Row:
     else:
         model = fcojax.read_model(algorithm, grid, state)
         models = jax.tree.map(lambda leaf: jnp.stack([leaf] * data.num_clients, axis=2), model)
-    if chosen.is_split:
+    if is_split:
         models = tree.add(models["common"], models["own"])
     points = jax.tree.map(lambda leaf: np.asarray(leaf)[:, 0], models)
     scores = losses(task.validation).mean(axis=1)
     best = int(np.argmin(np.where(np.isfinite(scores), scores, np.inf)))
     found = {
-        "part": f"{name}: {method}",
-        "task": name,
-        "seed": seed,
-        "method": method,
         "points": len(scores),
         "penalty_scale": float(np.asarray(grid.penalty_scale)[best] / first),
-        "second": float(np.asarray(grid.prox_scale)[best]) if chosen.pulls else None,
+        "second": float(np.asarray(grid.prox_scale)[best]) if pulls else None,
         "validation": float(scores[best]),
         "sizes": [len(rows["x"]) for rows in task.train],
         "loss": losses(task.test)[best].tolist(),
     }
-    if isinstance(task.start, dict):
+    if task.truth is None:
+        own = zip(task.test, points["kernel"][best], points["bias"][best], strict=True)
         found["accuracy"] = [
             float(np.mean((rows["x"] @ kernel + bias).argmax(axis=1) == rows["y"]))
-            for rows, kernel, bias in zip(
-                task.test, points["kernel"][best], points["bias"][best], strict=True
-            )
+            for rows, kernel, bias in own
         ]
-    if task.truth is not None:
+    else:
         by_point = np.array([_f1(point, task.truth) for point in points])
         found["f1"] = by_point[best].tolist()
         # With the strength that fits the supports best, which only the truth can tell.
@@ -224,7 +205,7 @@ def _f1(kernels: np.ndarray, truth: np.ndarray) -> np.ndarray:
     return 2 * (found & true).sum(axis=1) / (found.sum(axis=1) + true.sum(axis=1))
 
 
-def _first_strength(task: Task, data: fcojax.ClientData) -> float:
+def _first_strength(task: Task) -> float:
     """Return the largest root mean square, over clients, of an entry of their gradients at zero."""
 
     def gradient(rows):

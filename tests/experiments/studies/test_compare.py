@@ -29,9 +29,9 @@ def test_the_best_point_needs_the_fewest_rounds(found):
 def test_a_method_may_have_its_own_number_of_rounds_to_its_limit(monkeypatch):
     config, seen = get_config(), {}
 
-    def run(config, task, name, grid, num_rounds, eval_every):
+    def run(config, task, name, factors, num_rounds, eval_every):
         seen[name] = num_rounds, eval_every
-        return {"distance": np.zeros((1, 1, 10)), "nonzeros": np.zeros((1, 1, 10))}, {}
+        return None, {"distance": np.zeros((1, 1, 10)), "nonzeros": np.zeros((1, 1, 10))}
 
     task, _ = lasso(config, "own")
     monkeypatch.setattr(rows, "run", run)

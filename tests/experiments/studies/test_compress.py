@@ -34,8 +34,8 @@ def test_a_network_is_compared_at_equal_errors_over_seeds():
 
 def test_every_codec_has_the_feedback_of_its_method():
     for name in compress.get_config().codecs[1:]:
-        for method in METHODS.values():
-            assert _uploads(name, method.feedback).facts.feeds_back
+        for _, feedback in METHODS.values():
+            assert _uploads(name, feedback).facts.feeds_back
         assert not _uploads(f"{name}, alone", "ef14").facts.feeds_back
     assert not _uploads("whole", "ef21").transforms
     assert _uploads("qsgd:7", "ef21") == uploads.ef21(uploads.contractive(uploads.qsgd(7)))
