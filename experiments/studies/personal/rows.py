@@ -221,12 +221,6 @@ def score(row: Row) -> np.ndarray:
     return np.array(row["accuracy"]) if "accuracy" in row else -np.array(row["loss"])
 
 
-def means(rows: list[Row], task: str, method: str, measure: str) -> np.ndarray:
-    """Return the mean over clients by seed."""
-    own = select(rows, task=task, method=method)
-    return np.array([np.mean(row[measure]) for row in own])
-
-
 def summarise(config: Config, rows: list[Row]) -> Summary:
     """Return a table of the methods on each task: scores over clients, and who gains over whom."""
     table = []

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from configs import personal
-from experiments.studies.personal.claims import claims
+from experiments.studies.personal import claims
 from experiments.studies.personal.rows import lasso, summarise
 
 
