@@ -64,7 +64,6 @@ def _task(config: Config) -> tuple[Problem, str]:
 
 @functools.lru_cache(maxsize=1)  # the launcher asks for problem, strengths and remarks
 def _read_once(text: str, written: int) -> tuple[Problem, str]:
-    del written
     config: Config = ConfigDict(json.loads(text))
     table = read(config) if config.data else _drawn(config)
     (build, kind), y = LOSSES[config.loss], _target(table.y, config)
@@ -76,15 +75,10 @@ def _read_once(text: str, written: int) -> tuple[Problem, str]:
             "another --config.target."
         )
     rows = {"x": _standardised(table.x, table.names, ~held), "y": y}
-    train, validation = (
-        datasets.by_client(
-            datasets.Pooled({name: values[part] for name, values in rows.items()}, client[part]),
-            weights="examples",
-        )
-        if part.any()
-        else None
-        for part in (~held, held)
-    )
+    parts = []
+    for part in filter(np.any, (~held, held)):
+        pooled = datasets.Pooled({name: rows[name][part] for name in rows}, client[part])
+        parts.append(datasets.by_client(pooled, "examples"))
     sizes = collections.Counter(table.names)
     named = [f"{name} ({size} levels)" if size > 1 else name for name, size in sizes.items()]
     of = ", ".join(named[:_NAMED]) + ", ..." * (len(named) > _NAMED)
@@ -93,7 +87,7 @@ def _read_once(text: str, written: int) -> tuple[Problem, str]:
         f"{held.sum():,} of {held.size:,} rows are held out.",
         f"The coefficients in models/*.npz are, in order: {of}.",
     ]
-    return _scored(build(train, validation), kind), " ".join(said)
+    return _scored(build(*parts), kind), " ".join(said)
 
 
 def _scored(found: Problem, kind: str) -> Problem:
@@ -151,16 +145,10 @@ def _divided(labels: np.ndarray, config: Config) -> np.ndarray:
             f"client is empty, which divides rows by their class, but the target of loss "
             f"{config.loss} is a {kind}; name the clients, or pass loss logistic or squared_hinge."
         )
-    number, concentration = config.num_clients, config.concentration
-    try:
-        shares = partition.dirichlet(labels, number, concentration, seed=config.data_seed)
-    except ValueError as error:
-        raise ValueError(
-            f"the rows are not divided among num_clients={number} with concentration="
-            f"{concentration:g}: {error}"
-        ) from error
+    given = labels, config.num_clients, config.concentration
+    shares = partition.dirichlet(*given, seed=config.data_seed)
     client = np.empty(labels.size, int)
-    client[shares.order] = np.repeat(np.arange(number), shares.sizes)
+    client[shares.order] = np.repeat(np.arange(config.num_clients), shares.sizes)
     return client
 
 
@@ -209,19 +197,19 @@ def _drawn(config: Config) -> Table:
         raise ValueError(
             f"{given[0]} applies to a file, and there is none; pass --config.data=FILE."
         )
-    rng, sizes, dim = np.random.default_rng(config.data_seed), np.asarray(config.sizes), config.dim
-    client = np.repeat([f"site {index + 1}" for index in range(sizes.size)], sizes)
-    shift = np.repeat(0.5 * rng.standard_normal((sizes.size, dim)), sizes, axis=0)
+    rng, sizes, dim = np.random.default_rng(config.data_seed), config.sizes, config.dim
+    client = np.repeat([f"site {index + 1}" for index in range(len(sizes))], sizes)
+    shift = np.repeat(0.5 * rng.standard_normal((len(sizes), dim)), sizes, axis=0)
     x = rng.standard_normal(shift.shape) + shift
     z = x @ np.where(np.arange(dim) % 5 == 0, rng.choice([-1.0, 1.0], dim), 0.0)
     kind = LOSSES[config.loss][1]
     if kind == "class":
-        y = (rng.logistic(size=z.size) < z).astype(float)
+        y = rng.logistic(size=z.size) < z
     elif kind == "count":
-        y = rng.poisson(np.exp(np.clip(z / 3, None, 4))).astype(float)
+        y = rng.poisson(np.exp(np.clip(z / 3, None, 4)))
     else:
         y = z + rng.standard_normal(z.size)
-    return Table(x, y, client, [f"x{index + 1}" for index in range(dim)])
+    return Table(x, y.astype(float), client, [f"x{index + 1}" for index in range(dim)])
 
 
 EXPERIMENT = Sweep(

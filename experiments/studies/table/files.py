@@ -14,20 +14,18 @@ import os
 import pathlib
 import re
 import shlex
-import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from experiments.study import Config
+from fcojax.problems.fields import visible
 
 # What other programs write for a missing value, in upper or lower case.
 _MISSING = ("", "na", "n/a", "#n/a", "nan", "null", "none", "?", ".")
 # Control characters other than white space, and what stands for bytes that are not UTF-8.
 _FOREIGN = re.compile("[\0-\x08\x0e-\x1f\ufffd]")
-_UNSEEN = re.compile("[\xad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
-_SPACES = re.compile("[\xa0\u2000-\u200a\u202f\u205f\u3000]")
 _NUMBERLIKE = re.compile(r"[-+]?\.?\d")  # begins 1,5 and 12 kg, which are no words
 _ID = re.compile(r"(.*[ _.-])?id|index|unnamed: 0|__index_level_0__|", re.IGNORECASE)
 _AUTO = "auto"
@@ -75,17 +73,19 @@ class _Column(NamedTuple):
         """Return whether any cell is a number."""
         return not np.isnan(self.values).all()
 
-    def has_levels(self) -> bool:
-        """Return whether its texts can be levels: not one, and not as many as ids have."""
+    def levels(self) -> list[str]:
+        """Return its words as levels; none if it has one, or as many as ids have, or numbers."""
         differ = len(self.words) == len(self.cells) >= _FEWEST_ROWS
-        return 1 < len(self.words) <= _MOST_LEVELS and not (differ or self.has_numbers())
+        some = 1 < len(self.words) <= _MOST_LEVELS and not (differ or self.has_numbers())
+        return sorted(self.words) if some else []
 
-    def is_id(self) -> bool:
-        """Return whether its numbers are whole, and named as ids or a sequence without a gap."""
-        named, count = _ID.fullmatch(self.name), len(self.values)
-        if not named and count < _FEWEST_ROWS or (self.values % 1 > 0).any():
-            return False
-        return bool(named) or np.ptp(self.values) + 1 == count == len({*self.values})
+
+def _is_id(name: str, values: np.ndarray) -> bool:
+    """Return whether numbers are whole, and named as ids or a sequence without a gap."""
+    named = bool(_ID.fullmatch(name))
+    if (values % 1 > 0).any() or not named and len(values) < _FEWEST_ROWS:
+        return False
+    return named or np.ptp(values) + 1 == len(values) == len({*values})
 
 
 def _number(cell: str) -> float | None:
@@ -110,23 +110,23 @@ def _column(name: str, cells: Sequence[str], is_missing: Callable[[str], bool]) 
 
 def read(config: Config) -> Table:
     """Return the table in the file ``config.data``; raise ``ValueError`` if it cannot be used."""
-    path, said = pathlib.Path(config.data), split(config.missing)
+    path, said, remarks = pathlib.Path(config.data), split(config.missing), []
     texts, numbers = {*_MISSING, *map(str.casefold, said)}, {*map(_number, said)} - {None}
 
     def is_missing(cell):
         return cell.casefold() in texts or _number(cell) in numbers
 
-    columns, lines, remarks = _columns(path)
-    levels = _levels(config.categories)
-    names = _features(config, levels, columns, path.name)
-    target, client = plain(config.target), plain(config.client)
+    columns, lines = _columns(path)
+    target, client = visible(config.target), visible(config.client)
+    names = _features(config, levels := _levels(config.categories), columns, path.name)
     present = [not is_missing(cell) for cell in columns[target]]
     if not any(present):
         raise ValueError(f"{target} is missing in all rows; pass another --config.target.")
     clients = _clients(client, columns[client], lines, is_missing) if client else ()
+    kept = [*itertools.compress(clients, present)]
     if unlabelled := present.count(False):
         remarks.append(f"{unlabelled:,} rows without {target} are left out.")
-        if lost := {*clients} - {*itertools.compress(clients, present)}:
+        if lost := {*clients} - {*kept}:
             raise ValueError(
                 f"no row of {min(lost)} has a value of {target}; remove the rows of that client."
             )
@@ -158,8 +158,7 @@ def read(config: Config) -> Table:
     if filled := np.isnan(x).sum():
         remarks.append(f"{filled:,} missing values are the means of their features.")
     of = [name for name, block in blocks.items() for _ in range(block.shape[1])]
-    kept = np.array([*itertools.compress(clients, present)]) if client else None
-    return Table(x, y[:, 0], kept, of, remarks)
+    return Table(x, y[:, 0], np.array(kept) if client else None, of, remarks)
 
 
 def _block(
@@ -172,13 +171,13 @@ def _block(
     known = levels.get(column.name)
     if known is None:
         if column.has_numbers() and not column.words:
-            return "an id" if column.is_id() and not is_needed else column.values[:, None]
+            is_id = not is_needed and _is_id(column.name, column.values)
+            return "an id" if is_id else column.values[:, None]
         is_mixed = column.has_numbers() or any(map(_NUMBERLIKE.match, column.words))
         if _AUTO not in levels or is_mixed or not column.words:
             return None
-        if not column.has_levels():
+        if not (known := column.levels()):
             return None if is_needed else f"{len(column.words)} different texts"
-        known = sorted(column.words)
     for row, cell in enumerate(column.cells):
         if cell not in known and not column.blank[row]:
             raise ValueError(
@@ -189,8 +188,8 @@ def _block(
     return np.column_stack([found, column.blank]) if any(column.blank) else found
 
 
-def _columns(path: pathlib.Path) -> tuple[dict[str, Sequence[str]], list[int], list[str]]:
-    """Return the cells of each column, the line of each row, and what is ignored."""
+def _columns(path: pathlib.Path) -> tuple[dict[str, Sequence[str]], list[int]]:
+    """Return the cells of each column, and the line of each row."""
     if path.suffix.lower() != ".csv":
         raise ValueError(
             f"{path} is no CSV file; write it as one, as pandas does: "
@@ -204,9 +203,9 @@ def _columns(path: pathlib.Path) -> tuple[dict[str, Sequence[str]], list[int], l
         raise ValueError(
             f"{path.name}, line {line}: has bytes that are no text in UTF-8; save the file as that."
         )
-    reader = csv.reader(io.StringIO(_spelt(text), newline=""), strict=True)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
-        rows = [([cell.strip() for cell in cells], reader.line_num) for cells in reader if cells]
+        rows = [([*map(visible, cells)], reader.line_num) for cells in reader if cells]
     except csv.Error as error:  # without strict an open quote takes the rest of the file
         where = f"{path.name}, line {reader.line_num}"
         raise ValueError(f"{where}: {error}; is there an open quote?") from error
@@ -224,19 +223,17 @@ def _columns(path: pathlib.Path) -> tuple[dict[str, Sequence[str]], list[int], l
     [(name, count)] = collections.Counter(name for name, _ in pairs).most_common(1)
     if count > 1:
         raise ValueError(f"{path.name} has {count} columns {name!r}; rename one.")
-    unseen = len(_UNSEEN.findall(text))
-    ignored = [f"{unseen:,} invisible letters, such as zero-width spaces, are ignored."]
-    return dict(pairs), [line for _, line in rows], ignored if unseen else []
+    return dict(pairs), [line for _, line in rows]
 
 
 def _features(
     config: Config, levels: Collection[str], columns: Collection[str], where: str
 ) -> list[str]:
     """Return the columns that are features; raise ``ValueError`` if the keys do not fit them."""
-    chosen, drop = split(config.features), dict.fromkeys(split(",".join(config.drop)))
-    client, taken = plain(config.client), {}
-    named = {"target": [plain(config.target)], "client": [client] if client else []}
-    named |= {"features": chosen, "drop": drop, "categories": {*levels} - {_AUTO}}
+    chosen, drop, taken = split(config.features), split(",".join(config.drop)), {}
+    target, client = visible(config.target), visible(config.client)
+    named = {"target": [target], "client": [client] * bool(client), "features": chosen}
+    named |= {"drop": drop, "categories": [name for name in levels if name != _AUTO]}
     for key, names in named.items():
         for name in names:
             if name not in columns:
@@ -300,7 +297,7 @@ def _refusal(faults: Sequence[_Column], target: str, config: Config, lines: Sequ
         shown.append(f"{name} ({f'{word!r} in line {lines[row]}' if words else 'no value'})")
         if name == target and len(words) != 2:
             advice.append(f"{target} is the target: write numbers, 0 and 1 for two classes")
-        elif column.has_levels() and not {*",|="} & {*name, *"".join(words)}:
+        elif column.levels() and not {*",|="} & {*name, *"".join(words)}:
             levels.append(f"{name}={'|'.join(words)}")
         else:
             drop.append(name)
@@ -320,18 +317,7 @@ def _refusal(faults: Sequence[_Column], target: str, config: Config, lines: Sequ
 
 def split(text: str) -> list[str]:
     """Return the distinct names in a text, separated by commas."""
-    return [name for name in dict.fromkeys(map(plain, text.split(","))) if name]
-
-
-def plain(text: str) -> str:
-    """Return a text in one Unicode form, without letters that nobody sees."""
-    return _spelt(text).strip()
-
-
-def _spelt(text: str) -> str:
-    if text.isascii():
-        return text
-    return unicodedata.normalize("NFC", _SPACES.sub(" ", _UNSEEN.sub("", text)))
+    return [name for name in dict.fromkeys(map(visible, text.split(","))) if name]
 
 
 def _listed(names: Collection[str]) -> str:
