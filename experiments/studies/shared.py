@@ -45,7 +45,7 @@ class Task(NamedTuple):
       start: the first point.
       work: the K local steps of a client in a round.
       observe: ``(hparams, model, optimum) -> dict``, the measures of a point.
-      smoothness: the largest curvature of any client's loss; ``None`` if there is no bound.
+      smoothness: the largest curvature of any client's loss; 0 if there is no bound.
       least_curvature: the smallest curvature of the mean of the clients' losses.
       optimum: the minimiser, if it is known.
     """
@@ -57,7 +57,7 @@ class Task(NamedTuple):
     start: Params
     work: Work
     observe: Callable[[Any, Params, Any], dict[str, Array]]
-    smoothness: float | None = None
+    smoothness: float = 0.0
     least_curvature: float = 0.0
     optimum: Any = None
 

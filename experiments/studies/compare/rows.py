@@ -110,7 +110,7 @@ def run(
     return grid, task.swept(method.build(task), grid, seeds, plan, *rounds)
 
 
-def ends(rows: list[Row], problem: str, name: str) -> tuple[Row, Row, list[Row], list[Row]]:
+def ends(rows: list[Row], problem: str, name: str) -> tuple[Row, Row, list[Row], Row]:
     """Return a method's limits, at the safe step and at half of it, its points and its best one."""
     own = select(rows, problem=problem, method=name)
     (far, near), points = select(own, part="limit"), select(own, part="point")

@@ -184,7 +184,7 @@ def _run(config: Config, task: Task, method: str, name: str) -> dict[str, np.nda
     """Return the measures and the bytes sent so far, [points, seeds, evaluations]."""
     build, feedback = METHODS[method]
     algorithm, work, unit = build(task.loss, task.penalty), task.work, 1.0
-    if task.smoothness is not None:
+    if task.smoothness:
         # With several local steps dual averaging has another limit even without compression.
         work = fcojax.local_steps(1) if method == "fed_dual_avg" else work
         unit = 1 / ((work.num_steps or 1) * task.smoothness)

@@ -1,7 +1,6 @@
 """Theorems of federated composite optimisation, and the failure of averaging models."""
 
 from experiments.studies.theory import claims, figures, rows
-from experiments.studies.theory.problem import SETTINGS
 from experiments.study import Study
 from fcojax.transforms.mirrors.p_norm import Exponent
 from fcojax.types import Count, CountOrZero, NonNegative, Positive
@@ -29,18 +28,6 @@ EXPERIMENT = Study(
         NonNegative: "l1_scale",
     },
     requires={
-        "sparsity_dim of at least 8": lambda own: own.sparsity_dim > 7,
-        "sampled_cohort_size of at most l1_clients": lambda own: (
-            own.sampled_cohort_size <= own.l1_clients
-        ),
-    }
-    | {
-        f"{setting}_num_steps with one above 1": lambda own, key=f"{setting}_num_steps": (
-            max(own[key]) > 1
-        )
-        for setting in SETTINGS
-    }
-    | {
         f"{part}rounds that {every} divides": lambda own, part=part, every=every: (
             own[f"{part}rounds"] % own[every] == 0
         )

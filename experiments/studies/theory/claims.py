@@ -55,13 +55,12 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     """Return the claims on means over seeds, which a quick run cannot decide."""
     found, late = [], {"round": config.small_rounds}
     for setting, (_, theorem) in SETTINGS.items():
-        own, kind = select(rows, part="bound", setting=setting), ""
-        if setting == "sampled":
-            kind = "-with-sampling"
+        own = select(rows, part="bound", setting=setting)
+        kind = "-with-sampling" * (setting == "sampled")
         gap, lemma, bound = (column(own, name) for name in ("gap", "lemma", "theorem"))
         numbers = {f"Lemma-4.4{kind}": lemma / gap, theorem.replace(" ", "-"): bound / gap}
-        if setting in ONE_HESSIAN:
-            local = [row for row in own if row["num_steps"] > 1]  # with one no duals differ
+        local = [row for row in own if row["num_steps"] > 1]  # with one no duals differ
+        if setting in ONE_HESSIAN and local:
             ratio = column(local, "discrepancy_bound") / column(local, "discrepancy")
             numbers[f"Lemma-4.5{kind}"] = ratio
         found += judged(STATEMENTS, numbers, setting.replace("_", "-"))

@@ -20,25 +20,23 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
     bounds, ball, sparsity, small = [], [], [], []
     for setting, (text, _) in SETTINGS.items():
         for steps in config[f"{setting}_num_steps"]:
-            cell, curves = select(rows, part="bound", setting=setting, num_steps=steps), []
-            for share, colour in shaded(config.rate_shares):
-                own, rate = select(cell, rate_share=share), _SHARE.format(share)
-                curves += [
-                    Curve(own, y, colour, f"{word}, {rate}", line) for y, line, word in _LINES
-                ]
+            cell = select(rows, part="bound", setting=setting, num_steps=steps)
+            curves = [
+                Curve(select(cell, rate_share=at), y, colour, f"{word}, {_SHARE.format(at)}", line)
+                for at, colour in shaded(config.rate_shares)
+                for y, line, word in _LINES
+            ]
             labels = _ROUNDS, r"$\Phi(\hat w) - \Phi^*$"
             bounds.append(Chart("round", labels, curves, f"{text}, K = {steps}", "y"))
     for measure, up, log, level in (
         ("gap", "$F(w_r) - F^*$", "y", None),
         ("norm", "norm of the model", "", (1.0, "the optimum's norm")),
     ):
-        curves = []
-        for name, (share, line) in itertools.product(
-            _BOTH, zip(config.curse_shares, ("-", "--"), strict=True)
-        ):
-            own = select(rows, part="curse", algorithm=name, rate_share=share)
-            text = f"{style(name)[0]}, {_SHARE.format(share)}"
-            curves.append(Curve(own, measure, style(name)[1], text, line))
+        curves, rates = [], zip(config.curse_shares, ("-", "--"), strict=True)
+        for name, (at, line) in itertools.product(_BOTH, rates):
+            own, (text, colour, _) = select(rows, part="curse", algorithm=name), style(name)
+            label = f"{text}, {_SHARE.format(at)}"
+            curves.append(Curve(select(own, rate_share=at), measure, colour, label, line))
         ball.append(Chart("round", (_ROUNDS, up), curves, "", log, level))
     for name in _BOTH:
         own, (text, colour, _) = select(rows, part="sparsity", algorithm=name), style(name)
@@ -47,11 +45,11 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
         labels = _ROUNDS, "density"
         sparsity.append(Chart("round", labels, curves, text, "", None, (0, 1.02)))
     for setting, algorithms in SMALL_STEPS.items():
-        curves = []
-        for name in algorithms:
-            own = select(rows, part="small steps", setting=setting, algorithm=name)
-            text, colour, line = style(name)
-            curves.append(Curve(own, "gap", colour, text, line))
+        own = select(rows, part="small steps", setting=setting)
+        curves = [
+            Curve(select(own, algorithm=name), "gap", colour, text, line)
+            for name, (text, colour, line) in zip(algorithms, map(style, algorithms), strict=True)
+        ]
         curves.append(Curve(curves[-1].rows, "theorem", "#333333", "Theorem 4.1", ":"))
         labels = _ROUNDS, r"$\Phi(\bar w_R) - \Phi^*$, mean of the models"
         small.append(Chart("round", labels, curves, SETTINGS[setting][0], "xy"))

@@ -9,7 +9,6 @@ import numpy as np
 
 import fcojax
 from experiments.study import Config
-from fcojax.problems import ClientData
 from fcojax.theory import fco
 from fcojax.transforms import Mirror, entropic_simplex, euclidean, l1, l2_ball, p_norm, simplex
 from fcojax.types import Array, PyTree
@@ -42,7 +41,7 @@ class Task(NamedTuple):
       scale: the strength of the penalty.
       start: the first point.
       optimum: the minimiser of the mean quadratic plus the penalty.
-      objective: returns the value at points, with coordinates along the last axis.
+      gap: returns the suboptimality of points, with coordinates along the last axis.
       constants: the constants of the bounds.
       heterogeneity: zeta for l1; for the ball the largest gradient, G.
       squared_dual_norm: returns the squared dual norm over the last axis.
@@ -55,64 +54,11 @@ class Task(NamedTuple):
     scale: float
     start: np.ndarray
     optimum: np.ndarray
-    objective: Callable[[np.ndarray], np.ndarray]
+    gap: Callable[[np.ndarray], np.ndarray]
     constants: fco.Constants
     heterogeneity: float
     squared_dual_norm: Callable[[jax.Array], jax.Array]
     convexity: float = 1.0
-
-    def gap(self, points: np.ndarray) -> np.ndarray:
-        """Return the suboptimality of points."""
-        return self.objective(points) - self.objective(self.optimum)
-
-
-def _half_square(w: np.ndarray, start: np.ndarray) -> float:
-    return 0.5 * np.sum((w - start) ** 2)
-
-
-def _relative_entropy(w: np.ndarray, start: np.ndarray) -> float:
-    return np.sum(w * np.log(np.where(w > 0, w, 1) / start))  # 0 log 0 is 0
-
-
-def l1_task(config: Config, mirror: Mirror, convexity: float = 1.0) -> Task:
-    """Return clients that share a Hessian with eigenvalues from 0.1 to 2, with Gaussian noise."""
-    rng, scale = np.random.default_rng(config.data_seed), config.l1_scale
-    num_clients, dim = config.l1_clients, config.l1_dim
-    q = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
-    linear = 0.5 * rng.standard_normal((num_clients, dim))
-    noise = _both_signs(0.2 * rng.standard_normal((num_clients, config.num_draws, dim)))
-    eigenvalues, start = np.linspace(0.1, 2, dim), np.ones(dim)
-
-    def soft(v, step):
-        return np.sign(v) * np.maximum(np.abs(v) - step * scale, 0)
-
-    hessian, objective, optimum = _solved(q, eigenvalues, linear, scale, soft)
-    constants, zeta = fco.quadratic_constants(hessian, linear, noise, start, optimum)
-    ends, centre = mirror.potential(optimum) - mirror.potential(start), mirror.to_dual(start)
-    bregman = float(ends - jnp.vdot(centre, optimum - start)) / convexity
-    squared_norm = fco.squared_dual_norm(hessian)
-    return Task(
-        _population(q, np.tile(eigenvalues, (num_clients, 1)), linear, noise),
-        mirror,
-        scale,
-        start,
-        optimum,
-        objective,
-        constants._replace(distance=bregman),
-        zeta,
-        lambda dual: squared_norm(dual / convexity),
-        convexity,
-    )
-
-
-def _to_ball(v: np.ndarray, step: float) -> np.ndarray:
-    return v / max(np.linalg.norm(v), 1)
-
-
-def _to_simplex(v: np.ndarray, step: float) -> np.ndarray:
-    largest = -np.sort(-v)
-    beyond = (np.cumsum(largest) - 1) / np.arange(1, v.size + 1)
-    return np.maximum(v - beyond[np.sum(largest > beyond) - 1], 0)
 
 
 def tasks(config: Config) -> dict[str, Task]:
@@ -122,63 +68,86 @@ def tasks(config: Config) -> dict[str, Task]:
     constants are those of the Euclidean mirror except for the divergence, the relative entropy.
     The same holds for the squared p-norm over p - 1, whose Hessian has a smaller norm.
     """
-    p = config.p_norm_exponent
+    p, plain = config.p_norm_exponent, _task(config, "simplex", euclidean(simplex()))
+    w, start = plain.optimum, plain.start
+    entropy = np.sum(w * np.log(np.where(w > 0, w, 1) / start))  # 0 log 0 is 0
+    constants = plain.constants._replace(distance=float(entropy))
     return {
-        "l1": (same := l1_task(config, euclidean(l1()))),
+        "l1": (same := _task(config, "l1", euclidean(l1()))),
         "sampled": same,
-        "p_norm": l1_task(config, p_norm(p), p - 1),
-        "ball": _bounded(config, "ball", euclidean(l2_ball()), _to_ball),
-        "simplex": _bounded(config, "simplex", euclidean(simplex()), _to_simplex),
-        "entropy": _bounded(config, "simplex", entropic_simplex(), _to_simplex, _relative_entropy),
+        "p_norm": _task(config, "l1", p_norm(p), p - 1),
+        "ball": _task(config, "ball", euclidean(l2_ball())),
+        "simplex": plain,
+        "entropy": plain._replace(mirror=entropic_simplex(), constants=constants),
     }
 
 
-def _bounded(
-    config: Config, kind: str, mirror: Mirror, project: Callable, distance: Callable = _half_square
-) -> Task:
-    """Return clients on the unit ball or the simplex whose Hessians share only their axes.
+def _task(config: Config, kind: str, mirror: Mirror, convexity: float = 1.0) -> Task:
+    """Return clients with a row for each draw of the noise: a batch of one is a noisy gradient.
 
-    The noise is bounded, hence also the gradients; on the simplex the optimum is sparse.
+    With ``l1`` they share a Hessian with eigenvalues from 0.1 to 2, and the noise is Gaussian. With
+    ``ball`` and ``simplex`` their Hessians share only the axes, and the noise is bounded, hence
+    also the gradients; on the simplex the optimum is sparse.
     """
     num_clients, dim = shape = config[f"{kind}_clients"], config[f"{kind}_dim"]
-    is_ball = kind == "ball"
-    rng = np.random.default_rng(config.data_seed + (1 if is_ball else 2))
-    start = np.zeros(dim) if is_ball else np.full(dim, 1 / dim)
+    draws = num_clients, config.num_draws, dim
+    rng = np.random.default_rng(config.data_seed + ("l1", "ball", "simplex").index(kind))
     q = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
-    eigenvalues = rng.uniform(0.1, 2, shape)
-    linear = rng.standard_normal(shape)
-    noise = _both_signs(rng.uniform(-0.5, 0.5, (num_clients, config.num_draws, dim)))
-    _, objective, optimum = _solved(q, eigenvalues.mean(axis=0), linear, 0.0, project)
-    curvatures = eigenvalues.max(axis=1)
-    steepest = (curvatures + np.linalg.norm(linear, axis=1)).max() + 0.5 * dim**0.5
-    constants = fco.Constants(
-        distance=float(distance(optimum, start)),
-        smoothness=float(curvatures.max()),
-        variance=float((noise**2).sum(axis=-1).mean(axis=1).max()),
-        num_clients=num_clients,
-    )
-    data = _population(q, eigenvalues, linear, noise)
-    given = data, mirror, 1.0, start, optimum, objective, constants, float(steepest)
-    return Task(*given, squared_dual_norm=lambda z: jnp.sum(z * z, axis=-1))
+    if kind == "l1":
+        start, mean = np.ones(dim), np.linspace(0.1, 2, dim)
+        linear, noise = 0.5 * rng.standard_normal(shape), 0.2 * rng.standard_normal(draws)
+        own = np.broadcast_to(mean, shape)
+    else:
+        start = np.zeros(dim) if kind == "ball" else np.full(dim, 1 / dim)
+        own, linear = rng.uniform(0.1, 2, shape), rng.standard_normal(shape)
+        mean, noise = own.mean(axis=0), rng.uniform(-0.5, 0.5, draws)
+    noise = np.concatenate([noise, -noise], axis=1)
+    hessian, scale = (q * mean) @ q.T, config.l1_scale if kind == "l1" else 0.0
+    norm: Callable = _square
+    gap, optimum = _solved(kind, hessian, linear.mean(axis=0), scale)
+    if kind == "l1":
+        constants, distant = fco.quadratic_constants(hessian, linear, noise, start, optimum)
+        ends, centre = mirror.potential(optimum) - mirror.potential(start), mirror.to_dual(start)
+        bregman = float(ends - jnp.vdot(centre, optimum - start)) / convexity
+        constants, norm = constants._replace(distance=bregman), fco.squared_dual_norm(hessian)
+    else:
+        curvatures = own.max(axis=1)
+        steepest = (curvatures + np.linalg.norm(linear, axis=1)).max() + 0.5 * dim**0.5
+        distant, scale = float(steepest), 1.0  # of an indicator
+        constants = fco.Constants(
+            distance=float(0.5 * np.sum((optimum - start) ** 2)),
+            smoothness=float(curvatures.max()),
+            variance=float((noise**2).sum(axis=-1).mean(axis=1).max()),
+            num_clients=num_clients,
+        )
+    rows = (linear[:, None] + noise).reshape(-1, dim)
+    examples = {
+        "axes": np.broadcast_to(q.T, (len(rows), dim, dim)),
+        "curvature": np.repeat(own, noise.shape[1], axis=0),
+        "linear": rows,
+    }
+    data = fcojax.from_rows(examples, [noise.shape[1]] * num_clients)
+    given = data, mirror, scale, start, optimum, gap, constants, distant
+    return Task(*given, lambda dual: norm(dual / convexity), convexity)
 
 
-def _population(
-    q: np.ndarray, eigenvalues: np.ndarray, linear: np.ndarray, noise: np.ndarray
-) -> ClientData:
-    """Return clients with a row for each draw of the noise: a batch of one is a noisy gradient."""
-    clients = []
-    for values, rows in zip(eigenvalues, linear[:, None] + noise, strict=True):
-        curvature = np.broadcast_to(values, rows.shape)
-        axes = np.broadcast_to(q.T, (len(rows), *q.shape))
-        clients.append({"axes": axes, "curvature": curvature, "linear": rows})
-    return fcojax.from_clients(clients)
+def _square(dual: Array) -> Array:
+    return jnp.sum(dual * dual, axis=-1)
 
 
 def _solved(
-    q: np.ndarray, eigenvalues: np.ndarray, linear: np.ndarray, scale: float, prox: Callable
-) -> tuple[np.ndarray, Callable, np.ndarray]:
-    """Return Hessian, objective and minimiser, by more proximal gradient steps than necessary."""
-    hessian, slope = (q * eigenvalues) @ q.T, linear.mean(axis=0)
+    kind: str, hessian: np.ndarray, slope: np.ndarray, scale: float
+) -> tuple[Callable[[np.ndarray], np.ndarray], np.ndarray]:
+    """Return the gap of points and the minimiser, by more proximal gradient steps than needed."""
+
+    def prox(v, step):
+        if kind == "l1":
+            return np.sign(v) * np.maximum(np.abs(v) - step * scale, 0)
+        if kind == "ball":
+            return v / max(np.linalg.norm(v), 1)
+        largest = -np.sort(-v)
+        beyond = (np.cumsum(largest) - 1) / np.arange(1, v.size + 1)
+        return np.maximum(v - beyond[np.sum(largest > beyond) - 1], 0)
 
     def objective(w):
         quadratic = 0.5 * np.einsum("...i,ij,...j->...", w, hessian, w) + w @ slope
@@ -187,11 +156,8 @@ def _solved(
     step, w = 1 / np.linalg.eigvalsh(hessian)[-1], np.zeros(len(hessian))
     for _ in range(20_000):
         w = prox(w - step * (hessian @ w + slope), step)
-    return hessian, objective, w
-
-
-def _both_signs(draws: np.ndarray) -> np.ndarray:
-    return np.concatenate([draws, -draws], axis=1)
+    least = objective(w)
+    return lambda points: objective(points) - least, w
 
 
 def loss(w: Array, rows: PyTree) -> Array:

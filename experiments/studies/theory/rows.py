@@ -38,36 +38,36 @@ def study(config: Config) -> Iterator[Row]:
 
 def bounds(config: Config, setting: str, task: Task, num_steps: int) -> Iterator[Row]:
     """Yield the gap of the averaged shadow iterate, and its bounds."""
-    constants, zeta, sampled = task.constants, task.heterogeneity, setting == "sampled"
-    few = config.sampled_cohort_size
+    constants, zeta, cohort = task.constants, task.heterogeneity, fcojax.everyone()
+    few = constants.num_clients
+    if setting == "sampled":
+        few = config.sampled_cohort_size
+        cohort = fcojax.uniform_cohort(cohort_size=few)
     rates = [share * fco.largest_client_lr(constants) for share in config.rate_shares]
     chosen = averages.shadow_average(loss, task.mirror, task.squared_dual_norm)
     history = _observed(
         task,
-        chosen._replace(model=_server_state),
+        chosen._replace(model=lambda hparams, server: server),
         [task.convexity * rate for rate in rates],
         jax.random.split(jax.random.key(0), config.seeds),
-        fcojax.local_steps(num_steps, 1, replace=True),
+        fcojax.Plan(fcojax.local_steps(num_steps, 1, replace=True), cohort),
         num_rounds=config.num_rounds,
         eval_every=config.eval_every,
         observe=_shadow,
-        cohort=fcojax.uniform_cohort(cohort_size=few) if sampled else fcojax.everyone(),
     )
     gaps, discrepancies = task.gap(history["mean"]), history["discrepancy"].mean(axis=1)
-    quadratic = setting in ONE_HESSIAN
-    theorem = fco.gap_from_heterogeneity if quadratic else fco.gap_from_gradients
     for (i, k), discrepancy in np.ndenumerate(discrepancies):
         num_rounds, found = (k + 1) * config.eval_every, float(discrepancy)
-        steps = rates[i], num_steps
-        if sampled:
-            cohort = constants._replace(num_clients=few)
-            lemma = fco.gap_from_discrepancy(cohort, *steps, num_rounds, found)
-            lemma += fco.gap_from_sampling(constants, *steps, zeta, few)
+        steps, distant = (rates[i], num_steps), None
+        lemma = fco.gap_from_sampling(constants, *steps, zeta, few)
+        lemma += fco.gap_from_discrepancy(
+            constants._replace(num_clients=few), *steps, num_rounds, found
+        )
+        if setting in ONE_HESSIAN:
+            distant = fco.discrepancy_bound(constants, *steps, zeta)
             bound = fco.gap_from_heterogeneity(constants, *steps, num_rounds, zeta, few)
         else:
-            lemma = fco.gap_from_discrepancy(constants, *steps, num_rounds, found)
-            bound = theorem(constants, *steps, num_rounds, zeta)
-        distant = fco.discrepancy_bound(constants, *steps, zeta) if quadratic else None
+            bound = fco.gap_from_gradients(constants, *steps, num_rounds, zeta)
         yield {
             "part": "bound",
             "setting": setting,
@@ -120,7 +120,7 @@ def small_steps(config: Config, setting: str, task: Task) -> Iterator[Row]:
             [client_lr if local else round_lr],
             jax.random.split(jax.random.key(1), config.seeds),
             fcojax.local_steps(*((num_steps, 1) if local else (1, num_steps)), replace=True),
-            server_lr=[round_lr / (client_lr * num_steps) if local else 1.0],
+            server_lr=round_lr / (client_lr * num_steps) if local else 1.0,
             num_rounds=config.small_rounds,
             eval_every=config.small_eval_every,
             observe=observe_model,
@@ -142,16 +142,14 @@ def _observed(
     algorithm: Algorithm,
     rates: Sequence[float],
     seeds: Any,
-    work: fcojax.algorithms.Work,
-    server_lr: Sequence[float] = (1.0,),
-    cohort: fcojax.Sampler | None = None,
+    plan: Any,
+    server_lr: float = 1.0,
     **options: Any,
 ) -> dict[str, np.ndarray]:
     """Return the measures of a sweep with noisy steps, axes [points, seeds, evaluations, ...]."""
-    numbers = {"client_lr": rates, "server_lr": server_lr, "penalty_scale": [task.scale]}
-    given = algorithm, fcojax.grid.product(algorithm.hparams_type, **numbers)
-    plan = fcojax.Plan(work, cohort or fcojax.everyone())
-    return swept(*given, jnp.asarray(task.start), task.data, seeds=seeds, plan=plan, **options)
+    numbers = {"client_lr": rates, "server_lr": [server_lr], "penalty_scale": [task.scale]}
+    grid = fcojax.grid.product(algorithm.hparams_type, **numbers)
+    return swept(algorithm, grid, jnp.asarray(task.start), task.data, seeds, plan, **options)
 
 
 def sparsity(config: Config) -> Iterator[Row]:
@@ -198,12 +196,12 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
     finals, methods, ball = select(rows, part="final"), [], {}
     for final in finals:
         name, settled = final["algorithm"], [at for at in final["clients"] if at is not None]
-        densities = select(rows, part="sparsity", algorithm=name, round=config.sparsity_rounds)[0]
+        row = select(rows, part="sparsity", algorithm=name, round=config.sparsity_rounds)[0]
         methods.append(
             {
                 "with l1": style(name)[0],
-                "density of clients' models": densities["clients"],
-                "of the mean's": densities["server"],
+                "density of clients' models": row["clients"],
+                "of the mean's": row["server"],
                 "the mean's support final from round": final["server"],
                 "clients whose support becomes final": len(settled),
                 "the last from round": max(settled, default=None),
@@ -228,10 +226,6 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
 def _spread(gaps: np.ndarray) -> Row:
     low, high = np.quantile(gaps, (0.1, 0.9))
     return {"gap": float(gaps.mean()), "low": float(low), "high": float(high)}
-
-
-def _server_state(hparams: Any, server: Any) -> Any:
-    return server
 
 
 def _shadow(hparams: Any, server: Any, context: Any) -> dict[str, Array]:
