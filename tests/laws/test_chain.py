@@ -146,18 +146,30 @@ def planned(row, cohort):
     return fcojax.Plan(work, cohort, row.uploads, row.aggregator, row.broadcast)
 
 
+# Methods, works and cohorts are few: each is compiled once for all cases.
+drawn = jax.jit(draw_cohort, static_argnums=0)
+folded = jax.jit(folded_by)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def updated(algorithm, work, hparams, message, state, data, index, client):
+    local = local_handle(data, work, KEY, index, client, client)
+    key = jax.random.fold_in(purpose_key(KEY, CLIENT, index), client)
+    return algorithm.client_update(hparams, message, state, local, key)
+
+
 def slow_run(algorithm, hparams, plan, data, num_rounds=ROUNDS):
     """Return the model and the counts of each round, by a loop."""
     ts, weights = plan.uploads.transforms, np.asarray(data.weights)
     by_rule = plan.aggregator != MEAN
     server, first = algorithm.init(hparams, point())
-    update = jax.jit(algorithm.client_update)
+    private = folded(KEY, hparams)
     states, kept, memory, rule_memory, history = [first] * data.num_clients, None, None, None, []
     estimate, down, before = algorithm.broadcast(hparams, server), (), server
     if plan.broadcast:
         estimate, down = plan.broadcast.first(estimate)
     for r in range(num_rounds):
-        draw = draw_cohort(plan, data, KEY, r)
+        draw = drawn(fcojax.Plan(plan.work, plan.cohort), data, KEY, jnp.int32(r))
         members = np.asarray(draw.indices)[np.asarray(draw.present)].tolist()
         message, shared = algorithm.broadcast(hparams, server), purpose_key(KEY, SHARED, r)
         message = estimate if plan.broadcast else message
@@ -165,14 +177,7 @@ def slow_run(algorithm, hparams, plan, data, num_rounds=ROUNDS):
         terms, after = [], {}
         for m in members:
             index, client = jnp.int32(r), jnp.int32(m)
-            local = local_handle(data, plan.work, KEY, index, client, client)
-            result = update(
-                hparams,
-                message,
-                states[m],
-                local,
-                jax.random.fold_in(purpose_key(KEY, CLIENT, r), m),
-            )
+            result = updated(algorithm, plan.work, hparams, message, states[m], data, index, client)
             payload, public, form = split(result.upload)
             if kept is None:
                 zeros = [jnp.zeros_like(leaf) for leaf in payload]
@@ -224,7 +229,7 @@ def slow_run(algorithm, hparams, plan, data, num_rounds=ROUNDS):
             jnp.asarray(plan.cohort.mean_size(data.num_clients) / data.num_clients * everyone),
             jnp.asarray(weights.max()),
         )
-        noise_key = purpose_key(folded_by(KEY, hparams), AGGREGATE, r)
+        noise_key = purpose_key(private, AGGREGATE, r)
         places = np.asarray(draw.indices).tolist()
         shapes = jax.eval_shape(lambda given: given, term)
         collected = plan.aggregator.collect.start(shapes, len(places))
@@ -610,6 +615,19 @@ def test_a_state_that_is_not_finite_is_not_kept_beside_a_finite_upload():
     assert history["dropped"].tolist() == [1, 1]
     for leaf in jax.tree.leaves((state.clients, state.residuals)):
         assert not np.asarray(leaf)[1].any() and np.isfinite(leaf).all()
+
+
+def test_without_attackers_a_norm_is_adapted_as_without_the_attack():
+    """The share within the norm and the flag of an attack are both parts of an opened upload."""
+    adaptive, attack = privacy.gaussian(privacy.adaptive_clip(start=10.0)), attacks.inner_product()
+    seen = Row(chain(attacks.attacked((), attack), adaptive), attacks.seeing_all(attack))
+    given, data, norms = methods()["fed_avg"], population(True), []
+    for row in (Row(adaptive), seen):
+        plan = planned(row, fcojax.everyone())
+        state = fcojax.start(*given, point(), data, KEY, plan)
+        state, _ = fcojax.advance(*given, state, data, plan, num_rounds=2)
+        norms.append(float(state.memory.transforms[-1]))
+    assert norms[0] == pytest.approx(norms[1], rel=1e-12) and norms[0] < 10.0
 
 
 def breaking(*rounds):
