@@ -104,14 +104,15 @@ def by_hand(method, side, optimiser):
     return w
 
 
-FAST = {("fed_dual_avg", "lamb", "server"), ("fed_mid_osp", "yogi", "client")}
+FAST = {("lamb", "fed_dual_avg", "server"), ("adagrad", "fed_mid_osp", "client")}
 
 
 @pytest.mark.parametrize(
-    ("method", "optimiser", "side"),
+    ("optimiser", "method", "side"),
     [
         pytest.param(*case, marks=() if case in FAST else pytest.mark.slow)
-        for case in itertools.product(METHODS, OPTIMISERS, ("server", "client"))
+        for i, case in enumerate(itertools.product(OPTIMISERS, METHODS, ("server", "client")))
+        if i.bit_count() % 2 == 0  # all pairs
     ],
 )
 def test_rounds_are_those_of_optax_by_hand(method, optimiser, side):

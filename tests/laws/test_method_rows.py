@@ -13,13 +13,11 @@ from fcojax import algorithms
 from tests.laws import method_rows
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
-# A coin for all, sums, a control with its prox, a drift, coordinates, a transport, a mean of all.
+# Sums, a control with its prox, a transport, a mean of all. Duals and a drift are those of the
+# procedures in ``test_primal_dual_oracles``, coordinates in ``test_linear_steps``.
 FEW = (
-    "fed_pd, full",
     "fed_dual_avg, lost",
     "scaffold feedback steps, lost",
-    "fed_dyn all, lost",
-    "prox_skip geometric, linear",
     "r_fed_svrg projection, full",
     "fed_dr, lost",
 )
