@@ -83,37 +83,27 @@ def test_seeds_and_points_stream_together(folder):
     equal(*both(folder, COHORTS["uniform"], fcojax.local_steps(2, 2), grid, keys, rounds=(4, 1)))
 
 
-@pytest.mark.slow
-def test_streams_in_turn_and_in_small_parts_give_the_same_numbers(folder):
-    """Buffers are reused by blocks of two keys in turn, with one block per call."""
-    chosen, hparams = scaffold()
-    plan = fcojax.Plan(fcojax.local_epochs(1, 3), COHORTS["uniform"], LOSSES)
-    keys = [jax.random.key(seed) for seed in range(2)]
-    stream = fcojax.Stream(fcojax.open_clients(folder), plan, eval_every=2)
-    starts = [stream.start(chosen, hparams, federations.start(), key) for key in keys]
-    whole = [
-        fcojax.Stream(stream.data, plan, eval_every=2).advance(
-            chosen, hparams, state, num_rounds=12
-        )[0]
-        for state in starts
-    ]
-    states = list(starts)
-    for turn in (0, 1, 0, 0, 1, 1, 1, 0, 0, 1, 0, 1):
-        states[turn], _ = stream.advance(chosen, hparams, states[turn], num_rounds=2)
-    for found, expected in zip(states, whole, strict=True):
-        equal((found, {}), (expected, {}))
-
-
-def test_all_blocks_are_one_program_and_a_rewound_stream_computes_the_same(folder, caplog):
+def test_all_blocks_are_one_program_and_a_stream_may_go_back_and_change_its_run(folder, caplog):
     chosen, hparams = scaffold()
     plan = fcojax.Plan(fcojax.local_steps(1), COHORTS["uniform"])
     stream = fcojax.Stream(fcojax.open_clients(folder), plan, eval_every=1)
-    state = stream.start(chosen, hparams, federations.start(), KEY)
-    before = jax.tree.map(np.asarray, state._replace(key=()))
+    one, other = (
+        stream.start(chosen, hparams, federations.start(), jax.random.key(seed)) for seed in (3, 9)
+    )
+    before = jax.tree.map(np.asarray, one._replace(key=()))
+
+    def after(state, num_rounds):
+        return stream.advance(chosen, hparams, state, num_rounds=num_rounds)[0]
+
     with jax.log_compiles():
-        ends = [stream.advance(chosen, hparams, state, num_rounds=2)[0] for _ in range(2)]
-    jax.tree.map(np.testing.assert_array_equal, state._replace(key=()), before)
-    jax.tree.map(np.testing.assert_array_equal, *(end._replace(key=()) for end in ends))
+        ends = [after(one, 2), after(one, 2), after(other, 2)]
+        half = after(other, 1)
+        after(one, 1)  # and reads its second block ahead
+        in_turn = after(half, 1)
+    jax.tree.map(np.testing.assert_array_equal, one._replace(key=()), before)
+    ends, in_turn = [end._replace(key=()) for end in ends], in_turn._replace(key=())
+    jax.tree.map(np.testing.assert_array_equal, ends[0], ends[1])
+    jax.tree.map(np.testing.assert_array_equal, ends[2], in_turn)
     assert sum("compilation of jit(advance_traced)" in text for text in caplog.messages) == 1
 
 
