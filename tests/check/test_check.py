@@ -8,7 +8,7 @@ import pytest
 import fcojax
 from fcojax import algorithms, tree
 from fcojax.algorithms import takes
-from fcojax.check import LAWS, facts, limit, subject_of
+from fcojax.check import LAWS, facts, subject_of
 from fcojax.check.__main__ import main, sentences
 
 Rates = algorithms.fed_avg.Hparams
@@ -177,20 +177,6 @@ def test_facts_are_read_off_the_algorithm():
     assert found["fed_dyn"][:5] == ("1 d", "1 d", "2 d", 0, 1)
     assert found["fed_pd"].needs_everyone and found["fed_avg"].client_proxes == 0
     assert sentences(found["fed_pd"])["sampling"] == "needs every client in every round"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "word", "rounds"),
-    [
-        ("fed_dyn", "exact", 3000),
-        ("fed_dual_avg", "neighbourhood", 3000),
-        ("fast_fed_dual_avg", "approaching", 3000),
-        ("fed_mid", "elsewhere", 3000),
-    ],
-)
-def test_the_limit_of_an_algorithm_is_named(name, word, rounds):
-    assert limit(subject_of(getattr(algorithms, name)), num_rounds=rounds).word == word
 
 
 MINE = """

@@ -60,31 +60,6 @@ def test_uploads_of_any_size_are_clipped(size):
     np.testing.assert_allclose(model, (min(size, 2.0) + 1.0) / 2, rtol=1e-12)
 
 
-CASES = {
-    "everyone": (fcojax.everyone(), 3.0),
-    "coins": (fcojax.coin_flips(0.5), 1.5),
-    "nobody": (fcojax.coin_flips(1e-9), 3e-9),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("chunk", [None, 1])
-def test_noise_has_the_promised_scale(name, chunk):
-    """For a sum of zeros: chi-square with one degree of freedom per run, for any cohort."""
-    cohort, expected = CASES[name]
-    plan = planned(privacy.gaussian(0.5, noise=1.3), cohort)._replace(client_chunk_size=chunk)
-    keys = jax.random.split(KEY, 4000)
-    grid = fcojax.grid.product(fed_avg.Hparams, client_lr=[1.0])
-    zeros = scalars(0.0, 0.0, 0.0)
-    models, _ = fcojax.sweep(
-        mean_of_targets(), grid, jnp.array(0.0), zeros, keys, plan, num_rounds=1
-    )
-    total = np.sum((np.asarray(models) * expected / (1.3 * 0.5)) ** 2)
-    low, high = scipy.stats.chi2.ppf([1e-5, 1 - 1e-5], df=4000)
-    assert low < total < high
-
-
 def delta_of(epsilon, multiplier):
     """Return the exact delta of the Gaussian mechanism (Balle and Wang, ICML 2018, theorem 5)."""
     cdf = scipy.stats.norm.cdf

@@ -15,7 +15,7 @@ import pytest
 
 from fcojax import check, uploads
 from fcojax.uploads import coding
-from fcojax.uploads.compressor import Compressor, packed, unpacked
+from fcojax.uploads.compressor import Compressor
 from fcojax.uploads.quantise import hartley
 from tests.support.compressors import IDENTITY
 from tests.support.tables import with_gate
@@ -211,15 +211,10 @@ def through(compressor, payload, hparams=None, key=KEY):
     return coding.decode(compressor, coding.encode(compressor, hparams, payload, key))
 
 
-# Rotations.
-
-
-@pytest.mark.parametrize("size", [0, 1, 2, 3, 8, 100, 257, 1025])
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 257])
 def test_the_hartley_transform_is_orthogonal_and_its_own_inverse(size):
-    x, angles = (
-        jnp.asarray(normal(13, size)),
-        2 * np.pi * np.outer(*2 * [np.arange(size)]) / max(size, 1),
-    )
+    x = jnp.asarray(normal(13, size))
+    angles = 2 * np.pi * np.outer(*2 * [np.arange(size)]) / max(size, 1)
     matrix = (np.cos(angles) + np.sin(angles)) / np.sqrt(max(size, 1))
     np.testing.assert_allclose(hartley(x), matrix @ x, atol=1e-11)
     np.testing.assert_allclose(hartley(hartley(x)), x, atol=1e-13)
@@ -232,14 +227,3 @@ def test_a_sparse_vector_stays_biased_as_the_docstring_says():
         for key in jax.random.split(KEY, 20)
     ]
     np.testing.assert_allclose(found, np.tile([2.5, 0.0], (20, 1)), atol=1e-12)
-
-
-# Packing.
-
-
-@pytest.mark.parametrize("num_bits", [1, 2, 3, 7, 8, 10, 16, 20, 32])
-def test_packed_numbers_are_unpacked(num_bits):
-    numbers = np.random.default_rng(20).integers(0, 2**num_bits, 37)
-    code = packed(jnp.asarray(numbers), num_bits)
-    assert code.nbytes == -(-37 * num_bits // 8)
-    np.testing.assert_array_equal(unpacked(code, num_bits, 37), numbers)

@@ -16,14 +16,6 @@ def loss_on(manifold):
     return lambda x, points: jax.vmap(half_square, (None, 0))(x, points)
 
 
-def random_clients(manifold, shape, weights=None, num_clients=4):
-    """Return clients with three random points each."""
-    like = jax.ShapeDtypeStruct(shape, jnp.float64)
-    keys = jax.random.split(jax.random.key(1), (num_clients, 3))
-    points = jax.vmap(jax.vmap(lambda key: manifold.random_point(like, key)))(keys)
-    return fcojax.from_clients(list(points), weights)
-
-
 def ran(algorithm, hparams, start, data, plan, num_rounds):
     """Return the model after these rounds."""
     key = jax.random.key(0)
