@@ -23,6 +23,10 @@ MIME = fcojax.algorithms.mime(LOSS)
 HPARAMS = MIME.hparams_type(client_lr=0.1)
 
 
+def whole_model(hparams, w, context):
+    return {"model": w}
+
+
 def models(data, cohort, num_rounds, algorithm=MIME, hparams=HPARAMS, work=None, **options):
     """Return the model after each round."""
     plan = fcojax.Plan(work or fcojax.local_steps(3), cohort, **options)
@@ -34,7 +38,7 @@ def models(data, cohort, num_rounds, algorithm=MIME, hparams=HPARAMS, work=None,
         KEY,
         plan,
         num_rounds=num_rounds,
-        observe=lambda hparams, w, context: {"model": w},
+        observe=whole_model,
     )
     return np.asarray(history["model"])
 

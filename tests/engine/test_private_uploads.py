@@ -171,6 +171,10 @@ def sum_of_targets():
     return fed_avg(lambda w, rows: -w * rows["a"])
 
 
+def whole_model(hparams, w, context):
+    return {"w": w}
+
+
 def releases(bands, targets=(0.0, 0.0, 0.0), num_groups=3, num_runs=2000, noise=1.3, key=KEY):
     """Return the released means of ``ROUNDS`` rounds of many runs."""
     noisy = privacy.gaussian(0.5, noise=noise, bands=bands)
@@ -184,7 +188,7 @@ def releases(bands, targets=(0.0, 0.0, 0.0), num_groups=3, num_runs=2000, noise=
         jax.random.split(key, num_runs),
         plan,
         num_rounds=ROUNDS,
-        observe=lambda hparams, w, context: {"w": w},
+        observe=whole_model,
     )
     return np.diff(np.asarray(history["w"])[0], axis=1, prepend=0.0)
 

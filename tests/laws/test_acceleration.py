@@ -41,6 +41,10 @@ def task(condition, seed=0):
     return clients, data, largest, largest / least, exact
 
 
+def distance(hparams, w, exact):
+    return {"distance": jnp.linalg.norm(w - exact) / jnp.linalg.norm(exact)}
+
+
 def distances(factory, condition, seed, num_steps, num_rounds, who=(), server_lr=None):
     """The relative distance to the minimiser after every round."""
     _, data, largest, _, exact = task(condition, seed)
@@ -59,9 +63,7 @@ def distances(factory, condition, seed, num_steps, num_rounds, who=(), server_lr
         jax.random.key(seed),
         fcojax.Plan(fcojax.local_steps(num_steps), *who),
         num_rounds=num_rounds,
-        observe=lambda hparams, w, exact: {
-            "distance": jnp.linalg.norm(w - exact) / jnp.linalg.norm(exact)
-        },
+        observe=distance,
         context=jnp.asarray(exact),
     )
     return np.asarray(history["distance"])

@@ -174,30 +174,32 @@ def test_the_limit_is_the_minimiser_with_its_zeros(problem, num_steps, num_probl
     assert num_zeros > 0
 
 
+@functools.cache
+def violation(penalty):
+    def observe(hparams, w, data):
+        scale = hparams.penalty_scale
+        return {"violation": fcojax.kkt_violation(least_squares, penalty, scale, w, data)}
+
+    return observe
+
+
 def violations(penalty, memory, rounds, num_steps=10, scale=0.3):
     """The violation of the optimality conditions after each number of rounds, with everyone."""
     clients = unlike_clients()
     data, rate = fcojax.from_clients(clients), 1 / (num_steps * steepest(clients))
     algorithm = algorithms.fed_dual_avg_tracking(least_squares, euclidean(penalty))
     hparams = algorithm.hparams_type(client_lr=rate, penalty_scale=scale, memory=memory)
-    return measured(algorithm, penalty, hparams, data, num_steps, rounds)
-
-
-def measured(algorithm, penalty, hparams, data, num_steps, rounds):
-    def observe(hparams, w, context):
-        scale = hparams.penalty_scale
-        return {"violation": fcojax.kkt_violation(least_squares, penalty, scale, w, data)}
-
     _, history = fcojax.run(
         algorithm,
         hparams,
-        jnp.zeros(12, data.weights.dtype),
+        jnp.zeros(12),
         data,
         KEY,
         fcojax.local_steps(num_steps),
         num_rounds=max(rounds),
         eval_every=min(rounds),
-        observe=observe,
+        observe=violation(penalty),
+        context=data,
     )
     return np.array([history["violation"][r // min(rounds) - 1] for r in rounds])
 

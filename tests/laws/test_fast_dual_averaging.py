@@ -28,6 +28,10 @@ def population(weights="examples"):
     return fcojax.from_clients(quadratic_clients(), weights)
 
 
+def whole_model(hparams, w, context):
+    return {"w": w}
+
+
 def models(name, setting, num_rounds=8, data=None, start=START, mirror=MIRROR, options=(), **rates):
     factory = getattr(algorithms, name)
     hparams = factory.Hparams(**{"penalty_scale": SCALE} | rates)
@@ -40,7 +44,7 @@ def models(name, setting, num_rounds=8, data=None, start=START, mirror=MIRROR, o
         KEY,
         fcojax.Plan(*setting),
         num_rounds=num_rounds,
-        observe=lambda hparams, w, context: {"w": w},
+        observe=whole_model,
     )
     return np.asarray(history["w"])
 

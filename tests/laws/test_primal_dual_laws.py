@@ -133,6 +133,10 @@ def test_the_coin_falls_with_its_probability_in_every_round_anew():
     assert coins(np.zeros(num_rounds)).all()
 
 
+def synced(hparams, server, context):
+    return {"synced": server.synced}
+
+
 def coins(skip_probability):
     """Return whether each round ends with an exchange, for one client without work."""
     chosen = primal_dual.algorithm("fed_pd")
@@ -146,7 +150,7 @@ def coins(skip_probability):
         primal_dual.KEY,
         num_rounds=len(skip_probability),
         plan=fcojax.local_steps(1),
-        observe=lambda hparams, server, context: {"synced": server.synced},
+        observe=synced,
     )
     return np.asarray(history["synced"])
 
