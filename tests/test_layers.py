@@ -65,26 +65,27 @@ def exported_functions(package):
     return {name for source, name in names if source == name}
 
 
+@functools.cache
 def imports(module):
     """Return the modules that a module imports, also in functions, but not for type checking."""
     tree = ast.parse(SOURCES[module].read_text("utf-8"))
     blocks = [n for n in ast.walk(tree) if isinstance(n, ast.If)]
     typing = [n for n in blocks if "TYPE_CHECKING" in ast.unparse(n.test)]
     unread = {id(node) for block in typing for node in ast.walk(block)}
+    found = set()
     for node in ast.walk(tree):
         if id(node) in unread:
             continue
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module} has a relative import"
             # The submodule counts instead of its package, unless the package exports a function
             # of the same name, such as ``algorithms.fed_dual_avg``.
             names = {f"{node.module}.{alias.name}" for alias in node.names}
-            names -= exported_functions(node.module)
-            yield from names & SOURCES.keys()
-            if {f"{node.module}.{alias.name}" for alias in node.names} - (names & SOURCES.keys()):
-                yield node.module
+            modules = (names - exported_functions(node.module)) & SOURCES.keys()
+            found |= modules | ({node.module} if names - modules else set())
+    return found
 
 
 def room(module):
@@ -135,7 +136,7 @@ def test_reports_know_no_experiment_and_experiments_neither_each_other_nor_the_l
 
 
 def test_nothing_is_imported_in_a_circle():
-    graph = {module: set(imports(module)) & SOURCES.keys() - {module} for module in SOURCES}
+    graph = {module: imports(module) & SOURCES.keys() - {module} for module in SOURCES}
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which shows the circle
 
 

@@ -47,9 +47,12 @@ print("not here")
 
 
 @pytest.mark.parametrize(
-    ("number", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")]
+    ("number", "name", "again"),
+    [
+        (signal.SIGINT, "Ctrl-C", "os.kill(os.getpid(), number); print('not here')"),
+        (signal.SIGTERM, "SIGTERM", "pass"),
+    ],
 )
-@pytest.mark.parametrize("again", ["pass", "os.kill(os.getpid(), number); print('not here')"])
 def test_a_signal_waits_for_what_can_be_saved_and_else_ends(number, name, again):
     """So does a second one at once; a signal that is ignored, as under nohup, stays so."""
     program = [sys.executable, "-c", SIGNALLED.format(int(number), again)]

@@ -99,7 +99,6 @@ def test_rows_say_all_that_they_must(finished):
     assert last["bytes_down"] == last["bytes_up"] == 20 * 3 * (13 + 1) * 4
 
 
-@pytest.mark.slow
 def test_a_diverging_point_gets_a_verdict_and_stops_nobody(finished):
     workdir, _, _ = finished
     summary = json.loads((workdir / "summary.json").read_text())
@@ -114,7 +113,6 @@ def test_a_diverging_point_gets_a_verdict_and_stops_nobody(finished):
     assert all(row["status"].startswith("diverged by round 5") for row in bad)
 
 
-@pytest.mark.slow
 def test_a_finished_run_says_so_and_does_nothing(finished):
     workdir, arguments, _ = finished
     (workdir / "models" / "mine.npz").write_bytes(b"of no algorithm")
@@ -139,34 +137,49 @@ def test_a_study_has_claims_that_are_decided_again_when_it_is_drawn(tmp_path):
     assert drawn.returncode == 0 and json.loads(path.read_text()) == summary, drawn.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--config.num_round=5"], "no key num_round; did you mean num_rounds?"),
-        *(
-            pytest.param(*row, marks=pytest.mark.slow)
-            for row in (
-                (["--config.algorithms=fed_dual_av"], "no algorithm fed_dual_av; did you mean"),
-                (["--config.num_rounds=ten"], "--config.num_rounds=ten: invalid literal"),
-                (
-                    ["--confg.seeds=1"],
-                    "flag 'confg.seeds'. Did you mean: config.seeds",
-                ),
-                (["--config.cohort_size=7"], "cohort_size is 7 but the problem has 6 clients"),
-                (["--config.clip_norms=1"], "the config has no key clip_norms; did you mean clip"),
-                (["--config=configs/lassoo.py"], "there is no config file configs/lassoo.py"),
-                (["--num_rounds=3"], "Unknown command line flag 'num_rounds'"),
-                (["--process_id=0"], "--process_id are given all or none"),
-                (["--checkpoint_every=nan"], "pass a number of seconds"),
-                (["extra"], "unexpected argument extra"),
-            )
-        ),
-    ],
-)
-def test_mistakes_end_in_one_line_and_exit_code_2(arguments, message, tmp_path):
-    done = launch(*TOY, f"--workdir={tmp_path / 'w'}", *arguments)
-    assert done.returncode == 2
-    assert message in one_line(done)
+MISTAKES = {
+    "--config.num_round=5": "no key num_round; did you mean num_rounds?",
+    "--config.algorithms=fed_dual_av": "no algorithm fed_dual_av; did you mean",
+    "--config.num_rounds=ten": "--config.num_rounds=ten: invalid literal",
+    "--confg.seeds=1": "flag 'confg.seeds'. Did you mean: config.seeds",
+    "--config.cohort_size=7": "cohort_size is 7 but the problem has 6 clients",
+    "--config.clip_norms=1": "the config has no key clip_norms; did you mean clip",
+    "--config=configs/lassoo.py": "there is no config file configs/lassoo.py",
+    "--num_rounds=3": "Unknown command line flag 'num_rounds'",
+    "--process_id=0": "--process_id are given all or none",
+    "--checkpoint_every=nan": "pass a number of seconds",
+    "extra": "unexpected argument extra",
+}
+# The command once for each list of arguments, by forks of one process that has imported it.
+FORKED = """
+import json, os, sys
+from absl import app
+from configs import lasso
+from experiments.run import main, parse_flags
+for given in json.loads(sys.argv[1]):
+    ours, theirs = os.pipe()
+    if not os.fork():
+        os.dup2(theirs, 2)
+        app.run(main, ["run", *given], parse_flags)
+    os.close(theirs)
+    said = open(ours).read()
+    print(json.dumps([os.waitstatus_to_exitcode(os.wait()[1]), said]), flush=True)
+"""
+
+
+def test_mistakes_end_in_one_line_and_exit_code_2(tmp_path):
+    given = json.dumps([[*TOY, f"--workdir={tmp_path / 'w'}", mistake] for mistake in MISTAKES])
+    forks = subprocess.run(
+        [sys.executable, "-c", FORKED, given],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    ends = map(json.loads, forks.stdout.splitlines())
+    for message, (code, said) in zip(MISTAKES.values(), ends, strict=True):
+        done = subprocess.CompletedProcess((), code, "", said)
+        assert code == 2 and message in one_line(done)
     assert not (tmp_path / "w").exists()
 
 
