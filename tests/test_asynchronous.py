@@ -88,6 +88,12 @@ def by_events(
     server, first = algorithm.init(hparams, jnp.array(1.0))
     clients = [first] * data.num_clients
     messages, started = [algorithm.broadcast(hparams, server) for _ in clients], [0] * len(clients)
+
+    @jax.jit
+    def updated(message, own, index, place):
+        local = local_handle(data, fcojax.local_steps(2), KEY, index, place, place)
+        return algorithm.client_update(hparams, message, own, local, KEY)
+
     events, now = [(each, m) for m, each in enumerate(seconds)], 0.0
     heapq.heapify(events)
     for index in range(num_rounds):
@@ -101,9 +107,7 @@ def by_events(
             heapq.heappush(events, (time + seconds[m], m))
         now, given = max(now, *(time for time, _ in arrived)), []
         for _, m in arrived:
-            place = jnp.int32(m)
-            local = local_handle(data, fcojax.local_steps(2), KEY, jnp.int32(index), place, place)
-            result = algorithm.client_update(hparams, messages[m], clients[m], local, KEY)
+            result = updated(messages[m], clients[m], jnp.int32(index), jnp.int32(m))
             clients[m] = result.state
             given.append(tree.scale((1.0 + index - started[m]) ** -power, result.upload))
         if index not in refused:

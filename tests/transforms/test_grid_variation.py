@@ -11,7 +11,6 @@ from fcojax.problems import brain_voxels
 from fcojax.transforms import grid_variation, total_variation
 
 HOLES = np.array([[1, 1, 0, 1], [1, 1, 1, 1], [0, 0, 1, 1]], bool)
-CUBE = np.ones((3, 2, 3), bool)
 BRAIN = np.zeros((5, 5, 5), bool)
 BRAIN[tuple(brain_voxels(BRAIN.shape, 40).T)] = True
 STEP, SCALE = 0.7, 0.9
@@ -35,7 +34,7 @@ def exact(v, mask):
     return v - matrix.T @ dual
 
 
-@pytest.mark.parametrize("mask", [HOLES, CUBE, BRAIN], ids=["holes", "cube", "voxels"])
+@pytest.mark.parametrize("mask", [HOLES, BRAIN], ids=["holes", "voxels"])
 def test_prox_equals_an_active_set_method_and_value_the_sum(mask):
     v = np.random.default_rng(1).normal(size=np.count_nonzero(mask))
     penalty = grid_variation(mask, 300)
@@ -44,10 +43,9 @@ def test_prox_equals_an_active_set_method_and_value_the_sum(mask):
     np.testing.assert_allclose(penalty.value(v, SCALE), total, rtol=1e-12)
 
 
-@pytest.mark.parametrize("shape", [(8,), (1, 8), (8, 1), (1, 8, 1)])
-def test_a_line_is_as_the_exact_prox(shape):
+def test_a_line_is_as_the_exact_prox():
     v = jnp.asarray(np.random.default_rng(2).normal(size=8))
-    moved = grid_variation(np.ones(shape, bool), 300).prox(v, STEP, SCALE)
+    moved = grid_variation(np.ones((1, 8, 1), bool), 300).prox(v, STEP, SCALE)
     np.testing.assert_allclose(moved, total_variation().prox(v, STEP, SCALE), atol=1e-12)
 
 

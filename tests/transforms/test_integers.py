@@ -1,7 +1,5 @@
 """Every transform computes in floats: integers give the same results as equal floats."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -70,28 +68,30 @@ FUNCTIONS = {
 }
 
 
+def traced(function, points):
+    """Return the shapes and dtypes of results for integers, or None if they are refused."""
+    try:
+        return jax.eval_shape(function, *jax.tree.map(jnp.asarray, points))
+    except (TypeError, ValueError) as error:  # such as that integers have no epsilon
+        assert not isinstance(error, jax.errors.JAXTypeError)  # of the trace, not of integers
+        return None
+
+
 def require_same(*functions):
     """Require of (function, points) that integers give the result of the same floats, or an error.
 
     All functions of a transform are one program: one by one, operation by operation, the transforms
     compile a thousand.
     """
-    accepted = []
-    for function, points in functions:
-        try:
-            jax.eval_shape(function, *jax.tree.map(jnp.asarray, points))
-        except (TypeError, ValueError) as error:  # such as that integers have no epsilon
-            assert not isinstance(error, jax.errors.JAXTypeError)  # of the trace, not of integers
-            continue
-        accepted.append((function, points))
-    points = jax.tree.map(jnp.asarray, [points for _, points in accepted])
+    functions = [given for given in functions if traced(*given) is not None]
+    points = jax.tree.map(jnp.asarray, [points for _, points in functions])
 
     @jax.jit
     def results(points):
         """Where the integers become floats first, the compiler keeps one of both computations."""
         floats = jax.tree.map(lambda leaf: leaf.astype(float), points)
         return [
-            [function(*own) for (function, _), own in zip(accepted, given, strict=True)]
+            [function(*own) for (function, _), own in zip(functions, given, strict=True)]
             for given in (points, floats)
         ]
 
@@ -100,36 +100,39 @@ def require_same(*functions):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", TRANSFORMS)
-def test_integers_are_computed_in_floats_or_refused(name):
+# One of each type; the programs of the others are slow to compile.
+QUICK = ("fused_lasso", "entropy", "sphere")
+
+
+def functions_of(name):
+    """Yield the fields of a transform, as functions of points, and their points."""
     made, point = TRANSFORMS[name]
-    functions = []
     for field, (count, rest) in FIELDS[type(made)].items():
         if (function := getattr(made, field)) is not None:
-            given = functools.partial(
-                lambda function, rest, *at: function(*at, *rest), function, rest
-            )
-            functions.append((given, [point] * count))
-    require_same(*functions)
+            yield field, (lambda *at, f=function, rest=rest: f(*at, *rest)), [point] * count
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_no_function_fails_in_the_trace_and_no_prox_refuses_integers(name):
+    found = {field: traced(*given) for field, *given in functions_of(name)}
+    moved = [found[field] for field in ("prox", "to_primal") if field in found]
+    assert None not in moved
+    leaves = [leaf for leaf in jax.tree.leaves(moved) if leaf.size]
+    identity = name in ("zero", "on_subtree", "l0_ball")  # some leaves are returned as they are
+    assert identity or all(leaf.dtype == float for leaf in leaves)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n not in QUICK)) for n in TRANSFORMS]
+)
+def test_integers_are_computed_in_floats_or_refused(name):
+    require_same(*(given for _, *given in functions_of(name)))
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_of_integers_compute_in_floats_or_refuse(name):
     function, *points = FUNCTIONS[name]
     require_same((function, points))
-
-
-@pytest.mark.parametrize(
-    "name",
-    [name for name, (made, _) in TRANSFORMS.items() if isinstance(made, Penalty | Mirror)],
-)
-def test_no_prox_refuses_integers(name):
-    made, point = TRANSFORMS[name]
-    prox = made.prox if isinstance(made, Penalty) else made.to_primal
-    found = jax.eval_shape(prox, jax.tree.map(jnp.asarray, point), 0.7, 0.6)
-    identity = name in ("zero", "on_subtree", "l0_ball")  # some leaves are returned as they are
-    leaves = [leaf for leaf in jax.tree.leaves(found) if leaf.size]
-    assert identity or all(leaf.dtype == float for leaf in leaves)
 
 
 def test_booleans_are_points():
