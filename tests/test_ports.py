@@ -35,11 +35,11 @@ def loss(w, rows):
     return 0.5 * (rows["x"] @ w - rows["y"]) ** 2
 
 
-def least_squares(shared=False):
+def least_squares():
     """Return clients, their Hessians, and their linear terms."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((NUM_CLIENTS, 6, DIM))
-    y = x @ np.ones(DIM) if shared else rng.standard_normal((NUM_CLIENTS, 6))
+    y = rng.standard_normal((NUM_CLIENTS, 6))
     data = fcojax.from_clients([{"x": a, "y": b} for a, b in zip(x, y, strict=True)])
     return data, np.swapaxes(x, 1, 2) @ x / 6, np.einsum("mnd,mn->md", x, y) / 6
 
@@ -91,18 +91,6 @@ def test_s_dane_with_exact_solutions_is_its_recursion_on_quadratics():
         slope = np.mean(np.einsum("mij,mj->mi", hessians, x) - terms, axis=0)
         centre = (convexity * x.mean(0) + strength * centre - slope) / (convexity + strength)
     assert np.allclose(w, x.mean(0), rtol=0, atol=1e-13)
-
-
-@pytest.mark.slow
-def test_s_dane_is_exact_and_with_held_cohorts_where_the_minimiser_is_shared():
-    algorithm = port("s_dane")(loss)
-    hparams = algorithm.hparams_type(client_lr=0.3, prox_step=0.5)
-    data, hessians, terms = least_squares()
-    w, _ = ran(algorithm, hparams, data, fcojax.everyone(), 20, 400)
-    assert np.allclose(w, np.linalg.solve(hessians.mean(0), terms.mean(0)), rtol=0, atol=1e-10)
-    cohort = fcojax.held(fcojax.uniform_cohort(cohort_size=2), rounds=2)
-    w, _ = ran(algorithm, hparams, least_squares(shared=True)[0], cohort, 20, 800)
-    assert np.allclose(w, 1, rtol=0, atol=1e-10)
 
 
 def test_de_com_fl_sends_one_number_a_direction_and_descends():

@@ -1,4 +1,3 @@
-import dataclasses
 import functools
 
 import jax
@@ -9,7 +8,7 @@ from sklearn import linear_model
 
 from fcojax.problems import lasso
 from fcojax.problems.building import from_clients
-from fcojax.problems.problem import Problem, population_loss
+from fcojax.problems.problem import Problem
 from fcojax.reference import fista, optimum
 from fcojax.transforms import l1, zero
 from tests.support import federations
@@ -42,21 +41,6 @@ def test_restarts_make_an_ill_conditioned_quadratic_converge_linearly():
     )
     assert solution.converged and solution.num_steps < 10_000
     np.testing.assert_allclose(solution.params, 1.0, atol=1e-3)
-
-
-@pytest.mark.slow
-def test_float32_data_are_solved_in_float64():
-    problem = lasso(num_clients=4, num_examples=10, dim=6, num_true=3)
-    solution = optimum(problem, federations.kernel_l1(), 0.5)
-    assert solution.params["kernel"].dtype == jnp.float64
-    assert solution.converged and float(solution.residual) <= 1e-8
-    in_float64 = jax.tree.map(lambda leaf: leaf.astype(float), problem.train.examples)
-    train = dataclasses.replace(problem.train, examples=in_float64)
-    assert float(solution.objective) == pytest.approx(
-        float(population_loss(problem.loss, solution.params, train))
-        + 0.5 * float(jnp.abs(solution.params["kernel"]).sum()),
-        rel=1e-12,
-    )
 
 
 RNG = np.random.default_rng(0)

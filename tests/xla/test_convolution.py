@@ -41,22 +41,6 @@ def normal(shape, seed=0, dtype=np.float64):
     return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), dtype)
 
 
-def test_vmap_over_kernels_is_a_loop_over_clients():
-    (lhs, rhs), options = IMAGES, STRIDED
-    convolve = functools.partial(convolution, **options)
-    x, kernels = normal((3, *lhs)), normal((3, *rhs), 1)
-
-    def slope(x, kernel):
-        return jax.grad(lambda *given: jnp.sum(convolve(*given) ** 3), (0, 1))(x, kernel)
-
-    together = jax.jit(jax.vmap(slope))
-    assert "convolution" not in together.lower(x, kernels).as_text()
-    for a, b in zip(
-        together(x, kernels), jax.lax.map(lambda xk: slope(*xk), (x, kernels)), strict=True
-    ):
-        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
-
-
 def test_bfloat16_is_rounded_once():
     (lhs, rhs), options = IMAGES, STRIDED
     x, kernel = normal(lhs, 0, jnp.bfloat16), normal(rhs, 1, jnp.bfloat16)

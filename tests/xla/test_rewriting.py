@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import linen, nnx
+from flax import linen
 from jax import lax
 
 import fcojax
@@ -167,19 +167,6 @@ def of_linen(x):
     return params, Net().apply
 
 
-def of_nnx(x):
-    class Layers(nnx.Module):
-        def __init__(self, rngs):
-            self.conv = nnx.Conv(x.shape[-1], 4, (3, 3), rngs=rngs)
-            self.norm = nnx.LayerNorm(4, rngs=rngs)
-
-        def __call__(self, x):
-            return nnx.max_pool(nnx.gelu(self.norm(self.conv(x))), (2, 2), (2, 2))
-
-    graph, params = nnx.split(Layers(nnx.Rngs(0)))
-    return params, lambda params, x: nnx.merge(graph, params)(x)
-
-
 def of_equinox(x):
     eqx = pytest.importorskip("equinox")
     model = eqx.nn.Sequential(
@@ -194,17 +181,9 @@ def of_equinox(x):
     return params, lambda params, x: jax.vmap(eqx.combine(params, static))(jnp.moveaxis(x, -1, 1))
 
 
-def of_haiku(x):
-    hk = pytest.importorskip("haiku")
-    model = hk.without_apply_rng(
-        hk.transform(lambda x: hk.MaxPool((2, 2, 1), (2, 2, 1), "SAME")(hk.Conv2D(4, 3)(x)))
-    )
-    return model.init(jax.random.key(0), x), model.apply
-
-
 @pytest.mark.parametrize(
     "make",
-    [of_linen, *(pytest.param(make, marks=pytest.mark.slow) for make in (of_equinox, of_haiku))],
+    [of_linen, pytest.param(of_equinox, marks=pytest.mark.slow)],
 )
 def test_losses_and_observers_of_a_run_are_rewritten(make):
     data = fcojax.from_rows({"x": normal(4, 8, 8, 3).astype(np.float32)}, [2, 2])
