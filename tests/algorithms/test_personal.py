@@ -146,7 +146,6 @@ def test_a_common_model_is_not_read_as_personal_models():
 RAGGED = fcojax.from_clients(federations.quadratic_clients(sizes=(5, 2, 7, 3, 6)))
 
 
-@pytest.mark.slow
 def test_each_client_is_measured_at_its_own_model():
     algorithm = built("ditto")
     hparams, plan = algorithm.hparams_type(client_lr=0.3), fcojax.local_steps(3)

@@ -188,6 +188,16 @@ def test_a_run_that_is_killed_at_random_blocks_is_the_same_bit_for_bit(toy, whol
     jax_tree_equal(model(tmp_path), model(whole[0]))
 
 
+def test_the_model_that_is_kept_is_that_of_the_best_point(toy, whole):
+    folder, summary, rows, _ = whole
+    params = {name: jnp.asarray(leaf) for name, leaf in model(folder).items()}
+    loss = fcojax.problems.population_loss(toy.problem.loss, params, toy.problem.train)
+    best = summary["best"]["client_lr"]
+    assert best != 0.003  # the first
+    (last,) = (row for row in rows if row["client_lr"] == best and row["round"] == 20)
+    assert float(loss) == pytest.approx(last["loss"], rel=1e-5)
+
+
 @pytest.mark.slow
 def test_clients_left_on_disk_stream_through_the_launcher_and_resume(tmp_path, monkeypatch):
     """Streamed rows equal those in memory, up to rounding; small populations are kept."""

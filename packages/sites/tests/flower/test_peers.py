@@ -73,6 +73,17 @@ def test_a_bad_upload_is_a_lost_one(kind, caplog):
         jax.tree.map(np.testing.assert_array_equal, found, one)
 
 
+def test_an_upload_that_is_not_finite_is_that_of_a_lost_site_and_not_zeros():
+    sites, before, replies, _ = second_round()
+    server = flower.Server(federation(), sites, "run")
+    spoiled = {BAD: with_facts(finite="False")(replies[BAD])}
+    after, counts = server.step(before, replies | spoiled)
+    lost, wanted = server.step(before, {name: replies[name] for name in NAMES if name != BAD})
+    assert counts["dropped"] == wanted["lost"] == 1
+    jax.tree.map(np.testing.assert_array_equal, after.server, lost.server)
+    assert after.counted.tolist() == lost.counted.tolist()
+
+
 @pytest.mark.parametrize("kind", bad_peers.CERTIFICATE)
 def test_a_bad_certificate_is_a_missing_one(kind, caplog):
     sites, now, _, replies = second_round()
