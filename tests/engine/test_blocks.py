@@ -97,6 +97,18 @@ def test_seeds_that_fill_up_a_mesh_resume_with_keys_of_their_own():
     assert state.server.center["bias"].shape == (3, 3)
 
 
+def test_states_of_clients_fill_up_a_mesh_with_the_last_row():
+    there = fcojax.devices.shard_clients(data(), fcojax.devices.device_mesh(clients=2))
+    rng, state = np.random.default_rng(0), started(GRID, KEYS)
+    own = jax.tree.map(lambda leaf: rng.standard_normal(leaf.shape), state.clients)
+    filled, whole = placed()._replace(data=there), state._replace(clients=own)
+    (found,) = engine_placed._put(filled, whole, POINTS, [POINTS])
+    rows = np.minimum(np.arange(2 * there.clients_per_shard), data().num_clients - 1)
+    assert rows.size > data().num_clients
+    for leaf, kept in zip(*map(jax.tree.leaves, (found.clients, own)), strict=True):
+        np.testing.assert_array_equal(leaf, kept[:, :, rows])
+
+
 def test_points_that_diverged_are_left_out_once_half_of_all_have_and_enough_blocks_are_left():
     asked, many = [], [*range(1, 13)]
 

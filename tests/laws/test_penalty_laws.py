@@ -14,6 +14,7 @@ from tests.laws.penalty_laws import (
     PRECISION_LAWS,
     SIZES,
     Row,
+    derivatives_are_difference_quotients,
     examples,
     pairs,
     prox_residual_is_a_subgradient,
@@ -157,3 +158,8 @@ def test_derivative_law(law, name):
 @pytest.mark.parametrize("law, name", pairs(PRECISION_LAWS, ALL))
 def test_precision_law(law, name, dtype):
     law(ALL[name], dtype)
+
+
+@pytest.mark.parametrize("name", ["nuclear, tall", "psd"])
+def test_derivatives_of_decompositions_by_default(name):
+    derivatives_are_difference_quotients(ALL[name])

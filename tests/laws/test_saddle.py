@@ -100,7 +100,6 @@ def dual_extrapolation(num_steps, num_rounds=6, server_lr=1.0, scale=0.1):
     return np.array(found), np.array(averages)
 
 
-@pytest.mark.slow
 def test_dual_extrapolation_is_as_printed():
     server_lr = 0.7
     expected, average = dual_extrapolation(3, server_lr=server_lr)

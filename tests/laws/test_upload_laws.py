@@ -20,8 +20,6 @@ from fcojax.uploads.quantise import hartley
 from tests.support.compressors import IDENTITY
 from tests.support.tables import with_gate
 
-pytestmark = pytest.mark.slow
-
 SIZE, DRAWS = 16, 20_000
 KEY = jax.random.key(5)
 
@@ -99,7 +97,10 @@ ROWS = {
     "qsgd, contractive": Row(uploads.contractive(uploads.qsgd(3)), 8 + 6),
 }
 REPRESENTATIVES = {"rand_k", "top_k", "qsgd, 7 levels", "drive"}
-each_row = pytest.mark.parametrize("name", with_gate(ROWS, REPRESENTATIVES))
+
+
+def each_row(test):
+    return pytest.mark.slow(pytest.mark.parametrize("name", with_gate(ROWS, REPRESENTATIVES))(test))
 
 
 def some_rows(condition):
@@ -138,6 +139,7 @@ def test_each_compressor_is_what_it_states(name):
     assert [law for law, finding in found.items() if finding.holds is False] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some_rows(lambda row: row.error))
 def test_the_error_has_its_closed_form(name):
     for seed in (2, 3):
@@ -157,6 +159,7 @@ def bound_of(row):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some_rows(bound_of))
 def test_the_stated_bound_holds_for_these_and_is_attained(name):
     """Vectors that ``fcojax.check`` does not try."""
@@ -227,3 +230,23 @@ def test_a_sparse_vector_stays_biased_as_the_docstring_says():
         for key in jax.random.split(KEY, 20)
     ]
     np.testing.assert_allclose(found, np.tile([2.5, 0.0], (20, 1)), atol=1e-12)
+
+
+# Numbers.
+
+
+def test_drive_keeps_the_product_with_the_vector_or_errs_least():
+    x = jnp.asarray(normal(3, 37))
+    unbiased, least = (
+        through(uploads.drive(scale), [x])[0] for scale in ("unbiased", "least error")
+    )
+    np.testing.assert_allclose(unbiased @ x, x @ x, rtol=1e-12)
+    np.testing.assert_allclose(least @ x, least @ least, rtol=1e-12)
+
+
+def test_natural_compression_rounds_to_a_power_of_two_next_to_it_without_bias():
+    x = normal(2, SIZE)
+    found = draws("natural", x, 4000)
+    assert np.isin(found / (np.sign(x) * 2.0 ** np.floor(np.log2(np.abs(x)))), (1, 2)).all()
+    mean, deviation = mean_and_deviation(found)
+    assert np.all(np.abs(mean - x) <= 5 * deviation)
