@@ -63,17 +63,18 @@ def test_the_model_is_the_optimum_and_a_start_there_costs_no_round():
     np.testing.assert_array_equal(outcome.bytes_up, np.full(4, 24 * exchanges + 8 * outcome.rounds))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("uploads", [NOTHING, fcojax.norm_bound(10.0)])
+@pytest.mark.parametrize(
+    "uploads", [NOTHING, pytest.param(fcojax.norm_bound(10.0), marks=pytest.mark.slow)]
+)
 def test_a_sweep_ends_where_its_points_end_alone(uploads):
     """Each point may have its own bound on uploads."""
     plan = fcojax.Plan(PLAN, uploads=uploads)
-    points = [(rate, scale) for rate in (0.5, 0.1) for scale in (0.01, 0.5, 5.0)]
+    points = [(0.5, scale) for scale in (0.01, 0.5, 5.0)]
     grid = fcojax.grid.product(
-        FED_MID.hparams_type, client_lr=[0.5, 0.1], penalty_scale=[0.01, 0.5, 5.0]
+        FED_MID.hparams_type, client_lr=[0.5], penalty_scale=[0.01, 0.5, 5.0]
     )
     models, outcome = solve(grid, key=KEY[None], plan=plan, max_rounds=400)
-    assert models.shape == (6, 1, 3) and outcome.bytes_up.shape == (6, 1, 4)
+    assert models.shape == (3, 1, 3) and outcome.bytes_up.shape == (3, 1, 4)
     for point, rates_of in enumerate(points):
         model, alone = solve(rates(*rates_of), plan=plan, max_rounds=400)
         assert alone.rounds == outcome.rounds[point, 0]

@@ -158,8 +158,7 @@ def staged_as_published(
     return np.array(found[1:])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("radius", [0.05, 50.0])
+@pytest.mark.parametrize("radius", [0.05, pytest.param(50.0, marks=pytest.mark.slow)])
 def test_stages_restart_as_published(radius):
     options = (("penalty_factors", (4.0, 2.0, 1.0)), ("ball", l1_ball()))
     ours = models(
@@ -209,7 +208,6 @@ def test_without_strong_convexity_it_is_federated_dual_averaging():
     np.testing.assert_allclose(ours, plain, rtol=0, atol=1e-13)
 
 
-@pytest.mark.slow
 def test_with_one_local_step_there_is_one_way_to_weigh_a_round():
     rates = {"client_lr": 0.2, "strong_convexity": 0.3}
     fast, staged = (models(f"{kind}_fed_dual_avg", ONE_STEP, **rates) for kind in ("fast", "mc"))

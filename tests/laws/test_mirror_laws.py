@@ -23,8 +23,6 @@ from fcojax import transforms, tree
 from fcojax.check import piece_laws
 from tests.support.tables import with_gate
 
-pytestmark = pytest.mark.slow
-
 TREE = {"bias": jnp.zeros(()), "empty": jnp.zeros((0,)), "kernel": jnp.zeros((2, 2))}
 SIZE = 5
 
@@ -240,6 +238,7 @@ numbers = st.floats(0.0625, 4.0, width=16)
 many = settings(max_examples=25, deadline=None, derandomize=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", with_gate(MIRRORS, REPRESENTATIVES))
 @pytest.mark.parametrize("law", LAWS)
 @many
@@ -248,10 +247,17 @@ def test_law(law, name, u, v, w, step, scale):
     law(MIRRORS[name], u, v, w, step, scale)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", with_gate(MIRRORS, REPRESENTATIVES))
 @pytest.mark.parametrize("law", FIXED_LAWS)
 def test_fixed_law(law, name):
     law(MIRRORS[name])
+
+
+@pytest.mark.parametrize("name", ["diagonal box", "quadratic", "p_norm 1.5", "entropic_simplex"])
+def test_laws_at_one_point_by_default(name):
+    for law in LAWS:
+        law(MIRRORS[name], generic(5), generic(6), generic(7), 0.7, 0.6)
 
 
 # Identities of single mirror maps.

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fcojax import robust
 from tests.support.rules import robust_mean as mean
 
-pytestmark = [pytest.mark.slow, pytest.mark.gate]
+pytestmark = pytest.mark.gate
 
 SHARE = 0.25  # of four equal points it is one
 RULES = {
@@ -63,6 +63,7 @@ def test_ten_equal_shares_have_the_median_of_ten():
     assert mean(robust.median(), points, np.full(10, 0.1, np.float32)) == [20.5]
 
 
+@pytest.mark.slow
 def test_the_geometric_median_is_the_minimiser_and_in_one_dimension_the_median():
     points, weights = cloud(6)
     many = robust.geometric_median(2000, 1e-9)
@@ -111,6 +112,7 @@ def test_buckets_keep_the_mean_and_their_weights():
 BREAKING = ("median", "trimmed_mean", "geometric_median", "krum")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BREAKING)
 def test_breakdown_is_just_under_half_of_the_weight(name):
     """Breakdown depends on weight, not number: one heavy point against eight light ones."""
@@ -135,6 +137,7 @@ BAD_OF_THREE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [1e10, 1e20, 3e37, -1e20])
 @pytest.mark.parametrize("name", BAD_OF_THREE)
 def test_exactly_the_share_that_a_rule_bears_is_borne_in_float32(name, factor):
@@ -165,6 +168,7 @@ def padded(points, weights, size=18):
     return np.vstack([points, np.full((fill, 2), 7.0)]), np.append(weights, np.zeros(fill))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RULES)
 @given(cloud=tied_clouds())
 @settings(max_examples=60, deadline=None, derandomize=True)

@@ -10,6 +10,7 @@ import pytest
 
 import fcojax
 from fcojax import from_rows
+from fcojax.problems import memory
 
 
 def population():
@@ -158,3 +159,12 @@ def test_nothing_is_overwritten(folder):
     with pytest.raises(ValueError, match="exists already"):
         fcojax.save_clients(population(), folder)
     fcojax.open_clients(folder, verify=True)
+
+
+def test_a_wider_file_is_converted_a_few_rows_at_a_time(folder, monkeypatch):
+    monkeypatch.setattr(memory, "_BLOCK_BYTES", 48)  # two rows
+    found = fcojax.open_clients(folder).examples["x"]
+    with jax.enable_x64(False):
+        rows = memory.padded_rows(found, 3, 8, 7)
+    expected = np.asarray(found)[[3, 4, 5, 6, 7, 7, 7]]
+    np.testing.assert_array_equal(rows, expected.astype(np.float32), strict=True)
