@@ -137,3 +137,11 @@ def test_projection_on_a_sphere_of_many_entries_in_half_precision():
     moved = sphere().project(jnp.ones(70_000, jnp.float16))
     assert moved.dtype == jnp.float16
     np.testing.assert_allclose(np.asarray(moved, float), 70_000**-0.5, rtol=1e-3)
+
+
+def test_log_is_the_velocity_of_exp_and_project_has_the_tangent_for_derivative():
+    x, u = tangent_pair(grassmann(), (5, 2))
+    np.testing.assert_allclose(grassmann().log(x, grassmann().exp(x, u)), u, atol=1e-12)
+    v = jnp.asarray(np.random.default_rng(1).standard_normal((5, 2)))
+    moved = jax.jvp(stiefel().project, (x,), (v,))[1]
+    np.testing.assert_allclose(moved, stiefel().to_tangent(x, v), atol=1e-12)
