@@ -233,6 +233,10 @@ TABLE = {
         lambda: fcojax.from_clients([{"a": np.ones(1), "y": np.ones(1)}, {"a": np.ones(1)}]),
         "client 1 has the fields a",
     ),
+    "more labels than rows": (
+        lambda: fcojax.from_clients([{"a": np.ones((2, 1)), "y": np.ones(3)}]),
+        "the same number of rows",
+    ),
     "letters": (lambda: clients(np.array(list("abab"))), "field a of client 0"),
     "a number as a label": (
         lambda: problems.partition.dirichlet(np.linspace(0, 1, 40), 4, 0.5),

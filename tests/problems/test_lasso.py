@@ -1,3 +1,4 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -19,6 +20,8 @@ def test_the_data_have_the_stated_moments():
     assert x.mean(axis=1).std() == pytest.approx(2.0, rel=0.1)
     residual = y - x.reshape(-1, 12) @ (np.arange(12) < 5)
     assert residual.std() == pytest.approx(0.5, rel=0.1)
+    start = problem.init(jax.random.key(0))["kernel"]  # uniform, as Glorot's
+    assert abs(start.mean()) < 0.5 * abs(start).mean() and abs(start).max() <= (6 / 13) ** 0.5
     # Validation clients share the means of the training clients.
     fresh = np.asarray(problem.validation.examples["x"]).reshape(30, 7, 12).mean(axis=1)
     assert np.abs(fresh - x.mean(axis=1)).mean() < 0.5

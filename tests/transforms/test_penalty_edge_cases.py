@@ -182,3 +182,12 @@ def test_total_variation_of_any_strength_is_the_mean_and_so_is_its_derivative(pe
     np.testing.assert_allclose(slope, one @ mean, rtol=1e-6)
     beside_nan, _ = both(signals.at[0, 2].set(jnp.nan), one)
     assert jnp.isnan(beside_nan[0]).all() and (beside_nan[1] == 0).all()
+
+
+@pytest.mark.parametrize("p", [1.1, 1.5, 2.7, 3.0])
+def test_the_prox_of_a_power_solves_its_equation(p):
+    v = jnp.array([-2.0, 0.0, 0.3, 5.0])
+    x = transforms.lp_power(p).prox(v, 0.7, 0.5)
+    np.testing.assert_allclose(
+        x + 0.35 * p * jnp.sign(x) * jnp.abs(x) ** (p - 1), v, rtol=1e-10, atol=1e-12
+    )
