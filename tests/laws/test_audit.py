@@ -12,12 +12,10 @@ import scipy.stats
 import fcojax
 from fcojax import privacy, uploads
 from fcojax.algorithms import fed_avg, fed_dual_avg
-from fcojax.privacy.audit import _least_probabilities
+from fcojax.privacy.audit import _bounds, _least_probabilities
 from fcojax.robust.rules import clip
 from fcojax.transforms import euclidean, l1
 from fcojax.uploads.transform import Noise
-
-pytestmark = pytest.mark.slow
 
 DELTA = 1e-2
 DIM = 3
@@ -71,6 +69,7 @@ CASES = {
 GATE = ("fed_avg with coins", "error feedback")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.gate) if name in GATE else name for name in CASES]
 )
@@ -79,6 +78,7 @@ def test_no_bound_is_above_what_is_promised(name):
     assert found.lower <= found.promised < 10
 
 
+@pytest.mark.slow
 def test_a_bound_is_a_good_part_of_the_promise_where_everyone_takes_part():
     """So a bound near zero in other cases shows that sampling hides the client."""
     found = audited(*CASES["fed_avg"], num_runs=4000)
@@ -142,6 +142,7 @@ def of_fault(name, num_runs, seed=1):
     return audited(fed_avg(summed), private=make(), num_runs=num_runs, seed=seed, **given)
 
 
+@pytest.mark.slow
 @pytest.mark.gate
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name):
@@ -149,18 +150,23 @@ def test_a_planted_fault_is_found(name):
     assert found.lower > found.promised
 
 
+@pytest.mark.slow
 @pytest.mark.gate
 def test_numbers_of_clients_are_not_protected():
     found = audited(AVG, RATE, NOISE, released=("participants",))
     assert found.lower > found.promised and "participants" in found.statistic
 
 
-@pytest.mark.gate
 def test_bounds_of_probabilities_are_those_of_scipy():
     found = _least_probabilities(50, 0.01)
     count = np.arange(1, 51)
     np.testing.assert_allclose(found[1:], scipy.stats.beta.ppf(0.01, count, 51 - count), atol=1e-9)
     assert found[0] == 0
+    # 40 of 50 runs with the client are above 9.5, and 10 without.
+    both = np.arange(50.0)[:, None], np.arange(-30.0, 20.0)[:, None]
+    bound = _bounds(both, np.array([[9.5]]), DELTA, 0.02)[0, 0, 0]
+    least, most = scipy.stats.beta.ppf(0.01, 40, 11), scipy.stats.beta.ppf(0.99, 11, 40)
+    assert bound == pytest.approx(np.log((least - DELTA) / most), rel=1e-6)
 
 
 def test_a_client_that_is_not_there_is_refused():
