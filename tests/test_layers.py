@@ -127,8 +127,8 @@ def test_reports_know_no_experiment_and_experiments_neither_each_other_nor_the_l
         if parts[1:2] in (["report"], ["study"]):
             assert all(other[1] == "report" for other in others), module
         elif parts[1:2] == ["studies"]:
-            # The sweeps and figures that all share, and the lasso that compress takes of compare.
-            known = parts[:3], [*parts[:2], "shared"], [*parts[:2], "compare"]
+            # What all share, the lasso that compress takes of compare, and the scans of fmri.
+            known = parts[:3], *([*parts[:2], name] for name in ("shared", "compare", "fmri"))
             others = [other for other in others if other[:3] not in known]
             assert all(other[1] in ("codecs", "report", "study") for other in others), module
         else:
