@@ -160,7 +160,8 @@ for given in json.loads(sys.argv[1]):
     ours, theirs = os.pipe()
     if not os.fork():
         os.dup2(theirs, 2)
-        app.run(main, ["run", *given], parse_flags)
+        sys.argv = ["run", *given]
+        app.run(main, flags_parser=parse_flags)
     os.close(theirs)
     said = open(ours).read()
     print(json.dumps([os.waitstatus_to_exitcode(os.wait()[1]), said]), flush=True)
