@@ -80,7 +80,7 @@ def points(config: Config, task: Task, name: str, factors: Sequence[float]) -> A
     """Return the grid of a method, with step sizes as multiples of the safe one."""
     method, hparams, safe = METHODS[name], METHODS[name].factory.Hparams, 1 / task.smoothness
     if method.tuned == "round" and name != "prox_gd":
-        safe /= task.work.num_steps
+        safe /= task.work.num_steps or 1
     steps = [factor * safe for factor in factors]
     if method.tuned == "prox":
         grid = {key: [value] * len(steps) for key, value in method.fixed(task).items()}
