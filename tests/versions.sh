@@ -18,14 +18,15 @@ newest_python() {
   done
 }
 
-# make_environment FOLDER PYTHON [CONSTRAINT...]
+# make_environment FOLDER PYTHON EXTRAS [CONSTRAINT...]: with the extra ``test`` and EXTRAS, such as
+# ",dev", in one call of pip, which resolves once.
 make_environment() {
-  local folder=$1 python=$2
-  shift 2
+  local folder=$1 python=$2 extras=$3
+  shift 3
   "$python" -m venv "$folder"
   printf '%s\n' "$@" >"$folder/constraints.txt"
   "$folder/bin/python" -m pip install --quiet --disable-pip-version-check \
-    --constraint "$folder/constraints.txt" -e '.[test]'
+    --constraint "$folder/constraints.txt" -e ".[test$extras]"
 }
 
 # install_wheel FOLDER PYTHON: builds the source archive, from it the wheel, and installs that with
@@ -33,8 +34,8 @@ make_environment() {
 install_wheel() {
   local folder=$1 python=$2
   "$python" -m venv "$folder/build"
-  "$folder/build/bin/python" -m pip install --quiet --disable-pip-version-check build
-  "$folder/build/bin/python" -m build --outdir "$folder/dist" .
+  "$folder/build/bin/python" -m pip install --quiet --disable-pip-version-check build hatchling
+  "$folder/build/bin/python" -m build --no-isolation --outdir "$folder/dist" .
   "$python" -m venv "$folder/venv"
   "$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check \
     "$(ls "$folder"/dist/fcojax-*.whl)[experiments]"
@@ -43,7 +44,7 @@ install_wheel() {
 # install_sites FOLDER: builds the wheel of packages/sites and installs it beside the library's.
 install_sites() {
   local folder=$1
-  "$folder/build/bin/python" -m build --wheel --outdir "$folder/dist" packages/sites
+  "$folder/build/bin/python" -m build --no-isolation --wheel --outdir "$folder/dist" packages/sites
   "$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check \
     "$folder"/dist/fcojax_sites-*.whl
 }
@@ -63,14 +64,14 @@ main() {
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
   local newest status=0
-  make_environment "$work/floor" python3.11 'jax==0.10.*' 'jaxlib==0.10.*'
+  make_environment "$work/floor" python3.11 "" 'jax==0.10.*' 'jaxlib==0.10.*'
   suite floor "$work/floor/bin/python" "$@" || status=$?
   newest=$(newest_python)
   if [ -z "$newest" ]; then
     echo "newest: no Python 3.12 or later on PATH or under pyenv"
     return 1
   fi
-  make_environment "$work/newest" "$newest"
+  make_environment "$work/newest" "$newest" ""
   suite newest "$work/newest/bin/python" "$@" || status=$?
   return "$status"
 }
