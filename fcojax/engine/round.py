@@ -17,6 +17,7 @@ from fcojax.engine.tally import RoundContext, Rows, server_half
 from fcojax.problems.clients import Clients
 from fcojax.types import Array, PyTree, Scalar
 from fcojax.uploads.contract import At, Form, RoundWeights, merged, split
+from fcojax.xla.rules import rules
 
 # Names of the engine's own counts, which metrics and measures may not use.
 COUNTS = ("participants", "dropped", "lost", "late", "refused", "left_out")
@@ -74,6 +75,29 @@ def one_round(
     counts |= _traffic(context, (server, after), sizes, tally.participants)
     measures = merged(metrics, counts, "client_update of the algorithm")
     return after, rows, memory, measures
+
+
+def stacked(metrics: dict[str, Array]) -> dict[tuple[str, ...], Array]:
+    """Stack the scalars of one type where a round should write them in one kernel."""
+    groups: dict[Any, dict[str, Array]] = {}
+    for name, value in metrics.items():
+        scalar = rules().few_kernels and not jnp.ndim(value)
+        alike = jnp.result_type(value) if scalar else name
+        groups.setdefault(alike, {})[name] = value
+    found = {}
+    for group in groups.values():
+        values = list(group.values())
+        # One value alone keeps its shape, and its program does not change.
+        found[tuple(group)] = jnp.stack(values) if values[1:] else values[0]
+    return found
+
+
+def unstacked(metrics: dict[tuple[str, ...], Array]) -> dict[str, Array]:
+    """Return the metrics by name, from those of several rounds that were stacked in each."""
+    found: dict[str, Array] = {}
+    for names, value in metrics.items():
+        found |= {names[0]: value} if len(names) == 1 else dict(zip(names, value.T, strict=True))
+    return found
 
 
 def reduced_over_rounds(metrics: dict[str, Array], names: tuple[str, ...]) -> dict[str, Array]:

@@ -21,7 +21,7 @@ from fcojax.engine.hparams import at_round, num_points, take
 from fcojax.engine.members import folded_by
 from fcojax.engine.nonfinite import remember
 from fcojax.engine.plan import Plan, Program
-from fcojax.engine.round import one_round, reduced_over_rounds
+from fcojax.engine.round import one_round, reduced_over_rounds, stacked, unstacked
 from fcojax.engine.state import (
     PER_POINT,
     PER_RUN,
@@ -237,10 +237,10 @@ def advance_traced(
                 rows = Rows(state.clients, state.residuals)
                 found = one_round(RoundContext(algorithm, chunked, *given), state.server, rows)
                 server, rows, memory, metrics = found
-                return State(server, *rows, state.round + 1, state.key, memory), metrics
+                return State(server, *rows, state.round + 1, state.key, memory), stacked(metrics)
 
             state, metrics = scan_some(body, state, length, num_rounds)
-            return state, reduced_over_rounds(metrics, plan.uploads.names)
+            return state, reduced_over_rounds(unstacked(metrics), plan.uploads.names)
 
         if data.mesh is not None:
             # The whole block of rounds is one `shard_map`: rows of clients stay on their devices
