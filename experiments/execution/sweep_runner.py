@@ -4,8 +4,10 @@ A grid runs in parts that fit into memory; each part runs up to the next rung of
 """
 
 import math
+import os
 import pathlib
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -33,7 +35,17 @@ from experiments.storage.row_store import Recorder, RowStore
 from experiments.storage.workdir import Workdir
 from experiments.study import Sweep
 from fcojax import State, citation, read_model
-from fcojax.extend import Block, Placed, num_points, on_disk, place, sweep_blocks, take, take_points
+from fcojax.extend import (
+    Block,
+    Placed,
+    num_points,
+    on_disk,
+    place,
+    sweep_blocks,
+    take,
+    take_points,
+    traced,
+)
 from fcojax.problems import ClientData, condensed
 from fcojax.types import PyTree
 
@@ -122,7 +134,10 @@ class SweepRunner:
         if self.solves:
             summary["optimum"] = {f"{scale:g}": measures for scale, measures in optima.items()}
         self.optima = {scale: measures["objective"] for scale, measures in optima.items()}
+        ahead = self._compiled_ahead()
         for job in self.jobs:
+            if job.label in ahead:
+                ahead[job.label].result()
             summary["algorithms"][job.label] = self._run_job(job)
             progress.result(job.label, summary["algorithms"][job.label])
             if distributed.is_first():
@@ -144,6 +159,21 @@ class SweepRunner:
                 raise UserError(f"{error}; show the objective in its place.") from error
             self.progress.say(f"{error}.")
             return {}
+
+    def _compiled_ahead(self) -> dict[str, Future]:
+        """Begin to compile the programs of all jobs side by side, on one device that is no CPU.
+
+        There compiling, and the timing of kernels for products, takes most of a short run, and one
+        program uses few of the host's cores. The jobs find the programs in JAX's caches.
+        """
+        one = jax.device_count() == 1 and not on_disk(self.problem.train)
+        if jax.default_backend() == "cpu" or not one:
+            return {}
+        pool = ThreadPoolExecutor(os.cpu_count())
+        self.progress.write(f"compiling {len(self.jobs)} programs side by side")
+        return {
+            job.label: pool.submit(traced(self._place(job)).lower().compile) for job in self.jobs
+        }
 
     def _run_job(self, job: Job) -> dict[str, Any]:
         """Run or resume a job; return its part of the summary.

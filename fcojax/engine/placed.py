@@ -6,7 +6,7 @@ rules of ``blocks`` hold.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -133,14 +133,21 @@ def place(
         return Placed(*given, size, group, stream)
 
     placed = placed_on(there)
-    if there.mesh is not None:
-        # Only shapes are read, for the arguments that the first points will have.
-        group = _groups(placed, np.arange(min(placed.size, points)))[0]
-        states = placed._shapes(group, there, placed.keys)
-        given = take(grid, group), there, states, placed.context, np.int32(0)
-        if decomposes_on_a_cpu(_block.trace(placed.program, init, *given)):
-            placed = placed_on(data)
+    if there.mesh is not None and decomposes_on_a_cpu(traced(placed)):
+        placed = placed_on(data)
     return placed if stream is None else placed._replace(data=data)
+
+
+def traced(placed: Placed) -> Any:
+    """Return the trace of the program of the first points' blocks; not for clients on disk.
+
+    Compiled from here, it is in JAX's compilation cache when its first block is called.
+    """
+    # Only shapes are read, for the arguments that the first points will have.
+    group = _groups(placed, np.arange(min(placed.size, num_points(placed.grid))))[0]
+    states = placed._shapes(group, placed.data, placed.keys)
+    given = take(placed.grid, group), placed.data, states, placed.context, np.int32(0)
+    return _block.trace(placed.program, placed.init, *given)
 
 
 def sweep_blocks(

@@ -1,9 +1,12 @@
 """Resumed runs with damaged checkpoints, missing rows, or different parts."""
 
 import errno
+import os
 import pathlib
 import random
 import shutil
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -136,6 +139,25 @@ def test_a_block_is_compiled_once_for_each_number_of_points(algorithm, tmp_path,
         compiled = [text for text in caplog.messages if "XLA compilation of jit(" in text]
         assert sum("jit(_block" in text for text in compiled) == programs
         assert not [text for text in compiled if "jit(look" in text or "jit(start" in text]
+
+
+@pytest.mark.slow
+def test_an_accelerator_compiles_all_programs_ahead_and_none_twice(tmp_path):
+    code = f"""if True:
+        import pathlib, jax
+        from tests.experiments.toys import Toy
+        jax.default_backend = lambda: "gpu"
+        with jax.log_compiles():
+            Toy().run(pathlib.Path({os.fspath(tmp_path)!r}) / "run")
+    """
+    command = [sys.executable, "-c", code]
+    ran = subprocess.run(
+        command, cwd=pathlib.Path(__file__).parents[2], capture_output=True, text=True, check=True
+    )
+    lines = ran.stderr.splitlines()
+    (begun,) = (at for at, line in enumerate(lines) if "Compiling jit(_block)" in line)
+    # No part of the run, such as its first keys, comes before.
+    assert not [line for line in lines[:begun] if "jit(copy)" in line]
 
 
 def test_rows_are_on_disk_before_a_checkpoint_that_counts_on_them(toy, tmp_path, monkeypatch):
