@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks import accelerator, cifar10, on_device
+from benchmarks import accelerator, cifar10, first_call, on_device
 from benchmarks.workloads import WORKLOADS, needs
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -138,3 +138,15 @@ def test_every_section_of_the_accelerators_command_runs(section):
 def test_sections_without_a_round_beside_plain_jax_run(section, column):
     rows = json_lines("benchmarks.accelerator", "--quick", f"--section={section}")
     assert rows and all(row[column] > 0 for row in rows), rows
+
+
+@pytest.mark.slow
+def test_a_first_call_has_its_phases_and_its_tuned_products_counted():
+    found = first_call.measure("W4", quick=True)
+    assert found.pop("products") == found.pop("different") == 0  # on a CPU nothing is tuned
+    assert len(found) == 5 and min(found.values()) > 0
+    text = """%gemm_fusion_dot.1_computation (parameter_0: f32[2,3]) -> f32[2] {
+%gemm_fusion_dot.2_computation (parameter_0.1: f32[2,3]) -> f32[2] {
+  %call = (f32[4]{0}, s8[9]{0}) custom-call(%a, %b), custom_call_target="__cublas$gemm"
+"""
+    assert first_call.tuned_products(text) == (3, 2)
