@@ -15,7 +15,7 @@ import pytest
 
 from fcojax import check, uploads
 from fcojax.uploads import coding
-from fcojax.uploads.compressor import Compressor
+from fcojax.uploads.compressor import Compressor, packed, unpacked
 from fcojax.uploads.quantise import hartley
 from tests.support.compressors import IDENTITY
 from tests.support.tables import with_gate
@@ -250,3 +250,11 @@ def test_natural_compression_rounds_to_a_power_of_two_next_to_it_without_bias():
     assert np.isin(found / (np.sign(x) * 2.0 ** np.floor(np.log2(np.abs(x)))), (1, 2)).all()
     mean, deviation = mean_and_deviation(found)
     assert np.all(np.abs(mean - x) <= 5 * deviation)
+
+
+def test_packed_numbers_are_unpacked():
+    for num_bits in (1, 7, 10, 32):
+        numbers = np.random.default_rng(20).integers(0, 2**num_bits, 37)
+        code = packed(jnp.asarray(numbers), num_bits)
+        assert code.nbytes == -(-37 * num_bits // 8)
+        np.testing.assert_array_equal(unpacked(code, num_bits, 37), numbers)
