@@ -73,6 +73,14 @@ TABLE = {
         ),
         "steps",
     ),
+    "noise beside a number of steps that a client's data decide": (
+        lambda: ran(
+            algorithm=algorithms.fed_dual_avg(squares, transforms.euclidean(l1())),
+            hparams=OTHER(),
+            plan=PRIVATE._replace(work=fcojax.local_epochs(1, 1)),
+        ),
+        "depend on the client or its data",
+    ),
     "a server that changes its shape": (
         lambda: changed(server_update=lambda h, s, u, c, k: jnp.stack([s, u])),
         "server_update",
