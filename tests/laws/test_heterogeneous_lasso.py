@@ -15,7 +15,7 @@ import pytest
 
 import fcojax
 from configs import compare
-from experiments.studies.compare.problem import lasso
+from experiments.studies.compare.rows import lasso
 from fcojax import algorithms
 from fcojax.algorithms.local_solvers import proxgd
 from fcojax.problems import factored_loss

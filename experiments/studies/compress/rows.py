@@ -14,7 +14,7 @@ import fcojax
 from experiments.codecs import codec
 from experiments.report.plots import style
 from experiments.report.rows import Row, Summary, select
-from experiments.studies.compare.problem import lasso
+from experiments.studies.compare.rows import lasso
 from experiments.studies.shared import Chart, Curve, Task, digits, figure
 from experiments.study import Config
 from fcojax import algorithms, datasets, uploads
@@ -171,8 +171,12 @@ class Kind(NamedTuple):
         return figure(path, "At each codec's best step", charts, len(config.methods), height=2.3)
 
 
-LASSO = Kind(_lasso, {"distance": "relative distance", "f1": "F1 of the support"}, ", of 1 / (K L)")
-NETWORK = Kind(_network, {"error": "error on test digits", "density": "density of dense kernels"})
+ON_LASSO = Kind(
+    _lasso, {"distance": "relative distance", "f1": "F1 of the support"}, ", of 1 / (K L)"
+)
+ON_NETWORK = Kind(
+    _network, {"error": "error on test digits", "density": "density of dense kernels"}
+)
 
 
 def _names(config: Config) -> list[str]:

@@ -8,8 +8,7 @@ from configs.compare import get_config
 from experiments.report.rows import column, select
 from experiments.studies.compare import rows
 from experiments.studies.compare.methods import decreasing, smoothed
-from experiments.studies.compare.problem import lasso
-from experiments.studies.compare.rows import points
+from experiments.studies.compare.rows import lasso, points
 from fcojax.transforms import l1
 
 pytestmark = pytest.mark.slow

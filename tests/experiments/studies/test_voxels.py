@@ -5,7 +5,7 @@ import pytest
 import fcojax
 from configs.voxels import EXPERIMENT, get_config
 from experiments.report.rows import column, select
-from experiments.studies.voxels.rows import _half, _weights
+from experiments.studies.voxels import _half, _weights
 from tests.experiments.studies.quick_studies import draw_figures
 
 
