@@ -82,10 +82,7 @@ SCHEDULES: Forms = {
     ),
     "inverse": (lambda rounds: lambda t: 1 / (1 + t / rounds), Positive),
     "inverse_sqrt": (lambda rounds: lambda t: 1 / (1 + t / rounds) ** 0.5, Positive),
-    "warm_up": (
-        lambda rounds: optax.linear_schedule(1 / rounds, 1.0, max(rounds - 1, 1)),
-        Count,
-    ),
+    "warm_up": (lambda rounds: optax.linear_schedule(1 / rounds, 1.0, max(rounds - 1, 1)), Count),
 }
 
 

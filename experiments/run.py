@@ -74,9 +74,7 @@ def _run(watch: Watch) -> int:
     config = options.resolved(file)
     split_names(file.experiment, config)  # before they are stored
     ours = provenance(
-        json.loads(config.to_json_best_effort()),
-        pathlib.Path(path),
-        invocation.command("run"),
+        json.loads(config.to_json_best_effort()), pathlib.Path(path), invocation.command("run")
     )
     alike = functools.partial(difference, parts=(*NUMBERS, *CODE, "versions"))
     distributed.require_alike(ours, alike)

@@ -28,15 +28,7 @@ from fcojax.algorithms.dual_averages import FedDualAvgHparams
 from fcojax.extend import Seed, checked_value, words
 from fcojax.problems import ClientData, Problem
 from fcojax.problems.losses import Loss
-from fcojax.transforms import (
-    Manifold,
-    Mirror,
-    Penalty,
-    euclidean,
-    flat,
-    named,
-    on_subtree,
-)
+from fcojax.transforms import Manifold, Mirror, Penalty, euclidean, flat, named, on_subtree
 from fcojax.types import Params
 
 Config = Any  # a ConfigDict, whose values have no static types

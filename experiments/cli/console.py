@@ -69,10 +69,7 @@ def printed(text: str) -> None:
 
 
 def results(
-    summary: dict[str, Any],
-    workdir: pathlib.Path,
-    shown: Sequence[str] = (),
-    brief: bool = False,
+    summary: dict[str, Any], workdir: pathlib.Path, shown: Sequence[str] = (), brief: bool = False
 ) -> Iterator[str]:
     r"""Yield the best points with the measures in ``shown``, or those entries, and the verdict.
 

@@ -17,13 +17,7 @@ from ml_collections import ConfigDict
 from experiments.cli.console import Progress
 from experiments.config.settings import resolve
 from experiments.execution.accounts import epsilons_of, fingerprint_of, ledger, within_budget
-from experiments.execution.evaluation import (
-    columns,
-    has_optimum,
-    observer,
-    solve_optima,
-    some_of,
-)
+from experiments.execution.evaluation import columns, has_optimum, observer, solve_optima, some_of
 from experiments.execution.jobs import Job, build, described, hours_of, keys_of
 from experiments.execution.search import extended_grid, rungs, survivors
 from experiments.process import distributed

@@ -15,8 +15,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib import ticker
 
-from experiments.report.rows import Row, by_seed, column
-
 # fontTools logs every glyph that it omits from a PDF, and odd dates of fonts.
 logging.getLogger("fontTools").setLevel(logging.ERROR)
 
@@ -127,23 +125,6 @@ def shaded(values: Iterable[Any], of: str = "viridis") -> list[tuple[Any, Any]]:
     values = list(values)
     light = 0.88 if of == "viridis" else 0.6
     return list(zip(values, plt.get_cmap(of)(np.linspace(0, light, len(values))), strict=True))
-
-
-def curve(axis: Any, rows: Iterable[Row], x: str, y: str, line: str = "-", **style: Any) -> None:
-    """Draw one column of the rows over another."""
-    axis.plot(column(rows, x), column(rows, y), line, **style)
-
-
-def quantiles(axis: Any, rows: Iterable[Row], x: str, colour: Any, alpha: float = 0.2) -> None:
-    """Fill the area between the columns ``low`` and ``high`` of the rows."""
-    low, high = column(rows, "low"), column(rows, "high")
-    axis.fill_between(column(rows, x), low, high, color=colour, alpha=alpha, linewidth=0)
-
-
-def seeds(axis: Any, rows: Sequence[Row], x: str, y: str, line: str = "-", **style: Any) -> None:
-    """Draw the mean over the seeds of one column over another, and the range."""
-    curves = list(by_seed(rows).values())
-    band(axis, column(curves[0], x), np.array([column(one, y) for one in curves]), line, **style)
 
 
 def band(

@@ -93,10 +93,7 @@ def _end(curve: Sequence[Row], optimum: float | None) -> tuple[Status, str]:
         least, before = best["objective"], best["round"]
         if end - least <= _ARRIVED * size:
             return Status.MOVING, ""
-        return (
-            Status.RISING,
-            f"the objective is {end:.4g}, it was {least:.4g} at round {before}",
-        )
+        return Status.RISING, f"the objective is {end:.4g}, it was {least:.4g} at round {before}"
     if optimum is None or end - optimum <= _ARRIVED * max(abs(optimum), 1e-12):
         return Status.CONVERGED, ""
     return Status.STALLED, f"{end - optimum:.3g}"

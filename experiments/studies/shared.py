@@ -136,7 +136,8 @@ def figure(
             look = {"color": colour, "label": label, "linewidth": width, "markersize": 3}
             axes.band(axis, x, values, line, **look)
             if y == "gap" and "low" in rows[0]:
-                axes.quantiles(axis, rows, chart.x, colour)
+                low, high = column(rows, "low"), column(rows, "high")
+                axis.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
         if chart.level:
             at_height, text = chart.level
             axis.axhline(at_height, color="#555555", linestyle=":", linewidth=1, label=text)

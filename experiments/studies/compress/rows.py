@@ -171,12 +171,9 @@ class Kind(NamedTuple):
         return figure(path, "At each codec's best step", charts, len(config.methods), height=2.3)
 
 
-ON_LASSO = Kind(
-    _lasso, {"distance": "relative distance", "f1": "F1 of the support"}, ", of 1 / (K L)"
-)
-ON_NETWORK = Kind(
-    _network, {"error": "error on test digits", "density": "density of dense kernels"}
-)
+_ON_LASSO = {"distance": "relative distance", "f1": "F1 of the support"}
+_ON_NETWORK = {"error": "error on test digits", "density": "density of dense kernels"}
+ON_LASSO, ON_NETWORK = Kind(_lasso, _ON_LASSO, ", of 1 / (K L)"), Kind(_network, _ON_NETWORK)
 
 
 def _names(config: Config) -> list[str]:
