@@ -34,6 +34,17 @@ def swept(
     return jax.tree.map(np.asarray, history)
 
 
+def quantiles(gaps: np.ndarray) -> Row:
+    """Return the mean of gaps over the seeds, and their quantiles at 10 and 90 per cent."""
+    low, high = np.quantile(gaps, (0.1, 0.9))
+    return {"gap": float(gaps.mean()), "low": float(low), "high": float(high)}
+
+
+def least(scores: np.ndarray) -> int:
+    """Return the place of the smallest score that is finite."""
+    return int(np.argmin(np.where(np.isfinite(scores), scores, np.inf)))
+
+
 class Task(NamedTuple):
     """A problem, and the work of its clients.
 

@@ -61,13 +61,9 @@ def sweep(config: Config, chosen: Task, own: Config, place: Row) -> Iterator[Row
         here = place | {"radius": radius}
         best = first + int(np.argmin(scores[first : first + len(rates)]))
         for point, pair in enumerate(rates, start=first):
-            yield (
-                {"part": "point"}
-                | here
-                | dict(zip(RATES, pair, strict=True))
-                | {"score": scores[point], "best": point == best}
-                | {"violation": history["violation"][point].max()}
-            )
+            seen = {"score": scores[point], "violation": history["violation"][point].max()}
+            tried = dict(zip(RATES, pair, strict=True)) | {"best": point == best}
+            yield {"part": "point"} | here | tried | seen
         for j, k in np.ndindex(history["round"].shape[1:]):
             seen = {name: history[name][best, j, k] for name in ("round", *MEASURES)}
             yield {"part": "curve", "seed": config.seeds[j]} | here | seen
@@ -122,13 +118,9 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
         points, curve = (select(own, part=part) for part in ("point", "curve"))
         [best], last = select(points, best=True), select(curve, round=curve[-1]["round"])
         failed = int(np.sum(~np.isfinite(column(points, "score"))))
-        table.append(
-            setting
-            | {"algorithm": style(name)[0]}
-            | best_point(points, RATES)
-            | {"score": best["score"]}
-            | {measure: float(np.mean(column(last, measure))) for measure in MEASURES}
-            | {"failed points": f"{failed}/{len(points)}"}
-        )
+        row = setting | {"algorithm": style(name)[0]} | best_point(points, RATES)
+        row |= {"score": best["score"]}
+        row |= {measure: float(np.mean(column(last, measure))) for measure in MEASURES}
+        table.append(row | {"failed points": f"{failed}/{len(points)}"})
     [facts] = select(rows, part="data")
     return {"data": [{key: facts[key] for key in facts if key != "part"}], "best": table}

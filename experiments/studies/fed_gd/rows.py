@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 
 import fcojax
 from experiments.report.rows import Row, Summary, column, select
-from experiments.studies.shared import swept
+from experiments.studies.shared import quantiles, swept
 from experiments.study import Config, observe_model
 from fcojax import datasets
 from fcojax.algorithms import fed_gd, local_sgd
@@ -34,12 +34,9 @@ def clients_of(config: Config) -> tuple[Arrays, Arrays, Any]:
         features, targets = _credit(config)
     else:
         rng, dim = np.random.default_rng(config.data_seed), config.dim
-        features = [
-            rng.standard_normal((m, dim)) * (1 + 0.5 * k) for k, m in enumerate(config.sizes)
-        ]
-        targets = [
-            a @ rng.standard_normal(dim) + 0.1 * rng.standard_normal(len(a)) for a in features
-        ]
+        sizes, draw = enumerate(config.sizes), rng.standard_normal
+        features = [draw((m, dim)) * (1 + 0.5 * k) for k, m in sizes]
+        targets = [a @ draw(dim) + 0.1 * draw(len(a)) for a in features]
     return features, targets, least_squares.least_squares_clients(features, targets, reading="sum")
 
 
@@ -162,9 +159,8 @@ def simulated(config: Config) -> Iterator[Row]:
     rounds = {"num_rounds": config.num_rounds, "observe": observe_model}
     for num_steps in config.simulated_steps:
         found = swept(*given, seeds=[0], plan=fcojax.local_steps(num_steps), **rounds)
-        for share, rate, models in zip(
-            config.step_shares, rates, found["model"][:, 0], strict=True
-        ):
+        runs = zip(config.step_shares, rates, found["model"][:, 0], strict=True)
+        for share, rate, models in runs:
             exact = least_squares.round_map(clients, rate, num_steps)
             place = {"part": "rounds", "step_share": share, "num_steps": num_steps}
             for r, model in enumerate(models, start=1):
@@ -193,22 +189,20 @@ def below_the_bound(config: Config, name: str, num_steps: int) -> Iterator[Row]:
     place, last = {"part": "bound", "problem": name, "num_steps": num_steps}, points.shape[1] - 1
     for t in np.unique(np.geomspace(1, last, config.sgd_evaluations).astype(int)).tolist():
         own = gaps[:, t]
-        low, high = np.quantile(own, (0.1, 0.9))
-        error = own.std(ddof=1) / len(keys) ** 0.5
-        seen = {"gap": own.mean(), "low": low, "high": high, "standard_error": error}
+        seen = quantiles(own) | {"standard_error": own.std(ddof=1) / len(keys) ** 0.5}
         yield place | {"step": t} | seen | {"bound": bound.gap(t), "limit": limit / (gamma + t)}
 
 
 def summarise(config: Config, rows: list[Row]) -> Summary:
     """Return the distances by E, the largest differences, and the gaps and bounds at the end."""
     rounds, limit, bound = (select(rows, part=part) for part in ("rounds", "limit", "bound"))
+    distances = {
+        f"s L = {share:g}": {row["num_steps"]: row["distance"] for row in rows}
+        for share in config.step_shares
+        for rows in [select(limit, step_share=share)]
+    }
     return {
-        "distance of the limit": {
-            f"s L = {share:g}": {
-                row["num_steps"]: row["distance"] for row in select(limit, step_share=share)
-            }
-            for share in config.step_shares
-        },
+        "distance of the limit": distances,
         "largest difference of closed form and simulation": {
             steps: column(select(rounds, num_steps=steps), "difference").max()
             for steps in config.simulated_steps

@@ -11,7 +11,7 @@ import numpy as np
 
 import fcojax
 from experiments.report.rows import Row, Summary, select
-from experiments.studies.shared import Chart, Curve, figure
+from experiments.studies.shared import Chart, Curve, figure, least
 from experiments.studies.shared import digits as pixels
 from experiments.study import Config
 from fcojax import algorithms, personal, tree
@@ -149,9 +149,8 @@ def _best(config: Config, seed: int, task: Task, method: str) -> Row:
     """Return a method at the point with the least validation loss."""
     algorithm, data, smoothness = METHODS[method](config, task), task.data, task.smoothness
     pulls, is_split, first = method == "ditto", method == "partial", _first_strength(task)
-    strengths = config.few_strengths if pulls else config.strengths
-    numbers: dict[str, Any] = {"client_lr": [1 / smoothness]}
-    numbers["penalty_scale"] = [first * share for share in strengths]
+    strengths = [first * x for x in (config.few_strengths if pulls else config.strengths)]
+    numbers: dict[str, Any] = {"client_lr": [1 / smoothness], "penalty_scale": strengths}
     if method in ("local", "ditto"):
         numbers["prox_scale"] = [smoothness * pull for pull in config.pulls] if pulls else [0.0]
     grid = fcojax.grid.product(algorithm.hparams_type, **numbers)
@@ -162,8 +161,7 @@ def _best(config: Config, seed: int, task: Task, method: str) -> Row:
     state, _ = fcojax.advance(algorithm, grid, state, data, plan, **once)
     loss = _of_sum(task.loss) if is_split else task.loss
 
-    def losses(rows: list[Client]) -> np.ndarray:
-        """Return the mean loss of each client's rows at its own model, axes [points, clients]."""
+    def losses(rows: list[Client]) -> np.ndarray:  # at own models, axes [points, clients]
         observe = personal.by_client(algorithm, fcojax.from_clients(rows), loss, vectors=True)
         return np.asarray(fcojax.look(algorithm, grid, state, observe)["loss_by_client"])[:, 0]
 
@@ -176,7 +174,7 @@ def _best(config: Config, seed: int, task: Task, method: str) -> Row:
         models = tree.add(models["common"], models["own"])
     points = jax.tree.map(lambda leaf: np.asarray(leaf)[:, 0], models)
     scores = losses(task.validation).mean(axis=1)
-    best = int(np.argmin(np.where(np.isfinite(scores), scores, np.inf)))
+    best = least(scores)
     found = {
         "points": len(scores),
         "penalty_scale": float(np.asarray(grid.penalty_scale)[best] / first),
@@ -186,11 +184,10 @@ def _best(config: Config, seed: int, task: Task, method: str) -> Row:
         "loss": losses(task.test)[best].tolist(),
     }
     if task.truth is None:
-        own = zip(task.test, points["kernel"][best], points["bias"][best], strict=True)
-        found["accuracy"] = [
-            float(np.mean((rows["x"] @ kernel + bias).argmax(axis=1) == rows["y"]))
-            for rows, kernel, bias in own
-        ]
+        found["accuracy"] = []
+        for rows, *own in zip(task.test, points["kernel"][best], points["bias"][best], strict=True):
+            right = (rows["x"] @ own[0] + own[1]).argmax(axis=1) == rows["y"]
+            found["accuracy"].append(float(np.mean(right)))
     else:
         by_point = np.array([_f1(point, task.truth) for point in points])
         found["f1"] = by_point[best].tolist()
@@ -207,12 +204,10 @@ def _f1(kernels: np.ndarray, truth: np.ndarray) -> np.ndarray:
 
 def _first_strength(task: Task) -> float:
     """Return the largest root mean square, over clients, of an entry of their gradients at zero."""
-
-    def gradient(rows):
-        slope = jax.grad(lambda w: jnp.mean(task.loss(w, rows)))(task.start)
-        return slope["kernel"] if isinstance(slope, dict) else slope
-
-    slopes = [gradient(jax.tree.map(jnp.asarray, rows)) for rows in task.train]
+    slopes = []
+    for rows in (jax.tree.map(jnp.asarray, rows) for rows in task.train):
+        slope = jax.grad(lambda w, rows=rows: jnp.mean(task.loss(w, rows)))(task.start)
+        slopes.append(slope["kernel"] if isinstance(slope, dict) else slope)
     return float(np.sqrt(np.mean(np.square(np.stack(slopes)), axis=0)).max())
 
 

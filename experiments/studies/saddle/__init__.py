@@ -13,7 +13,7 @@ from experiments.report.claims import Claim, judged
 from experiments.report.plots import style
 from experiments.report.rows import Row, Summary, by_seed, column, select
 from experiments.report.tables import best_point
-from experiments.studies.shared import Chart, Curve, figure, swept
+from experiments.studies.shared import Chart, Curve, figure, least, swept
 from experiments.study import Config, Study, from_config
 from fcojax import algorithms
 from fcojax.extend import num_points, take
@@ -129,7 +129,6 @@ def _tuned(
         return problem.measures(model)
 
     def run(grid: Any, num_rounds: int, seeds: Sequence[int]) -> dict[str, np.ndarray]:
-        """Return the measures with axes [points, seeds, evaluations]."""
         number = min(config.num_evaluations, num_rounds)
         every = num_rounds // number
         rounds = {"num_rounds": number * every, "eval_every": every}
@@ -139,7 +138,7 @@ def _tuned(
     grid, gaps = fcojax.grid.product(algorithms.fed_mid.Hparams, **numbers), np.zeros(1)
     if num_points(grid) > 1:
         gaps = run(grid, max(1, num_rounds // own.tuning_share), config.seeds[:1])["gap"][:, 0, -1]
-    best = int(np.argmin(np.where(np.isfinite(gaps), gaps, np.inf)))
+    best = least(gaps)
     for i, gap in enumerate(gaps):
         yield {"part": "point", "gap": gap, "best": i == best} | take(grid, i)._asdict()
     chosen = jax.tree.map(lambda leaf: leaf[best : best + 1], grid)
@@ -176,8 +175,7 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
         charts = []
         for num_steps, measure in itertools.product(own.num_steps, measures):
             drawn = []
-            for name in own.methods:
-                text, key, line, _ = METHODS[name]
+            for name, (text, key, line, _) in ((name, METHODS[name]) for name in own.methods):
                 seen = select(curves, method=name, num_steps=num_steps)
                 drawn.append(Curve(seen, measure, style(key)[1], text, line))
             labels = "communication round", _MEASURES[measure]

@@ -103,7 +103,6 @@ def _task(config: Config, kind: str, mirror: Mirror, convexity: float = 1.0) -> 
         mean, noise = own.mean(axis=0), rng.uniform(-0.5, 0.5, draws)
     noise = np.concatenate([noise, -noise], axis=1)
     hessian, scale = (q * mean) @ q.T, config.l1_scale if kind == "l1" else 0.0
-    norm: Callable = _square
     gap, optimum = _solved(kind, hessian, linear.mean(axis=0), scale)
     if kind == "l1":
         constants, distant = fco.quadratic_constants(hessian, linear, noise, start, optimum)
@@ -111,7 +110,7 @@ def _task(config: Config, kind: str, mirror: Mirror, convexity: float = 1.0) -> 
         bregman = float(ends - jnp.vdot(centre, optimum - start)) / convexity
         constants, norm = constants._replace(distance=bregman), fco.squared_dual_norm(hessian)
     else:
-        curvatures = own.max(axis=1)
+        curvatures, norm = own.max(axis=1), lambda dual: jnp.sum(dual * dual, axis=-1)
         steepest = (curvatures + np.linalg.norm(linear, axis=1)).max() + 0.5 * dim**0.5
         distant, scale = float(steepest), 1.0  # of an indicator
         constants = fco.Constants(
@@ -129,10 +128,6 @@ def _task(config: Config, kind: str, mirror: Mirror, convexity: float = 1.0) -> 
     data = fcojax.from_rows(examples, [noise.shape[1]] * num_clients)
     given = data, mirror, scale, start, optimum, gap, constants, distant
     return Task(*given, lambda dual: norm(dual / convexity), convexity)
-
-
-def _square(dual: Array) -> Array:
-    return jnp.sum(dual * dual, axis=-1)
 
 
 def _solved(

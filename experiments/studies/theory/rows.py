@@ -12,7 +12,7 @@ import fcojax
 from experiments.report.plots import style
 from experiments.report.rows import Row, Summary, column, select
 from experiments.report.summary import final_from
-from experiments.studies.shared import swept
+from experiments.studies.shared import quantiles, swept
 from experiments.studies.theory.problem import ONE_HESSIAN, SMALL_STEPS, Task, loss, tasks
 from experiments.study import Config, observe_model
 from fcojax import algorithms
@@ -21,7 +21,6 @@ from fcojax.algorithms.dual_averages import FedDualAvgHparams
 from fcojax.problems import lasso
 from fcojax.theory import averages, fco
 from fcojax.transforms import euclidean, l1, named, on_subtree
-from fcojax.types import Array
 
 
 def study(config: Config) -> Iterator[Row]:
@@ -53,8 +52,12 @@ def bounds(config: Config, setting: str, task: Task, num_steps: int) -> Iterator
         fcojax.Plan(fcojax.local_steps(num_steps, 1, replace=True), cohort),
         num_rounds=config.num_rounds,
         eval_every=config.eval_every,
-        observe=_shadow,
+        observe=lambda hparams, server, context: {
+            "mean": server.mean,
+            "discrepancy": server.discrepancy,
+        },
     )
+    place = {"part": "bound", "setting": setting, "num_steps": num_steps}
     gaps, discrepancies = task.gap(history["mean"]), history["discrepancy"].mean(axis=1)
     for (i, k), discrepancy in np.ndenumerate(discrepancies):
         num_rounds, found = (k + 1) * config.eval_every, float(discrepancy)
@@ -68,18 +71,9 @@ def bounds(config: Config, setting: str, task: Task, num_steps: int) -> Iterator
             bound = fco.gap_from_heterogeneity(constants, *steps, num_rounds, zeta, few)
         else:
             bound = fco.gap_from_gradients(constants, *steps, num_rounds, zeta)
-        yield {
-            "part": "bound",
-            "setting": setting,
-            "num_steps": num_steps,
-            "rate_share": config.rate_shares[i],
-            "round": num_rounds,
-            **_spread(gaps[i, :, k]),
-            "discrepancy": found,
-            "discrepancy_bound": distant,
-            "lemma": lemma,
-            "theorem": bound,
-        }
+        at = {"rate_share": config.rate_shares[i], "round": num_rounds} | quantiles(gaps[i, :, k])
+        duals = {"discrepancy": found, "discrepancy_bound": distant}
+        yield place | at | duals | {"lemma": lemma, "theorem": bound}
 
 
 def curse(config: Config, task: Task) -> Iterator[Row]:
@@ -96,15 +90,10 @@ def curse(config: Config, task: Task) -> Iterator[Row]:
             observe=observe_model,
         )["model"]
         for (i, j, k), gap in np.ndenumerate(task.gap(models)):
-            yield {
-                "part": "curse",
-                "algorithm": name,
-                "rate_share": config.curse_shares[i],
-                "seed": config.curse_seeds[j],
-                "round": (k + 1) * config.curse_eval_every,
-                "gap": float(gap),
-                "norm": float(np.linalg.norm(models[i, j, k])),
-            }
+            point = {"rate_share": config.curse_shares[i], "seed": config.curse_seeds[j]}
+            point["round"] = (k + 1) * config.curse_eval_every
+            ends = {"gap": float(gap), "norm": float(np.linalg.norm(models[i, j, k]))}
+            yield {"part": "curse", "algorithm": name} | point | ends
 
 
 def small_steps(config: Config, setting: str, task: Task) -> Iterator[Row]:
@@ -127,14 +116,9 @@ def small_steps(config: Config, setting: str, task: Task) -> Iterator[Row]:
         )["model"]
         for k, values in enumerate(task.gap(models[0]).T):
             num_rounds = (k + 1) * config.small_eval_every
-            yield {
-                "part": "small steps",
-                "setting": setting,
-                "algorithm": name,
-                "round": num_rounds,
-                **_spread(values),
-                "theorem": fco.gap_of_small_steps(constants, round_lr, num_steps, num_rounds),
-            }
+            bound = fco.gap_of_small_steps(constants, round_lr, num_steps, num_rounds)
+            place = {"part": "small steps", "setting": setting, "algorithm": name}
+            yield place | {"round": num_rounds} | quantiles(values) | {"theorem": bound}
 
 
 def _observed(
@@ -157,18 +141,13 @@ def sparsity(config: Config) -> Iterator[Row]:
 
     A client's model is the result of a round in which only this client takes part.
     """
-    problem = lasso(
-        num_clients=config.sparsity_clients,
-        num_examples=64,
-        dim=config.sparsity_dim,
-        num_true=config.sparsity_dim // 8,
-        mean_scale=0.3,
-        seed=config.data_seed,
-    )
+    number, dim = config.sparsity_clients, config.sparsity_dim
+    sizes: dict[str, Any] = {"num_clients": number, "num_examples": 64, "dim": dim}
+    problem = lasso(**sizes, num_true=dim // 8, mean_scale=0.3, seed=config.data_seed)
     mirror, every = euclidean(on_subtree(l1(), named("kernel"))), config.sparsity_eval_every
     work = fcojax.local_steps(config.sparsity_steps, 10)
     hparams = FedDualAvgHparams(client_lr=config.sparsity_client_lr, penalty_scale=0.5)
-    alone = [problem.train.select(np.array([m])) for m in range(config.sparsity_clients)]
+    alone = [problem.train.select(np.array([m])) for m in range(number)]
     for name, options in (("fed_mid", {"server_prox": False}), ("fed_dual_avg", {})):
         algorithm = getattr(algorithms, name)(problem.loss, mirror, **options)
 
@@ -221,12 +200,3 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
         ],
         "on the ball at the end": ball,
     }
-
-
-def _spread(gaps: np.ndarray) -> Row:
-    low, high = np.quantile(gaps, (0.1, 0.9))
-    return {"gap": float(gaps.mean()), "low": float(low), "high": float(high)}
-
-
-def _shadow(hparams: Any, server: Any, context: Any) -> dict[str, Array]:
-    return {"mean": server.mean, "discrepancy": server.discrepancy}
