@@ -56,11 +56,9 @@ class Settings(NamedTuple):
 
     def scheduled(self, grid: PyTree) -> PyTree:
         """Return a grid with each scheduled rate that it has as one value for each round."""
-        changed = {}
+        changed, rounds = {}, np.arange(self.keys.num_rounds, dtype=np.float32)
         for field in self.schedules.keys() & set(grid._fields):
-            factor = jax.vmap(self.schedules[field])(
-                np.arange(self.keys.num_rounds, dtype=np.float32)
-            )
+            factor = jax.vmap(self.schedules[field])(rounds)
             rates = np.multiply.outer(np.asarray(getattr(grid, field)), np.asarray(factor))
             changed[field] = fcojax.schedule(rates)
         return grid._replace(**changed)
@@ -102,15 +100,9 @@ def resolve(config: Config, sweep: Sweep) -> Settings:
         label: _grid(label, one.Hparams, config, {"penalty_scale": strengths})
         for label, one in algorithms.items()
     }
-    return Settings(
-        keys,
-        algorithms,
-        grids,
-        _plan(keys),
-        strengths,
-        _schedules(config, algorithms),
-        None if keys.clock is None else chosen("clock", keys.clock, CLOCKS, None),
-    )
+    clock = None if keys.clock is None else chosen("clock", keys.clock, CLOCKS, None)
+    given = keys, algorithms, grids, _plan(keys), strengths
+    return Settings(*given, _schedules(config, algorithms), clock)
 
 
 def hyperparameters(config: Config, sweep: Sweep) -> set[str]:
@@ -160,17 +152,11 @@ def _plan(keys: SweepKeys) -> Plan:
         )
     with naming("participation", keys.participation):
         sampler = chosen("participation", keys.participation, SAMPLERS, None)(keys.cohort_size)
-    with naming("broadcast", keys.broadcast):
-        text = keys.broadcast
+    with naming("broadcast", text := keys.broadcast):
         sent = None if text is None else uploads.ef21p(compressor(text, "broadcast"))
-    return Plan(
-        work,
-        sampler,
-        uploads=_uploads(keys),
-        broadcast=sent,
-        client_chunk_size=keys.client_chunk_size,
-        point_chunk_size=keys.point_chunk_size,
-    )
+    plan = Plan(work, sampler, uploads=_uploads(keys), broadcast=sent)
+    chunks = "client_chunk_size", "point_chunk_size"
+    return plan._replace(**{name: getattr(keys, name) for name in chunks})
 
 
 def _schedules(config: Config, algorithms: dict[str, Factory]) -> dict[str, Callable]:

@@ -52,12 +52,10 @@ def some_of(data: ClientData) -> ClientData:
 def has_optimum(sweep: Sweep, problem: Problem, penalty: Penalty, criterion: Criterion) -> bool:
     """Return whether to solve for the optimum: if that can be done, and it is ranked or drawn."""
     shown = {criterion.measure, *(panel.measure for panel in sweep.panels)}
+    needed = shown & {"objective", "suboptimality"}
     # A sample of the clients does not give the optimum of all.
     solvable = problem.convex and penalty.convex and not on_disk(problem.train)
-    return sweep.solve_optimum and solvable and not shown.isdisjoint(_NEED_OPTIMUM)
-
-
-_NEED_OPTIMUM = ("objective", "suboptimality")
+    return sweep.solve_optimum and solvable and bool(needed)
 
 
 def solve_optima(
@@ -98,8 +96,5 @@ def columns(problem: Problem, solved: bool) -> list[str]:
     """Return the measures by which points can be ranked; ``solved`` adds the suboptimality."""
     measures = jax.eval_shape(lambda key: problem.measures(problem.init(key)), jax.random.key(0))
     found = ["objective", "loss", *(name for name in measures if name != SUPPORT)]
-    if solved:
-        found.append("suboptimality")
-    if problem.validation is not None:
-        found.append("validation_loss")
+    found += ["suboptimality"] * solved + ["validation_loss"] * (problem.validation is not None)
     return list(dict.fromkeys(found))

@@ -42,15 +42,11 @@ def build(
     sweep: Sweep, config: ConfigDict, settings: Settings, problem: Problem, penalty: Penalty
 ) -> list[Job]:
     """Build and check all jobs of a sweep; raise ``ValueError`` for the first mistake."""
-    geometry = {
-        "penalty": penalty,
-        "mirror": sweep.mirror(config, penalty),
-        "manifold": sweep.manifold(config),
-    }
+    mirror, manifold = sweep.mirror(config, penalty), sweep.manifold(config)
+    geometry = {"penalty": penalty, "mirror": mirror, "manifold": manifold}
     jobs = []
     for label, factory in settings.algorithms.items():
-        train, plan = problem.train, settings.plan
-        plan = sweep.plan(config, plan)
+        train, plan = problem.train, sweep.plan(config, settings.plan)
         if label in sweep.plans:
             train, own = sweep.plans[label](config, problem)
             own = as_plan(own)
@@ -70,7 +66,7 @@ def build(
         if not on_disk(train):  # transforms depend on the uploads
             key = jax.random.key(0)
             begin = functools.partial(start, algorithm, key=key, plan=plan)
-            params = jax.eval_shape(lambda: problem.init(jax.random.key(0)))
+            params = jax.eval_shape(problem.init, key)
             jax.eval_shape(begin, hparams, params, train)
         jobs.append(Job(label, algorithm, grid, train, plan))
     return jobs

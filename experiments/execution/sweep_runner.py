@@ -89,10 +89,8 @@ class SweepRunner:
                 "'objective')."
             )
         self.settings, self.problem, self.penalty = settings, problem, penalty
-        self.data, self.remarks = (
-            described(problem, config, settings.keys.seeds),
-            sweep.remarks(config),
-        )
+        self.data = described(problem, config, settings.keys.seeds)
+        self.remarks = sweep.remarks(config)
         self.observe = observer(problem, penalty, settings.penalty_scales[0])
         train, validation = problem.train, problem.validation
         self.evaluated = condensed(problem.loss, train)
@@ -196,44 +194,28 @@ class SweepRunner:
                 rows = data
             return rows, validation
 
-        return place(
-            job.algorithm,
-            self.settings.scheduled(job.grid),
-            self.problem.init,
-            job.train,
-            keys_of(job, self.settings),
-            job.plan,
-            ends=self.settings.ends(self.settings.keys.num_rounds),
-            observe=self.observe,
-            context=context,
-        )
+        settings, ends = self.settings, self.settings.ends(self.settings.keys.num_rounds)
+        given = job.algorithm, settings.scheduled(job.grid), self.problem.init, job.train
+        options: dict[str, Any] = {"observe": self.observe, "context": context}
+        return place(*given, keys_of(job, settings), job.plan, ends=ends, **options)
 
     def _run_grid(self, job: Job) -> dict[str, Any]:
         """Run all parts up to one rung after the other; save the best model."""
         self.job, self.began = job, time.monotonic()
-        settings, fields = self.settings, job.grid._fields
-        runs = num_points(job.grid) * len(settings.keys.seeds)
+        settings, keys, fields = self.settings, self.settings.keys, job.grid._fields
+        runs = num_points(job.grid) * len(keys.seeds)
         self.progress.share(job.label, 0.0, f"compiling for {runs} points and seeds")
         self.placed = self._place(job)
         self.folder = self.workdir / "checkpoints" / job.label
-        self.recorder = Recorder(
-            job.label,
-            job.grid,
-            settings.keys.seeds,
-            self.optima,
-            self.rows,
-            epsilons_of(job, settings),
-            hours_of(job, settings),
-        )
+        given = job.label, job.grid, keys.seeds, self.optima, self.rows
+        self.recorder = Recorder(*given, epsilons_of(job, settings), hours_of(job, settings))
         # For each point of the grid the values that identify it in rows.
         names = [tuple(point.values()) for point in points_of(job.grid)]
         parts = distributed.broadcast_from_first(
             lambda: parts_of(self.folder, len(names), self.placed.size)
         )
         alive, before, behind = set(names), 0, 0
-        for goal in rungs(
-            settings.keys.search, len(names), settings.keys.num_rounds, settings.keys.eval_every
-        ):
+        for goal in rungs(keys.search, len(names), keys.num_rounds, keys.eval_every):
             if behind:
                 rows = self.recorder.rows(range(len(names)))
                 alive = survivors(rows, fields, settings.criterion, behind, before)
@@ -245,7 +227,7 @@ class SweepRunner:
             before, behind = behind, goal
         summary = summarise(self.recorder.rows(range(len(names))), fields, settings.criterion)
         point = names.index(tuple(summary["best"].values()))
-        if not self.recorder.is_over(point, settings.keys.num_rounds):
+        if not self.recorder.is_over(point, keys.num_rounds):
             self._save_model(next(part for part in parts if point in part), point)
         return summary | {
             "seconds": round(time.monotonic() - self.began, 3),
@@ -271,16 +253,10 @@ class SweepRunner:
             points = np.intersect1d(points, stored)
         self.recorder.forget(points, at)
         self.saved, self.ends = time.monotonic(), False
+        asks = {"is_over": self.recorder.is_over, "wants_state": self._wants_state}
+        given: dict[str, Any] = {"state": state, "stored": stored, **asks}
         with self.watch.saving():
-            for block in sweep_blocks(
-                self.placed,
-                points,
-                self.settings.ends(goal),
-                state=state,
-                stored=stored,
-                is_over=self.recorder.is_over,
-                wants_state=self._wants_state,
-            ):
+            for block in sweep_blocks(self.placed, points, self.settings.ends(goal), **given):
                 self.recorder.add(block.rounds, block.points, block.history)
                 if block.state is not None:
                     self._save(part, block)

@@ -101,12 +101,10 @@ def _draw_sweep(
             raise UserError(f"there is no measure {measure}; {suggest(measure, columns)}")
     if over not in columns:
         raise UserError("this run has no hours; they need a clock, as --config.clock=constant:1,0.")
-    panels = [
-        known.get(name, plots.Panel(name, plots.words(name), name == "suboptimality"))
-        for name in measures or known
-    ]
-    if over != "round":
-        panels = [panel._replace(over=over) for panel in panels]
+    panels = []
+    for name in measures or known:
+        panel = known.get(name, plots.Panel(name, plots.words(name), name == "suboptimality"))
+        panels.append(panel._replace(over=over) if over != "round" else panel)
     entries = summary["algorithms"]
     best = {name: entry["best"] for name, entry in entries.items()}
     by_name = {name: [row for row in rows if row["algorithm"] == name] for name in entries}
@@ -118,13 +116,11 @@ def _draw_sweep(
     scales = {point.get("penalty_scale") for point in best.values()} - {None}
     optimum = summary.get("optimum", {}).get(f"{scales.pop():g}") if len(scales) == 1 else None
     shown = {name: at_best(rows, name, point) for name, point in best.items()}
-    drawn = [
-        plots.over_rounds(directory / "curves.png", panels, shown, sweep.title, swept, optimum)
-    ]
+    lines = panels, shown, sweep.title, swept, optimum
     criterion = Criterion(**next(iter(entries.values()))["criterion"])
-    if rates := plots.over_rates(directory / "rates.png", by_name, best, criterion):
-        drawn.append(rates)
-    return drawn
+    curves = plots.over_rounds(directory / "curves.png", *lines)
+    rates = plots.over_rates(directory / "rates.png", by_name, best, criterion)
+    return [curves, rates] if rates else [curves]
 
 
 def write_page(
@@ -148,9 +144,8 @@ def write_page(
         for heading, lines, below in shown
         if (names := list(dict.fromkeys(name for line in lines for name in line)))
     ]
-    text = _TEMPLATES.get_template("page.html").render(
-        texts, title=title, figures=drawn, tables=found
-    )
+    page = _TEMPLATES.get_template("page.html")
+    text = page.render(texts, title=title, figures=drawn, tables=found)
     with replacing(path) as file:
         file.write(text.encode() + b"\n")
 
@@ -246,18 +241,10 @@ def main() -> int:
     add = parser.add_argument
     add("--workdir", type=pathlib.Path, required=True, help="the workdir of a run")
     add("--config", required=True, help="the config file of the run, in place of NAME|FILE")
-    add(
-        "--panels",
-        type=lambda names: names.split(","),
-        default=[],
-        help="the measures of the curves: f1,suboptimality",
-    )
-    add(
-        "--over",
-        choices=list(plots.ACROSS),
-        default="round",
-        help="the horizontal axis of the curves",
-    )
+    measures: dict[str, Any] = {"type": lambda names: names.split(","), "default": []}
+    add("--panels", **measures, help="the measures of the curves: f1,suboptimality")
+    across: dict[str, Any] = {"choices": list(plots.ACROSS), "default": "round"}
+    add("--over", **across, help="the horizontal axis of the curves")
     add("--labels", type=_labels, default={}, help="names of methods: fed_avg=Ours,fed_mid=Old")
     add("--size", type=_size, help="width and height of each figure in inches: 7x3")
     add("--title", help="the heading of each figure; --title= leaves it out")
