@@ -19,24 +19,19 @@ def best_points(summary: dict, measures: Container[str] = ()) -> list[dict[str, 
 
     A star marks a value at the edge of a grid.
     """
-    return [
-        {"algorithm": style(name)[0]}
-        | {words(field): _starred(field, value, entry) for field, value in entry["best"].items()}
-        | {without_math(words(entry["criterion"]["measure"])): entry["score"]}
-        | {
-            without_math(words(measure)): value
-            for measure, value in entry["last"].items()
-            if (measure in measures or measure == "density")
-            and measure != entry["criterion"]["measure"]
-        }
-        | {
-            f"{words(name)} final from": value
-            for name, value in entry.get("final_from", {}).items()
-        }
-        | {"diverged": f"{len(entry['diverged'])}/{entry['points'] * entry['seeds']}"}
-        | {"verdict": entry["verdict"].split(":")[0]}
-        for name, entry in summary.get("algorithms", {}).items()
-    ]
+    found = []
+    for name, entry in summary.get("algorithms", {}).items():
+        judge, best = entry["criterion"]["measure"], entry["best"].items()
+        row = {words(field): _starred(field, value, entry) for field, value in best}
+        row = {"algorithm": style(name)[0]} | row | {without_math(words(judge)): entry["score"]}
+        for measure, value in entry["last"].items():
+            if measure != judge and (measure in measures or measure == "density"):
+                row[without_math(words(measure))] = value
+        for measure, value in entry.get("final_from", {}).items():
+            row[f"{words(measure)} final from"] = value
+        row["diverged"] = f"{len(entry['diverged'])}/{entry['points'] * entry['seeds']}"
+        found.append(row | {"verdict": entry["verdict"].split(":")[0]})
+    return found
 
 
 def claims(summary: dict, source: bool) -> list[dict[str, Any]]:

@@ -11,6 +11,8 @@ import numpy as np
 import fcojax
 from experiments.report import axes
 from experiments.report.rows import Row, by_seed, column
+from experiments.study import Config
+from fcojax import datasets
 from fcojax.algorithms import Algorithm, Work
 from fcojax.datasets.reading import optional
 from fcojax.problems.losses import Loss
@@ -45,6 +47,14 @@ def least(scores: np.ndarray) -> int:
     return int(np.argmin(np.where(np.isfinite(scores), scores, np.inf)))
 
 
+def by_writer(config: Config) -> list[fcojax.ClientData]:
+    """Return MNIST for training and for testing, of the config's share of the first writers."""
+    splits = (datasets.mnist(config.data_dir, split) for split in ("train", "test"))
+    both = (datasets.by_client(pooled, "examples") for pooled in splits)
+    share = config.share_of_writers
+    return [x.select(np.arange(max(1, round(share * x.num_clients)))) for x in both]
+
+
 class Task(NamedTuple):
     """A problem, and the work of its clients.
 
@@ -73,18 +83,12 @@ class Task(NamedTuple):
     optimum: Any = None
 
     def swept(
-        self,
-        algorithm: Algorithm,
-        grid: Any,
-        seeds: Sequence[int],
-        plan: fcojax.Plan,
-        num_rounds: int,
-        eval_every: int,
+        self, algorithm: Algorithm, grid: Any, seeds: Any, plan: fcojax.Plan, *rounds: int
     ) -> dict[str, np.ndarray]:
-        """Return the history of a sweep, and the bytes sent so far."""
+        """Return the history of so many rounds, evaluated every so many, and the bytes so far."""
         given = algorithm, grid, self.start, self.data, seeds, plan
-        options = {"observe": self.observe, "context": self.optimum}
-        found = swept(*given, num_rounds=num_rounds, eval_every=eval_every, **options)
+        options = dict(zip(("num_rounds", "eval_every"), rounds, strict=True))
+        found = swept(*given, **options, observe=self.observe, context=self.optimum)
         so_far = {way: np.cumsum(found[way], axis=-1) for way in ("bytes_up", "bytes_down")}
         return found | so_far
 

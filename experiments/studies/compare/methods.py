@@ -73,11 +73,9 @@ def smoothed(loss: Any, penalty: Penalty) -> Algorithm:
     huber = Penalty(lambda w, numbers: envelope(w, *numbers), penalty.prox)
     plain = algorithms.fed_avg_subgradient(loss, huber)
 
-    def client_update(hparams, message, client, local, key):
+    def client_update(hparams, *given):
         numbers = hparams.smoothing, hparams.penalty_scale
-        return plain.client_update(
-            hparams._replace(penalty_scale=numbers), message, client, local, key
-        )
+        return plain.client_update(hparams._replace(penalty_scale=numbers), *given)
 
     return plain._replace(client_update=client_update)
 
@@ -138,15 +136,15 @@ class Method(NamedTuple):
 
 _FULL = functools.partial(Method, tuned="prox", options={"solver": exact()})
 _PART = functools.partial(Method, tuned="prox", options={"solver": gd()})
+_CLIENT, _FEEDBACK = {"server_prox": False}, {"prox": "feedback"}
+_PLAIN, _SKIPS = {"relaxation": 1.0}, {"skip_probability": 0.5}
 
 METHODS = {
     "prox_gd": Method("ProxGD, centralised", "prox_gd", own=algorithms.fed_mid_osp),
     "subgradient": Method("FedAvg, subgradient", "fed_avg_subgradient", "biased"),
     "smoothed": Method("FedAvg, smoothed penalty", "fed_avg_subgradient", "", own=smoothed),
     "fed_mid": Method("FedMiD as printed", "fed_mid", ""),
-    "fed_mid_client": Method(
-        "FedMiD, client prox only", "fed_mid", "biased", options={"server_prox": False}
-    ),
+    "fed_mid_client": Method("FedMiD, client prox only", "fed_mid", "biased", options=_CLIENT),
     "fed_mid_osp": Method("FedMiD-OSP", "fed_mid_osp", "biased"),
     "fed_dual_avg": Method("FedDualAvg", "fed_dual_avg", "biased"),
     "osp": Method("FedDualAvg-OSP", "fed_dual_avg_osp", ""),
@@ -155,29 +153,21 @@ METHODS = {
     "composite_fl": Method("Composite FL", "composite_fl", "exact"),  # proved: a neighbourhood
     "scaffold": Method("SCAFFOLD, client prox", "scaffold"),
     "scaffold_server": Method("SCAFFOLD, server prox", "scaffold", "", options={"prox": "server"}),
-    "feedback": Method(
-        "SCAFFOLD, server prox, feedback", "scaffold", "exact", options={"prox": "feedback"}
-    ),
+    "feedback": Method("SCAFFOLD, server prox, feedback", "scaffold", "exact", options=_FEEDBACK),
     "fast_scaffold": Method("SCAFFOLD, feedback, momentum", "fast_scaffold", "exact"),
     "mime": Method("MimeSVRG", "mime"),
     "prox_skip": Method("ProxSkip, p = 1/K", "prox_skip", tuned="step"),
     "normal_map": Method("Normal map", "fed_normal_map"),
-    "fed_dr": _FULL("FedDR, exact, alpha 1", "fed_dr", numbers={"relaxation": 1.0}),
+    "fed_dr": _FULL("FedDR, exact, alpha 1", "fed_dr", numbers=_PLAIN),
     "fed_dr_over": _FULL("FedDR, exact, alpha 1.9", "fed_dr", numbers={"relaxation": 1.9}),
-    "fed_dr_gd": _PART("FedDR, K steps, alpha 1", "fed_dr", numbers={"relaxation": 1.0}),
+    "fed_dr_gd": _PART("FedDR, K steps, alpha 1", "fed_dr", numbers=_PLAIN),
     "fed_dr_late": _PART(
-        "FedDR, K steps, up to 3 rounds late",
-        "fed_dr",
-        numbers={"relaxation": 1.0},
-        random=True,
-        own=late,
+        "FedDR, K steps, up to 3 rounds late", "fed_dr", numbers=_PLAIN, random=True, own=late
     ),
     "fed_admm": _PART("FedADMM, K steps", "fed_admm"),
     "fed_pd": _FULL("FedPD, exact solves", "fed_pd"),
     "fed_pd_gd": _PART("FedPD, K steps", "fed_pd"),
-    "skipping": _FULL(
-        "FedPD, exact, skips half", "fed_pd", "", numbers={"skip_probability": 0.5}, random=True
-    ),
+    "skipping": _FULL("FedPD, exact, skips half", "fed_pd", "", numbers=_SKIPS, random=True),
     "fed_dyn": _PART("FedDyn, K steps", "fed_dyn"),
     "composite_fl_half": Method(
         "Composite FL, half the clients", "composite_fl", "exact", half=True

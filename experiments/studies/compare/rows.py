@@ -100,12 +100,7 @@ def points(config: Config, task: Task, name: str, factors: Sequence[float]) -> A
 
 
 def run(
-    config: Config,
-    task: Task,
-    name: str,
-    factors: Sequence[float],
-    num_rounds: int,
-    eval_every: int,
+    config: Config, task: Task, name: str, factors: Sequence[float], *rounds: int
 ) -> tuple[Any, dict[str, np.ndarray]]:
     """Return the grid, and the history with axes [points, seeds, rounds]."""
     method, cohort = METHODS[name], fcojax.everyone()
@@ -113,7 +108,7 @@ def run(
         cohort = fcojax.uniform_cohort(cohort_size=max(1, config.num_clients // 2))
     plan = fcojax.Plan(fcojax.local_steps(1) if name == "prox_gd" else task.work, cohort)
     seeds = config.seeds if method.half or method.random else config.seeds[:1]
-    grid, rounds = points(config, task, name, factors), (num_rounds, eval_every)
+    grid = points(config, task, name, factors)
     return grid, task.swept(method.build(task), grid, seeds, plan, *rounds)
 
 
@@ -162,9 +157,8 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
         axes.describe(axis, "", "", title=case(problem).replace(", ", ",\n"), log="x")
         axis.xaxis.set_major_locator(LogLocator(numticks=3))
         axis.minorticks_off()
-        axis.set_yticks(
-            places, [METHODS[name].text * (axis is panels[0]) for name in config.methods]
-        )
+        texts = [METHODS[name].text * (axis is panels[0]) for name in config.methods]
+        axis.set_yticks(places, texts)
         axis.set_ylim(-len(config.methods), 1)
     title = f"Relative distance to the optimum after {config.limit_rounds} rounds"
     return [axes.finish(drawn, directory / "limits.png", title, 2)]

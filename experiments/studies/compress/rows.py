@@ -15,9 +15,9 @@ from experiments.codecs import codec
 from experiments.report.plots import style
 from experiments.report.rows import Row, Summary, select
 from experiments.studies.compare.rows import lasso
-from experiments.studies.shared import Chart, Curve, Task, digits, figure
+from experiments.studies.shared import Chart, Curve, Task, by_writer, digits, figure
 from experiments.study import Config
-from fcojax import algorithms, datasets, uploads
+from fcojax import algorithms, uploads
 from fcojax.problems import partition
 from fcojax.transforms import euclidean, l1, on_subtree
 
@@ -69,14 +69,7 @@ def _network(config: Config) -> tuple[Task, Row]:
 def _images(config: Config) -> tuple[str, fcojax.ClientData, fcojax.ClientData]:
     """Return MNIST by writer, or scikit-learn's digits for clients with different labels."""
     if config.data_dir:
-        train, test = (
-            datasets.by_client(datasets.mnist(config.data_dir, split), "examples")
-            for split in ("train", "test")
-        )
-        train, test = (
-            data.select(np.arange(max(1, round(config.share_of_writers * data.num_clients))))
-            for data in (train, test)
-        )
+        train, test = by_writer(config)
         return "MNIST", train, test
     found = digits()
     held = np.arange(found["y"].size) % 5 == 0  # every fifth example is for testing

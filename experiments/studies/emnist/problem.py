@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from experiments.studies.shared import by_writer
 from experiments.study import Config, from_config
 from fcojax import datasets, problems
 from fcojax.problems import ClientData, Problem, population_loss
@@ -54,10 +55,7 @@ def data(config: Config) -> Data:
         train = datasets.by_client(datasets.emnist(f"{stem}_train.h5", share=share), "examples")
         test = datasets.emnist(f"{stem}_test.h5", client_ids=ids_of(train).tolist())
         return Data("EMNIST", train, datasets.by_client(test, "examples"))
-    splits = (datasets.mnist(config.data_dir, split) for split in ("train", "test"))
-    both = (datasets.by_client(pooled, "examples") for pooled in splits)
-    # The first writers in the order of their ids.
-    return Data("MNIST", *(x.select(range(max(1, round(share * x.num_clients)))) for x in both))
+    return Data("MNIST", *by_writer(config))
 
 
 def task(config: Config, digits: Data, model: str, constraint: str) -> Task:
