@@ -27,23 +27,12 @@ def _read(text: str) -> Any:
 
 # By name a function, or a tuple of it and what its numbers may be, if it does not check them.
 Forms = Mapping[str, Any]
-COMPRESSORS: Forms = {
-    "rand_k": uploads.rand_k,
-    "top_k": uploads.top_k,
-    "qsgd": uploads.qsgd,
-    "natural": uploads.natural,
-    "sign": uploads.sign,
-    "drive": uploads.drive,
-    "half": uploads.half,
-}
+_COMPRESSORS = ("rand_k", "top_k", "qsgd", "natural", "sign", "drive", "half")
+COMPRESSORS: Forms = {name: getattr(uploads, name) for name in _COMPRESSORS}
 # Of the compressor; the text of EF21 with momentum is that of both.
-FEEDBACK: Forms = {
-    "ef14": uploads.ef14,
-    "ef21": uploads.ef21,
-    "ef21_sgdm": lambda inner, beta=0.9: uploads.chain(uploads.momentum(beta), uploads.ef21(inner)),
-    "econtrol": uploads.econtrol,
-    "diana": uploads.diana,
-    "marina": uploads.marina,
+_FEEDBACK = ("ef14", "ef21", "econtrol", "diana", "marina")
+FEEDBACK: Forms = {name: getattr(uploads, name) for name in _FEEDBACK} | {
+    "ef21_sgdm": lambda inner, beta=0.9: uploads.chain(uploads.momentum(beta), uploads.ef21(inner))
 }
 # Of the size of the cohort, ``None`` for all that are available. Coin flips have none.
 SAMPLERS: Forms = {

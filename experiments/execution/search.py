@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from experiments.report.rows import Row
-from experiments.report.summary import Criterion, curves, rank
+from experiments.report.summary import Criterion, curves, diverged, rank
 from fcojax.types import PyTree
 
 # Each rung keeps one point in FACTOR and multiplies the rounds by it.
@@ -43,19 +43,19 @@ def survivors(
     Points that diverged after the rung ``before`` count as the worst. Early in a run the criterion
     averages over at most the second half of the rounds so far.
     """
+
+    def late(curve: Sequence[Row]) -> bool:
+        return curve[-1]["round"] > before and diverged(curve)
+
     early = criterion._replace(last_rounds=min(criterion.last_rounds, max(rung // 2, 1)))
     until = [row for row in rows if row["round"] <= rung]
     reached = {
         point: seeds
         for point, seeds in curves(until, fields).items()
-        if all(curve[-1]["round"] == rung or _diverged(curve, before) for curve in seeds.values())
+        if all(curve[-1]["round"] == rung or late(curve) for curve in seeds.values())
     }
     order = sorted(reached, key=lambda point: rank(reached[point], early))
     return set(order[: math.ceil(len(order) / FACTOR)])
-
-
-def _diverged(curve: Sequence[Row], before: int) -> bool:
-    return curve[-1]["round"] > before and curve[-1]["status"].startswith("diverged")
 
 
 def extended_grid(grid: PyTree, edges: dict[str, str]) -> PyTree:

@@ -229,11 +229,9 @@ class SweepRunner:
         point = names.index(tuple(summary["best"].values()))
         if not self.recorder.is_over(point, keys.num_rounds):
             self._save_model(next(part for part in parts if point in part), point)
-        return summary | {
-            "seconds": round(time.monotonic() - self.began, 3),
-            "client_chunk_size": self.placed.program.plan.client_chunk_size,
-            "point_chunk_size": self.placed.program.plan.point_chunk_size,
-        }
+        plan, seconds = self.placed.program.plan, round(time.monotonic() - self.began, 3)
+        sizes = ("client_chunk_size", "point_chunk_size")
+        return summary | {"seconds": seconds} | {name: getattr(plan, name) for name in sizes}
 
     def _advance(
         self, part: np.ndarray, points: np.ndarray, behind: int, goal: int, done: float, busy: int
@@ -278,12 +276,9 @@ class SweepRunner:
         return bool(asked or due)
 
     def _save(self, part: np.ndarray, block: Block) -> None:
-        notes = {
-            "round": block.rounds,
-            "seconds": time.monotonic() - self.began,
-            "points": block.points.tolist(),
-            "rows": len(self.recorder.rows(part, block.rounds)),
-        }
+        notes = {"round": block.rounds, "points": block.points.tolist()}
+        notes["seconds"] = time.monotonic() - self.began
+        notes["rows"] = len(self.recorder.rows(part, block.rounds))
         if distributed.is_first():
             self.rows.sync()
             save(self._path_of(part), block.state, notes)

@@ -136,8 +136,5 @@ def end_if_of_another(error: BaseException) -> None:
     """End this process if it failed only because another one has ended."""
     lost = isinstance(error, jax.errors.JaxRuntimeError) and _OF_ANOTHER.search(str(error))
     if lost and jax.process_count() > 1:
-        end(
-            GONE,
-            "another process of this run has ended or does not answer; start all of them again, "
-            "and the run goes on from its last checkpoint.",
-        )
+        what = "another process of this run has ended or does not answer; start all of them again, "
+        end(GONE, f"{what}and the run goes on from its last checkpoint.")

@@ -48,13 +48,9 @@ def name_of(algorithm: str, name: str) -> str:
 
 def panels(num_columns: int, num_lines: int = 1, height: float = 2.6) -> tuple[Any, list[Any]]:
     """Return a figure 7 inches wide with ``height`` inches per row of axes, and its axes."""
-    figure, grid = plt.subplots(
-        num_lines,
-        num_columns,
-        figsize=_LOOK.get("size") or (7.0, height * num_lines + 0.6),
-        squeeze=False,
-        layout="constrained",
-    )
+    size = _LOOK.get("size") or (7.0, height * num_lines + 0.6)
+    look: dict[str, Any] = {"figsize": size, "squeeze": False, "layout": "constrained"}
+    figure, grid = plt.subplots(num_lines, num_columns, **look)
     return figure, list(grid.flat)
 
 

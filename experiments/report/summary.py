@@ -50,7 +50,7 @@ def scores(seeds: dict[int, list[Row]], criterion: Criterion) -> list[float]:
         last = curve[-1]["round"]
         tail = [row for row in curve if row["round"] > last - criterion.last_rounds]
         numbers = [row[criterion.measure] for row in tail]
-        values.append(worst if None in numbers or _diverged(curve) else sum(numbers) / len(numbers))
+        values.append(worst if None in numbers or diverged(curve) else sum(numbers) / len(numbers))
     return values
 
 
@@ -66,7 +66,8 @@ def rank(seeds: dict[int, list[Row]], criterion: Criterion) -> tuple[float, floa
     return sign * score(seeds, criterion), _last(seeds, "objective")
 
 
-def _diverged(curve: list[Row]) -> bool:
+def diverged(curve: Sequence[Row]) -> bool:
+    """Return whether a run had diverged by its last row."""
     return curve[-1]["status"].startswith("diverged")
 
 
@@ -186,7 +187,7 @@ def _all_final_from(seeds: dict[int, list[Row]], name: str) -> float:
         # Rows from before the run had this column do not contain it.
         values = np.array([[row.get(name)] for row in curve], float)
         end = final_from(values, [row["round"] for row in curve])[0]
-        found.append(np.nan if _diverged(curve) else end)
+        found.append(np.nan if diverged(curve) else end)
     return float(np.max(found))
 
 
@@ -234,6 +235,6 @@ def summarise(rows: Sequence[Row], fields: Sequence[str], criterion: Criterion) 
             {**dict(zip(fields, point, strict=True)), "seed": seed, "verdict": curve[-1]["status"]}
             for point, own in by_point.items()
             for seed, curve in own.items()
-            if _diverged(curve)
+            if diverged(curve)
         ],
     }

@@ -209,9 +209,6 @@ def cell(value: Any) -> str:
 def markdown(rows: Sequence[Row]) -> str:
     """Return rows as a table in Markdown; no text without rows."""
     names = list(dict.fromkeys(name for row in rows for name in row))
-    lines = [
-        names,
-        ["---"] * len(names),
-        *([cell(row.get(name)) for name in names] for row in rows),
-    ]
+    body = [[cell(row.get(name)) for name in names] for row in rows]
+    lines = [names, ["---"] * len(names), *body]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) if rows else ""

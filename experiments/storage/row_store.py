@@ -16,6 +16,7 @@ import numpy as np
 
 from experiments.report import rows as tidy
 from experiments.report.rows import Row
+from experiments.report.summary import diverged
 from experiments.report.verdict import verdict
 from fcojax.types import PyTree
 
@@ -113,11 +114,8 @@ class Recorder:
         axes [points, seeds].
         """
         values = {name: array.tolist() for name, array in seen.items() if name != "round"}
-        alive = [
-            (place, int(point))
-            for place, point in enumerate(points)
-            if not self.is_over(point, rounds - 1)
-        ]
+        places = enumerate(map(int, points))
+        alive = [(place, at) for place, at in places if not self.is_over(at, rounds - 1)]
         rows, hours = [], []
         if self.hours is not None and alive and rounds:
             before = self.curves[alive[0][1], 0][-1]["round"]
@@ -153,10 +151,7 @@ class Recorder:
     def is_over(self, point: int, until: int) -> bool:
         """Return whether a point had diverged in all seeds by a round."""
         ends = [self.curves[int(point), seed][-1:] for seed in range(len(self.seeds))]
-        return all(
-            end and end[0]["round"] <= until and end[0]["status"].startswith("diverged")
-            for end in ends
-        )
+        return all(end and end[0]["round"] <= until and diverged(end) for end in ends)
 
     def forget(self, points: Iterable[int], after: int) -> None:
         """Remove the rows of these points after the round ``after``."""

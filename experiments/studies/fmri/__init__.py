@@ -68,11 +68,8 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         chance = mcnemar(first, own) if first is not None and own is not None else None
         numbers["clear"][name] = accuracy[_ORDER[0]] - accuracy[name], {"examples": chance}
     # A failed run counts as a random classifier.
-    tables = {
-        name: np.maximum(grid_scores(rows, name, entries[name], judge), 0.5)
-        for name in _OVER_ALL
-        if name in entries
-    }
+    of = [name for name in _OVER_ALL if name in entries]
+    tables = {name: np.maximum(grid_scores(rows, name, entries[name], judge), 0.5) for name in of}
     if len(tables) > 1:
         best = np.max([table.max(axis=0) for table in tables.values()], axis=0)
         numbers["near"] = {name: np.mean(x >= best - 0.01, axis=0) for name, x in tables.items()}

@@ -103,14 +103,11 @@ def _effects(config: Config, rows: list[Row]) -> list[Chart]:
 
     Each parameter has its own colours.
     """
+    at = rf"full batches, $\eta = {config.server_relative_lr:g} / L$"
     looks = {
         "steps": ("{} local steps", "Blues_r", "full batches"),
         "batches": ("batch {}", "Oranges_r", f"minibatches, {config.num_steps} local steps"),
-        "servers": (
-            r"$\eta_g = {:.3g}$",
-            "Greens_r",
-            rf"full batches, $\eta = {config.server_relative_lr:g} / L$",
-        ),
+        "servers": (r"$\eta_g = {:.3g}$", "Greens_r", at),
     }
     labels, charts = (_OVER["round"], _MEASURES["grad_norm"]), []
     for part, (text, colours, title) in looks.items():

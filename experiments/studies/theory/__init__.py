@@ -137,10 +137,9 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
     seeds = f"mean and 10 to 90 per cent of {config.seeds} seeds"
     columns, curse = len(bounds) // len(SETTINGS), "The curse of primal averaging"
     on_ball = f"{curse} on the ball (mean and range of {len(config.curse_seeds)} seeds)"
+    below = f"FedDualAvg below its bounds ({seeds})"
     return [
-        *figure(
-            directory / "bounds.png", f"FedDualAvg below its bounds ({seeds})", bounds, columns
-        ),
+        *figure(directory / "bounds.png", below, bounds, columns),
         *figure(directory / "curse.png", on_ball, ball),
         *figure(directory / "sparsity.png", f"{curse} with an l1 norm", sparsity),
         *figure(directory / "small_steps.png", f"Small client rates ({seeds})", small, height=3.0),

@@ -123,11 +123,8 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
         often = found(config, rows, halves)
         shown = start | {"kernel": jnp.asarray(often, jnp.float32).reshape(start["kernel"].shape)}
         measures = scans.measures(shown)
-        entry = {
-            "halves of the": halves,
-            "voxels": often.size,
-            f"found in {config.often:g} of the halves": int(often.sum()),
-        }
+        entry = {"halves of the": halves, "voxels": often.size}
+        entry[f"found in {config.often:g} of the halves"] = int(often.sum())
         # Of real scans nobody knows which voxels respond.
         known = {"precision", "recall"} & measures.keys()
         table.append(entry | {name: float(measures[name]) for name in sorted(known)})
