@@ -32,13 +32,9 @@ SETTING = ("model", "constraint", "radius")
 def study(config: Config) -> Iterator[Row]:
     """Yield the points of every grid, and the curves of the best one."""
     digits = data(config)
-    yield {
-        "part": "data",
-        "data": digits.name,
-        "clients": digits.train.num_clients,
-        "images": int(digits.train.offsets[-1]),
-        "validation_images": int(digits.validation.offsets[-1]),
-    }
+    sets = {"images": digits.train, "validation_images": digits.validation}
+    facts = {name: int(one.offsets[-1]) for name, one in sets.items()}
+    yield {"part": "data", "data": digits.name, "clients": digits.train.num_clients} | facts
     for model, constraint in itertools.product(config.models, config.constraints):
         if model == "cnn" and digits.name == SYNTHETIC:
             continue  # without images there are no convolutions

@@ -197,9 +197,9 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
     """Return the distances by E, the largest differences, and the gaps and bounds at the end."""
     rounds, limit, bound = (select(rows, part=part) for part in ("rounds", "limit", "bound"))
     distances = {
-        f"s L = {share:g}": {row["num_steps"]: row["distance"] for row in rows}
+        f"s L = {share:g}": {row["num_steps"]: row["distance"] for row in own}
         for share in config.step_shares
-        for rows in [select(limit, step_share=share)]
+        for own in [select(limit, step_share=share)]
     }
     return {
         "distance of the limit": distances,

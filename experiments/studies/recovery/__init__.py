@@ -158,12 +158,14 @@ def digits(config: Config) -> Problem:
     )
 
 
-def _sweep(title, problem, penalty, factors, ball, panels):
+def _sweep(title, problem, geometry, *panels):
     """Return a sweep with C- and MC-FedDualAvg in this ball, and with one more Fast-FedDualAvg.
 
-    This averages the clients' end points too, as in the authors' code.
+    This averages the clients' end points too, as in the authors' code. The geometry is the penalty,
+    the ball, and the factors of the stages.
     """
     staged, fast = algorithms.mc_fed_dual_avg, algorithms.fast_fed_dual_avg
+    penalty, ball, factors = geometry
     ball = on_subtree(ball, named("kernel"))
 
     def stages(factors):
@@ -193,39 +195,27 @@ def _sweep(title, problem, penalty, factors, ball, panels):
 LASSO = _sweep(
     "Sparse recovery: distance to the true weights",
     sparse,
-    l1(),
-    (4.0, 2.0, 1.0),
-    l1_ball(),
-    (
-        Panel("error", "distance to the true weights", log=True),
-        Panel("f1", "F1 score of the support"),
-        Panel("density", "share of nonzero weights"),
-        Panel("loss", "training loss", log=True),
-    ),
+    (l1(), l1_ball(), (4.0, 2.0, 1.0)),
+    Panel("error", "distance to the true weights", log=True),
+    Panel("f1", "F1 score of the support"),
+    Panel("density", "share of nonzero weights"),
+    Panel("loss", "training loss", log=True),
 )
 LOW_RANK = _sweep(
     "Low-rank recovery: distance to the true matrix",
     matrices,
-    nuclear(),
-    (3.0, 1.5, 1.0),
-    nuclear_ball(),
-    (
-        Panel("error", "Frobenius distance to the true matrix", log=True),
-        Panel("rank", "rank (singular values above 0.01)", whole=True),
-        Panel("loss", "training loss", log=True),
-        Panel("validation_loss", "loss on validation", log=True),
-    ),
+    (nuclear(), nuclear_ball(), (3.0, 1.5, 1.0)),
+    Panel("error", "Frobenius distance to the true matrix", log=True),
+    Panel("rank", "rank (singular values above 0.01)", whole=True),
+    Panel("loss", "training loss", log=True),
+    Panel("validation_loss", "loss on validation", log=True),
 )
 DIGITS = _sweep(
     "Digits by writer with an l1 norm",
     digits,
-    l1(),
-    (4.0, 2.0, 1.0, 1.0, 1.0),
-    l1_ball(),
-    (
-        Panel("loss", "training loss", early=True),
-        Panel("validation_loss", "loss on held-out examples", early=True),
-        Panel("accuracy", "accuracy on held-out examples", early=True),
-        Panel("density", "share of nonzero weights", early=True),
-    ),
+    (l1(), l1_ball(), (4.0, 2.0, 1.0, 1.0, 1.0)),
+    Panel("loss", "training loss", early=True),
+    Panel("validation_loss", "loss on held-out examples", early=True),
+    Panel("accuracy", "accuracy on held-out examples", early=True),
+    Panel("density", "share of nonzero weights", early=True),
 )

@@ -1,7 +1,7 @@
 """Rows and summary: FedDualAvg with its bounds, and averages of models and of duals."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -47,7 +47,7 @@ def bounds(config: Config, setting: str, task: Task, num_steps: int) -> Iterator
     history = _observed(
         task,
         chosen._replace(model=lambda hparams, server: server),
-        [task.convexity * rate for rate in rates],
+        {"client_lr": [task.convexity * rate for rate in rates]},
         jax.random.split(jax.random.key(0), config.seeds),
         fcojax.Plan(fcojax.local_steps(num_steps, 1, replace=True), cohort),
         num_rounds=config.num_rounds,
@@ -78,11 +78,12 @@ def bounds(config: Config, setting: str, task: Task, num_steps: int) -> Iterator
 
 def curse(config: Config, task: Task) -> Iterator[Row]:
     """Yield the gap and the norm of FedMiD's and FedDualAvg's models on the ball."""
+    largest = fco.largest_client_lr(task.constants)
     for name in ("fed_mid", "fed_dual_avg"):
         models = _observed(
             task,
             getattr(algorithms, name)(loss, task.mirror),
-            [share * fco.largest_client_lr(task.constants) for share in config.curse_shares],
+            {"client_lr": [share * largest for share in config.curse_shares]},
             config.curse_seeds,
             fcojax.local_steps(config.curse_steps, 1, replace=True),
             num_rounds=config.curse_rounds,
@@ -103,13 +104,14 @@ def small_steps(config: Config, setting: str, task: Task) -> Iterator[Row]:
     for name in SMALL_STEPS[setting]:
         local = name != "minibatch"  # which is one step of FedMiD-OSP with the batches together
         factory = getattr(algorithms, name if local else "fed_mid_osp")
+        rates = {"client_lr": [client_lr if local else round_lr]}
+        rates["server_lr"] = [round_lr / (client_lr * num_steps) if local else 1.0]
         models = _observed(
             task,
             averages.average_of_rounds(factory(loss, task.mirror)),
-            [client_lr if local else round_lr],
+            rates,
             jax.random.split(jax.random.key(1), config.seeds),
             fcojax.local_steps(*((num_steps, 1) if local else (1, num_steps)), replace=True),
-            server_lr=round_lr / (client_lr * num_steps) if local else 1.0,
             num_rounds=config.small_rounds,
             eval_every=config.small_eval_every,
             observe=observe_model,
@@ -122,16 +124,10 @@ def small_steps(config: Config, setting: str, task: Task) -> Iterator[Row]:
 
 
 def _observed(
-    task: Task,
-    algorithm: Algorithm,
-    rates: Sequence[float],
-    seeds: Any,
-    plan: Any,
-    server_lr: float = 1.0,
-    **options: Any,
+    task: Task, algorithm: Algorithm, rates: Any, seeds: Any, plan: Any, **options: Any
 ) -> dict[str, np.ndarray]:
     """Return the measures of a sweep with noisy steps, axes [points, seeds, evaluations, ...]."""
-    numbers = {"client_lr": rates, "server_lr": [server_lr], "penalty_scale": [task.scale]}
+    numbers = {"server_lr": [1.0], "penalty_scale": [task.scale]} | rates
     grid = fcojax.grid.product(algorithm.hparams_type, **numbers)
     return swept(algorithm, grid, jnp.asarray(task.start), task.data, seeds, plan, **options)
 
