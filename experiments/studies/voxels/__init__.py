@@ -10,8 +10,7 @@ import numpy as np
 
 from experiments.report.claims import Claim, judged
 from experiments.report.rows import Row, Summary, column, select
-from experiments.studies.fmri import draw_maps
-from experiments.studies.fmri.problem import penalty, problem, voxel_grid
+from experiments.studies.fmri import draw_maps, penalty, problem, voxel_grid
 from experiments.study import Config, Study
 from fcojax.problems import ClientData, on_grid
 from fcojax.reference import fista

@@ -6,7 +6,7 @@ import pytest
 import configs.emnist
 import fcojax
 from experiments.report.rows import column, select
-from experiments.studies.emnist import problem
+from experiments.studies.emnist import rows as emnist
 
 
 def quick_config():
@@ -45,7 +45,7 @@ def test_the_best_point_has_the_least_loss_over_the_last_evaluations(found):
 @pytest.mark.parametrize("constraint", ["l1", "l2"])
 def test_the_violation_is_the_relative_excess_of_a_norm(constraint):
     config = quick_config()
-    task = problem.task(config, problem.data(config), "softmax", constraint)
+    task = emnist.task(config, emnist.data(config), "softmax", constraint)
     start = task.ball.prox(task.problem.init(jax.random.key(0)), 0.0, 0.5)
     kernel = jnp.zeros_like(start["kernel"]).at[0, 0].set(0.75)
     hparams = type("Radius", (), {"penalty_scale": 0.5})
@@ -83,7 +83,7 @@ def test_images_become_random_or_quadratic_features(model, num_features):
     config.num_features = 64
     images = np.full((6, 28 * 28), 0.5, np.float32)
     data = fcojax.from_rows({"x": images, "y": np.arange(6)}, [3, 3])
-    task = problem.task(config, problem.Data("MNIST", data, data), model, "l1")
+    task = emnist.task(config, emnist.Data("MNIST", data, data), model, "l1")
     x = np.asarray(task.problem.train.examples["x"])
     assert x.shape == (6, num_features)
     assert task.problem.init(jax.random.key(0))["kernel"].shape == (num_features, 10)
