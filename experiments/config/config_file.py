@@ -72,11 +72,8 @@ def _called(path: str, function: Callable, *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except (Exception, SystemExit) as error:
-        lines = [
-            frame.lineno
-            for frame in traceback.extract_tb(error.__traceback__)
-            if os.path.abspath(frame.filename) == os.path.abspath(path)
-        ]
+        frames, own = traceback.extract_tb(error.__traceback__), os.path.abspath(path)
+        lines = [frame.lineno for frame in frames if os.path.abspath(frame.filename) == own]
         line = error.lineno if isinstance(error, SyntaxError) else (lines or [None])[-1]
         where = path if line is None else f"{path}, line {line}"
         said = str(error).partition("\n")[0]

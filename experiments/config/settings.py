@@ -96,10 +96,8 @@ def resolve(config: Config, sweep: Sweep) -> Settings:
     check(sweep, config)  # before the strengths, which may come from the problem
     _numbers("seeds", seeds)
     strengths = _numbers("penalty_scale", sweep.strengths(config))
-    grids = {
-        label: _grid(label, one.Hparams, config, {"penalty_scale": strengths})
-        for label, one in algorithms.items()
-    }
+    scales = {"penalty_scale": strengths}
+    grids = {at: _grid(at, one.Hparams, config, scales) for at, one in algorithms.items()}
     clock = None if keys.clock is None else chosen("clock", keys.clock, CLOCKS, None)
     given = keys, algorithms, grids, _plan(keys), strengths
     return Settings(*given, _schedules(config, algorithms), clock)

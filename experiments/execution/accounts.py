@@ -112,6 +112,8 @@ def ledger(jobs: Sequence[Job], settings: Settings, store: RowStore) -> dict[str
         runs += [entry for of_seed in same.values() for entry in of_seed]
         entries += [entry for of_seed in same.values() for entry in side_by_side(of_seed)]
     total, large = _total(entries, data, delta), privacy.large_delta(delta, data.num_clients)
+    endless = "infinite, as there are runs without noise"
+    one, every = (epsilon if np.isfinite(epsilon) else endless for epsilon in (largest, total))
     laws = {privacy.law(entry.cohort, data.num_clients) for entry in entries}
     return {
         "accounted as": "; ".join(sorted({law.name for law in laws})),
@@ -119,8 +121,8 @@ def ledger(jobs: Sequence[Job], settings: Settings, store: RowStore) -> dict[str
         "delta": delta,
         "runs with visible results": len(runs),
         "rounds of all of them": sum(entry.num_rounds for entry in runs),
-        "largest epsilon of one run": _shown(largest),
-        "epsilon of all together, with the choice of the best": _shown(total),
+        "largest epsilon of one run": one,
+        "epsilon of all together, with the choice of the best": every,
         "not protected": _OPEN,
     } | ({"large delta": f"{large[0].upper()}{large[1:]}"} if large else {})
 
@@ -139,10 +141,6 @@ def _total(entries: Sequence[privacy.Releases], data: ClientData, delta: float) 
     with warnings.catch_warnings():  # a large delta is on the page
         warnings.filterwarnings("ignore", "delta is .* clients")
         return privacy.total_epsilon(entries, data.num_clients, delta)
-
-
-def _shown(epsilon: float) -> float | str:
-    return epsilon if np.isfinite(epsilon) else "infinite, as there are runs without noise"
 
 
 def fingerprint_of(data: ClientData) -> str:

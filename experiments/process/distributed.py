@@ -58,11 +58,9 @@ def connect(coordinator: str | None, num_processes: int | None, process_id: int 
 def is_job_of_several() -> bool:
     """Return whether this process is one task of several, by its environment."""
     # A batch script and a shell in a job also have Slurm's number of tasks, but are not tasks.
-    for count in ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"):
-        number = os.environ.get(count, "")
-        if number.isdecimal() and int(number) > 1:
-            return True
-    return "," in os.environ.get("TPU_WORKER_HOSTNAMES", "")
+    counts = [os.environ.get(of, "") for of in ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")]
+    several = any(number.isdecimal() and int(number) > 1 for number in counts)
+    return several or "," in os.environ.get("TPU_WORKER_HOSTNAMES", "")
 
 
 def is_first() -> bool:

@@ -80,9 +80,8 @@ def _end(curve: Sequence[Row], optimum: float | None) -> tuple[Status, str]:
     last, end = curve[-1]["round"], curve[-1]["objective"]
     spacing = last - curve[-2]["round"] if len(curve) > 1 else 1
     looks = (last - curve[0]["round"]) // spacing + 1  # as if all rows were this far apart
-    begins = bisect.bisect_right(
-        curve, last - max(2, looks // 4) * spacing, key=lambda row: row["round"]
-    )
+    late = last - max(2, looks // 4) * spacing
+    begins = bisect.bisect_right(curve, late, key=lambda row: row["round"])
     tail = [row["objective"] for row in curve[begins:]]
     moved, size = max(tail) - min(tail), max(abs(end), 1e-12)
     if looks < 4 or moved > _STANDSTILL * size:

@@ -18,12 +18,10 @@ from fcojax import State
 def save(path: pathlib.Path, state: State, notes: dict[str, Any]) -> None:
     """Write a state and wait until it is on disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    leaves = [
-        np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
-        for leaf in jax.tree.leaves(state)
-    ]
+    leaves = jax.tree.leaves(state)
+    arrays = [np.asarray(jax.random.key_data(x) if _is_key(x) else x) for x in leaves]
     with replacing(path) as file:
-        np.savez(file, *leaves, notes=np.array(json.dumps(notes)))
+        np.savez(file, *arrays, notes=np.array(json.dumps(notes)))
 
 
 def load(path: pathlib.Path) -> tuple[dict[str, Any], list[np.ndarray]] | None:

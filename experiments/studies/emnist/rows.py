@@ -68,10 +68,8 @@ def data(config: Config) -> Data:
 def task(config: Config, digits: Data, model: str, constraint: str) -> Task:
     """Return the task of a model whose dense kernels lie in balls of the norm ``constraint``."""
     problem, chosen = _model(config, digits, model)
-    ball, norm = {
-        "l1": (l1_ball(), jnp.sum),
-        "l2": (l2_ball(), lambda sizes: jnp.sqrt(jnp.sum(sizes**2))),
-    }[constraint]
+    l2 = l2_ball(), lambda sizes: jnp.sqrt(jnp.sum(sizes**2))
+    ball, norm = (l1_ball(), jnp.sum) if constraint == "l1" else l2
 
     def observe(hparams, params, context):
         train, validation = (population_loss(problem.loss, params, data) for data in context)

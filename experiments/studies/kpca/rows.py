@@ -195,11 +195,9 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
     table, ends = [], ("round", "grad_norm", "suboptimality", "seconds")
     for (name, algorithm), curve in curves(rows, "methods", "split", "algorithm").items():
         first = next((row for row in curve if row["grad_norm"] <= config.tolerance), {})
-        table.append(
-            {"split": name, "algorithm": algorithm}
-            | {key: curve[-1][key] for key in ends}
-            | {f"{key}_to_tolerance": first.get(key) for key in ("round", "floats_up", "seconds")}
-        )
+        row = {"split": name, "algorithm": algorithm} | {key: curve[-1][key] for key in ends}
+        costs = {key: first.get(key) for key in ("round", "floats_up", "seconds")}
+        table.append(row | {f"{key}_to_tolerance": cost for key, cost in costs.items()})
     effects = {
         part: [
             {"split": split, EFFECTS[part]: value, name: end(curve)}
@@ -211,10 +209,8 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
             ("servers", "rounds_to_tolerance", lambda own: rounds_to(config.tolerance, own)),
         )
     }
-    crowds = [
-        {"num_clients": size, "floor": late_mean_square(curve)}
-        for (size,), curve in curves(rows, "crowds", "num_clients").items()
-    ]
+    by_size = curves(rows, "crowds", "num_clients").items()
+    crowds = [{"num_clients": n, "floor": late_mean_square(curve)} for (n,), curve in by_size]
     return {"methods": table} | effects | {"crowds": crowds, "floors": select(rows, part="floor")}
 
 
