@@ -26,7 +26,7 @@ from experiments.config import config_file
 from experiments.config.config_file import ConfigFile
 from experiments.report import tables
 from experiments.report.claims import NOT_DECIDED
-from experiments.report.statements import Statement, author, lines, statements
+from experiments.report.tables import Statement, author, lines, statements
 from experiments.study import Sweep
 from fcojax.__main__ import LAUNCHER, configs
 

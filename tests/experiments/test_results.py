@@ -11,7 +11,7 @@ import types
 import pytest
 
 from experiments.report.claims import Claim
-from experiments.report.statements import statements
+from experiments.report.tables import statements
 
 DOCS = pathlib.Path(__file__).parent.parent.parent / "docs"
 _SPEC = importlib.util.spec_from_file_location("docs_results", DOCS / "results.py")

@@ -3,7 +3,7 @@
 import pytest
 
 from experiments.report.claims import Claim
-from experiments.report.statements import lines, statements
+from experiments.report.tables import lines, statements
 
 PAPER = "A and B (2020), Figure {}"
 
