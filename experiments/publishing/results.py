@@ -77,14 +77,10 @@ def for_paper(runs: Sequence[Run], form: str) -> str:
         seeds = {entry["seeds"] for *_, summary in runs for entry in summary["algorithms"].values()}
         head, *body = (" & ".join(map(_latex, line)) + r" \\" for line in [names, *lines])
         sides = "".join("r" if isinstance(cell, tuple) else "l" for cell in lines[0])
-        return "\n".join(
-            [
-                f"% Means and 95 % intervals (Student's t); seeds: {', '.join(map(str, seeds))}.",
-                "% \\usepackage{booktabs}",
-                rf"\begin{{tabular}}{{{sides}}}",
-                *(r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"),
-            ]
-        )
+        told = f"% Means and 95 % intervals (Student's t); seeds: {', '.join(map(str, seeds))}."
+        above = [told, "% \\usepackage{booktabs}", rf"\begin{{tabular}}{{{sides}}}", r"\toprule"]
+        table = [*above, head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
+        return "\n".join(table)
     names = [without_math(name) for name in names]
     if form == "csv":
         csv.writer(text := io.StringIO(), lineterminator="\n").writerows([names, *lines])

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,21 +85,21 @@ class Claim(NamedTuple):
         if quick and not self.quick:
             reason = NEEDS_THE_FULL_RUN
         words = ("at most", "at least") if self.interval is None else ("below", "above")
-        return {
-            "claim": self.text,
-            "source": self.source,
-            "measure": self.measure,
-            "case": self.case,
-            "part": self.part,
-            "measured": plain(float(self.measured)),
-            "interval": plain(self.interval),
-            "relation": words[self.at_least],
-            "needed": self.needed,
-            "holds": None if reason else self.holds,
-            "open": reason,
-            "margin": plain(float(self.margin)),
-            "examples": self.examples,
-        }
+        named = {name: getattr(self, name) for name in ("source", "measure", "case", "part")}
+        return (
+            {"claim": self.text}
+            | named
+            | {
+                "measured": plain(float(self.measured)),
+                "interval": plain(self.interval),
+                "relation": words[self.at_least],
+                "needed": self.needed,
+                "holds": None if reason else self.holds,
+                "open": reason,
+                "margin": plain(float(self.margin)),
+                "examples": self.examples,
+            }
+        )
 
 
 # x of a method and y of ours, the first, or the x of all others.
@@ -181,11 +181,7 @@ def _compared(by: Mapping[str, Any], comparison: str, *methods: str) -> dict[str
 
 
 def over_seeds(
-    text: str,
-    values: Sequence[float] | np.ndarray,
-    needed: float,
-    at_least: bool = True,
-    **fields: Any,
+    text: str, values: ArrayLike, needed: float, at_least: bool = True, **fields: Any
 ) -> Claim:
     """Return a claim about a mean over seeds: its 95 % interval must be beyond the threshold.
 
@@ -199,13 +195,13 @@ def over_seeds(
       >>> over_seeds("a is larger than b", [0.2, -0.1, 0.25], 0.0).holds
       False
     """
-    values, half = np.asarray(values, float), math.nan
-    mean = float(values.mean())
-    if len(values) > 1 and np.isfinite(values).all():
-        error = float(values.std(ddof=1)) / math.sqrt(len(values))
-        half = error * float(special.stdtrit(len(values) - 1, (1 + _CONFIDENCE) / 2))
+    found, half = np.asarray(values, float), math.nan
+    mean = float(found.mean())
+    if len(found) > 1 and np.isfinite(found).all():
+        error = float(found.std(ddof=1)) / math.sqrt(len(found))
+        half = error * float(special.stdtrit(len(found) - 1, (1 + _CONFIDENCE) / 2))
     interval = (mean - half, mean + half)
-    fields = {"interval": interval, "quick": False, "seeds": len(values)} | fields
+    fields = {"interval": interval, "quick": False, "seeds": len(found)} | fields
     return Claim(text, mean, needed, at_least, **fields)
 
 

@@ -234,9 +234,7 @@ def _counted(claims: Sequence[dict]) -> str:
     for claim in claims:
         own.setdefault(claim["claim"], []).append(claim["holds"])
     # One number that refutes a statement refutes it, and one that is open leaves it open.
-    found = [
-        next((kind for kind in (False, None) if kind in kinds), True) for kinds in own.values()
-    ]
+    found = [next((kind for kind in (False, None) if kind in of), True) for of in own.values()]
     told = {True: "confirmed", False: "refuted", None: "not decided"}
     counts = [f"{found.count(kind)} {words}" for kind, words in told.items() if kind in found]
     return f"The source's claims: {', '.join(counts)}."
@@ -275,9 +273,7 @@ def best_point(points: Sequence[Row], fields: Iterable[str]) -> dict[str, str]:
     [best] = select(points, best=True)
     named = {field: best[field] for field in fields if best.get(field) is not None}
     found = edges(named, [tuple(row[field] for field in named) for row in points])
-    return {
-        words(field): _starred(field, value, {"edges": found}) for field, value in named.items()
-    }
+    return {words(at): _starred(at, value, {"edges": found}) for at, value in named.items()}
 
 
 def _starred(field: str, value: float, entry: dict) -> str:
@@ -311,5 +307,5 @@ def markdown(rows: Sequence[Row]) -> str:
     """Return rows as a table in Markdown; no text without rows."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     body = [[cell(row.get(name)) for name in names] for row in rows]
-    lines = [names, ["---"] * len(names), *body]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) if rows else ""
+    table = [names, ["---"] * len(names), *body]
+    return "\n".join(f"| {' | '.join(line)} |" for line in table) if rows else ""

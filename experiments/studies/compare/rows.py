@@ -18,7 +18,7 @@ from experiments.report.summary import final_from
 from experiments.report.tables import best_point
 from experiments.studies.compare.methods import METHODS
 from experiments.studies.shared import Task
-from experiments.study import Config
+from experiments.study import Config, from_config
 from fcojax.check.population import regression_clients
 from fcojax.extend import is_schedule, num_points, take
 from fcojax.problems import factored, factored_loss, population_loss
@@ -176,14 +176,10 @@ def lasso(config: Config, problem: str) -> tuple[Task, Row]:
     problems ``own``, in the axes of their covariance.
     """
     own, start = config[problem], jnp.zeros(config.dim)
-    clients = regression_clients(
-        np.random.default_rng(config.data_seed),
-        (config.num_clients, own.num_examples, config.dim),
-        spectrum=tuple(own.spectrum),
-        num_true=config.num_true,
-        spread=own.spread,
-        own_axes=problem.startswith("own"),
-    )
+    sizes = config.num_clients, own.num_examples, config.dim
+    drawn: Any = {"rng": np.random.default_rng(config.data_seed), "sizes": sizes}
+    drawn |= {"num_true": config.num_true, "own_axes": problem.startswith("own")}
+    clients = from_config(regression_clients, own, **drawn)
     data = factored(half_squared_error, fcojax.from_clients(clients), start)
     penalty = l1()
     if problem.endswith("groups"):

@@ -100,10 +100,8 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
     ]
     title = f"What skipping and sampling cost (mean and range of {len(config.seeds)} seeds)"
     above = "FedPD and FedDyn from matching and other starts"
-    return [
-        *figure(directory / "pair.png", above, pair),
-        *figure(directory / "costs.png", title, costs),
-    ]
+    drawn = figure(directory / "pair.png", above, pair)
+    return drawn + figure(directory / "costs.png", title, costs)
 
 
 EXPERIMENT = Study(

@@ -246,10 +246,8 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
         ranks, gains = [], []
         for at, method in enumerate(shown):
             [first] = select(own, method=method, seed=config.seeds[0])
-            points = [
-                {"share": (k + 0.5) / len(first["sizes"]), "score": value}
-                for k, value in enumerate(np.sort(score(first)))
-            ]
+            ends, size = enumerate(np.sort(score(first))), len(first["sizes"])
+            points = [{"share": (k + 0.5) / size, "score": value} for k, value in ends]
             ranks.append(Curve(points, "score", f"C{at}", method, "o-"))
             pairs = zip(select(own, method=method), select(own, method="local"), strict=False)
             points = [
