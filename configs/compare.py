@@ -20,7 +20,7 @@ are not compared.
 from ml_collections import ConfigDict
 
 from experiments.studies import compare
-from experiments.studies.compare.methods import METHODS
+from experiments.studies.compare.rows import METHODS
 
 EXPERIMENT = compare.EXPERIMENT
 

@@ -11,13 +11,77 @@ import numpy as np
 import fcojax
 from experiments.report import axes
 from experiments.report.rows import Row, by_seed, column
+from experiments.report.summary import RIGHT, SUPPORT
 from experiments.study import Config
 from fcojax import datasets
-from fcojax.algorithms import Algorithm, Work
+from fcojax.algorithms import Algorithm, Work, fed_mid, takes
+from fcojax.algorithms.dual_averages import FedDualAvgHparams
 from fcojax.datasets.reading import optional
+from fcojax.extend import Seed, words
+from fcojax.problems import ClientData, Problem
 from fcojax.problems.losses import Loss
-from fcojax.transforms import Penalty
+from fcojax.transforms import Mirror, Penalty
 from fcojax.types import Array, Params
+
+# Two constants in the hash of a kernel's entries.
+_CODES = 0x9E3779B9, 0x7F4A7C15
+
+
+def one_client(problem: Problem, first: int = 0, end: int | None = None) -> ClientData:
+    """Merge the clients from ``first`` up to, but not including, ``end`` into one client."""
+    offsets = np.asarray(problem.train.offsets)
+    rows = slice(offsets[first], offsets[-1 if end is None else end])
+    examples = {name: np.asarray(values)[rows] for name, values in problem.train.examples.items()}
+    return fcojax.from_clients([examples])
+
+
+@takes(FedDualAvgHparams, "mirror")
+def mirror_descent(loss: Loss, mirror: Mirror) -> Algorithm:
+    """Composite mirror descent, a centralised reference: FedMiD with no prox on the server."""
+    return fed_mid(loss, mirror, server_prox=False)
+
+
+def with_support(problem: Problem, cut: float) -> Problem:
+    """Return the problem with one more measure: a number that identifies the kernel's support.
+
+    The number is a sum of hashes, modulo 2^32, of the indices of all entries whose magnitude is
+    above ``cut``. Two different supports have the same number with probability 2^-32.
+    """
+
+    def measures(params):
+        found = jnp.abs(params["kernel"]) > cut
+        seed = Seed(jnp.array(_CODES, jnp.uint32))
+        codes = words(seed, jnp.arange(found.size, dtype=jnp.int32))
+        code = jnp.sum(jnp.where(found, codes.reshape(found.shape), 0), dtype=jnp.uint32)
+        return problem.measures(params) | {SUPPORT: code}
+
+    return problem._replace(measures=measures)
+
+
+_MOST_EXAMPLES = 256  # in eight columns of 32 examples
+
+
+def with_right(problem: Problem, right: Callable[[Params], Any], num_examples: int) -> Problem:
+    """Return the problem with measures that say which held-out examples are right.
+
+    32 examples make a column, a whole number with one bit for each. With more than 256 examples the
+    problem is returned unchanged: so many decide by themselves, and would fill the rows.
+
+    Args:
+      problem: the problem.
+      right: ``params -> booleans``, one for each example.
+      num_examples: their number.
+    """
+    if num_examples > _MOST_EXAMPLES:
+        return problem
+    count = -(-num_examples // 32)
+
+    def measures(params):
+        bits = jnp.pad(right(params).astype(jnp.uint32), (0, 32 * count - num_examples))
+        words = jnp.sum(bits.reshape(count, 32) << jnp.arange(32, dtype=jnp.uint32)[None], axis=1)
+        return problem.measures(params) | {f"{RIGHT}{at}": words[at] for at in range(count)}
+
+    return problem._replace(measures=measures)
 
 
 def digits() -> dict[str, np.ndarray]:

@@ -5,8 +5,7 @@ from typing import Any, Literal
 
 from experiments.report.claims import Claim, judged
 from experiments.report.rows import Row, Summary, select
-from experiments.studies.compare.methods import METHODS
-from experiments.studies.compare.rows import case, draw, ends, study, summarise
+from experiments.studies.compare.rows import METHODS, case, draw, ends, study, summarise
 from experiments.study import Config, Study
 from fcojax.types import Count, CountOrZero, NonNegative, Positive
 

@@ -15,15 +15,8 @@ from experiments.report.claims import Claim, judged, mcnemar
 from experiments.report.plots import Panel, style
 from experiments.report.rows import Row, Summary
 from experiments.report.summary import Criterion, best_right, best_scores, grid_scores
-from experiments.study import (
-    Config,
-    Sweep,
-    from_config,
-    mirror_descent,
-    one_client,
-    with_right,
-    with_support,
-)
+from experiments.studies.shared import mirror_descent, one_client, with_right, with_support
+from experiments.study import Config, Sweep, from_config
 from fcojax import datasets
 from fcojax.algorithms import Work
 from fcojax.problems import ClientData, Problem, brain_voxels, fmri_surrogate, logistic, on_grid

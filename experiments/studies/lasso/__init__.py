@@ -12,7 +12,8 @@ from experiments.report.claims import Claim, judged
 from experiments.report.plots import Panel
 from experiments.report.rows import Row, Summary
 from experiments.report.summary import Criterion, at_best, best_scores, first_rounds, grid_scores
-from experiments.study import Config, Sweep, from_config, mirror_descent, one_client, with_support
+from experiments.studies.shared import mirror_descent, one_client, with_support
+from experiments.study import Config, Sweep, from_config
 from fcojax import algorithms
 from fcojax.algorithms import Work, takes
 from fcojax.algorithms.base import Factory

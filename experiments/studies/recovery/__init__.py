@@ -10,7 +10,8 @@ from experiments.report.claims import OURS, Claim, judged
 from experiments.report.plots import Panel
 from experiments.report.rows import Row, Summary, by_seed
 from experiments.report.summary import Criterion, at_best, first_rounds, summarise
-from experiments.study import Config, Sweep, from_config, on_kernel, with_support
+from experiments.studies.shared import with_support
+from experiments.study import Config, Sweep, from_config, on_kernel
 from fcojax import algorithms, datasets, problems
 from fcojax.algorithms import takes
 from fcojax.problems import Problem

@@ -8,8 +8,7 @@ from experiments.report.claims import Claim, judged
 from experiments.report.plots import style
 from experiments.report.rows import Row, Summary, column, select
 from experiments.studies.shared import Chart, Curve, figure
-from experiments.studies.theory.problem import ONE_HESSIAN, SETTINGS, SMALL_STEPS
-from experiments.studies.theory.rows import study, summarise
+from experiments.studies.theory.rows import ONE_HESSIAN, SETTINGS, SMALL_STEPS, study, summarise
 from experiments.study import Config, Study
 from fcojax.transforms.mirrors.p_norm import Exponent
 from fcojax.types import Count, CountOrZero, NonNegative, Positive

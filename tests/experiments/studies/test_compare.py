@@ -7,8 +7,7 @@ import fcojax
 from configs.compare import get_config
 from experiments.report.rows import column, select
 from experiments.studies.compare import rows
-from experiments.studies.compare.methods import decreasing, smoothed
-from experiments.studies.compare.rows import lasso, points
+from experiments.studies.compare.rows import decreasing, lasso, points, smoothed
 from fcojax.transforms import l1
 
 pytestmark = pytest.mark.slow

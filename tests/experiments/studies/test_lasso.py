@@ -8,7 +8,7 @@ import fcojax
 from experiments.config.settings import resolve
 from experiments.execution.evaluation import has_optimum, solve_optima
 from experiments.report.summary import SUPPORT, Criterion
-from experiments.study import with_support
+from experiments.studies.shared import with_support
 from fcojax.transforms import euclidean, monotone
 from tests.experiments.studies.fabricated import sweep_of
 from tests.experiments.studies.quick_sweeps import quick_config

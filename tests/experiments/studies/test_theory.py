@@ -3,7 +3,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from experiments.report.rows import column, select
-from experiments.studies.theory.problem import tasks
+from experiments.studies.theory.rows import tasks
 
 
 @pytest.mark.slow
