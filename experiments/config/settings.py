@@ -98,9 +98,15 @@ def resolve(config: Config, sweep: Sweep) -> Settings:
     strengths = _numbers("penalty_scale", sweep.strengths(config))
     scales = {"penalty_scale": strengths}
     grids = {at: _grid(at, one.Hparams, config, scales) for at, one in algorithms.items()}
+    plan, schedules = _plan(keys), {}
+    for key, field in RATES.items():
+        if config[key] == "constant":
+            continue
+        schedules[field] = factors(key, config[key])
+        if field not in hyperparameters(config, sweep):
+            raise ValueError(f"{key} is {config[key]!r}, but no algorithm of the run has {field}.")
     clock = None if keys.clock is None else chosen("clock", keys.clock, CLOCKS, None)
-    given = keys, algorithms, grids, _plan(keys), strengths
-    return Settings(*given, _schedules(config, algorithms), clock)
+    return Settings(keys, algorithms, grids, plan, strengths, schedules, clock)
 
 
 def hyperparameters(config: Config, sweep: Sweep) -> set[str]:
@@ -157,28 +163,13 @@ def _plan(keys: SweepKeys) -> Plan:
     return plan._replace(**{name: getattr(keys, name) for name in chunks})
 
 
-def _schedules(config: Config, algorithms: dict[str, Factory]) -> dict[str, Callable]:
-    """Return ``round -> factor`` for each rate that changes over rounds."""
-    found = {}
-    for key, field in RATES.items():
-        if config[key] == "constant":
-            continue
-        found[field] = factors(key, config[key])
-        if not any(field in one.Hparams._fields for one in algorithms.values()):
-            raise ValueError(f"{key} is {config[key]!r}, but no algorithm of the run has {field}.")
-    return found
-
-
 def _uploads(keys: SweepKeys) -> uploads.UploadTransform:
     """Return the transforms of uploads: compression, clip and noise, bound."""
-    for key, needed in (
-        ("noise_multiplier", "clip_norm"),
-        ("privacy_budget", "clip_norm"),
-        ("privacy_budget", "noise_multiplier"),
-        ("privacy_budget", "privacy_delta"),
-    ):
-        if getattr(keys, key) and not getattr(keys, needed):
-            raise ValueError(f"{key} needs {needed}.")
+    budget = "clip_norm", "noise_multiplier", "privacy_delta"
+    for key, needed in {"noise_multiplier": ("clip_norm",), "privacy_budget": budget}.items():
+        for other in needed:
+            if getattr(keys, key) and not getattr(keys, other):
+                raise ValueError(f"{key} needs {other}.")
     found = []
     with naming("codec", keys.codec):
         if keys.codec is not None:

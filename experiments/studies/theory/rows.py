@@ -13,23 +13,13 @@ from experiments.report.plots import style
 from experiments.report.rows import Row, Summary, column, select
 from experiments.report.summary import final_from
 from experiments.studies.shared import quantiles, swept
-from experiments.study import Config, observe_model
+from experiments.study import Config, observe_model, on_kernel
 from fcojax import algorithms
 from fcojax.algorithms import Algorithm
 from fcojax.algorithms.dual_averages import FedDualAvgHparams
 from fcojax.problems import lasso
 from fcojax.theory import averages, fco
-from fcojax.transforms import (
-    Mirror,
-    entropic_simplex,
-    euclidean,
-    l1,
-    l2_ball,
-    named,
-    on_subtree,
-    p_norm,
-    simplex,
-)
+from fcojax.transforms import Mirror, entropic_simplex, euclidean, l1, l2_ball, p_norm, simplex
 from fcojax.types import Array, PyTree
 
 SETTINGS = {
@@ -297,7 +287,7 @@ def sparsity(config: Config) -> Iterator[Row]:
     number, dim = config.sparsity_clients, config.sparsity_dim
     sizes: dict[str, Any] = {"num_clients": number, "num_examples": 64, "dim": dim}
     problem = lasso(**sizes, num_true=dim // 8, mean_scale=0.3, seed=config.data_seed)
-    mirror, every = euclidean(on_subtree(l1(), named("kernel"))), config.sparsity_eval_every
+    mirror, every = euclidean(on_kernel(l1())(config)), config.sparsity_eval_every
     work = fcojax.local_steps(config.sparsity_steps, 10)
     hparams = FedDualAvgHparams(client_lr=config.sparsity_client_lr, penalty_scale=0.5)
     alone = [problem.train.select(np.array([m])) for m in range(number)]
