@@ -85,21 +85,21 @@ class Claim(NamedTuple):
         if quick and not self.quick:
             reason = NEEDS_THE_FULL_RUN
         words = ("at most", "at least") if self.interval is None else ("below", "above")
-        named = {name: getattr(self, name) for name in ("source", "measure", "case", "part")}
-        return (
-            {"claim": self.text}
-            | named
-            | {
-                "measured": plain(float(self.measured)),
-                "interval": plain(self.interval),
-                "relation": words[self.at_least],
-                "needed": self.needed,
-                "holds": None if reason else self.holds,
-                "open": reason,
-                "margin": plain(float(self.margin)),
-                "examples": self.examples,
-            }
-        )
+        return {
+            "claim": self.text,
+            "source": self.source,
+            "measure": self.measure,
+            "case": self.case,
+            "part": self.part,
+            "measured": plain(float(self.measured)),
+            "interval": plain(self.interval),
+            "relation": words[self.at_least],
+            "needed": self.needed,
+            "holds": None if reason else self.holds,
+            "open": reason,
+            "margin": plain(float(self.margin)),
+            "examples": self.examples,
+        }
 
 
 # x of a method and y of ours, the first, or the x of all others.
