@@ -161,7 +161,8 @@ def _best(config: Config, seed: int, task: Task, method: str) -> Row:
     state, _ = fcojax.advance(algorithm, grid, state, data, plan, **once)
     loss = _of_sum(task.loss) if is_split else task.loss
 
-    def losses(rows: list[Client]) -> np.ndarray:  # at own models, axes [points, clients]
+    def losses(rows: list[Client]) -> np.ndarray:
+        """Return the mean loss of each client's rows at its own model, axes [points, clients]."""
         observe = personal.by_client(algorithm, fcojax.from_clients(rows), loss, vectors=True)
         return np.asarray(fcojax.look(algorithm, grid, state, observe)["loss_by_client"])[:, 0]
 
@@ -184,10 +185,11 @@ def _best(config: Config, seed: int, task: Task, method: str) -> Row:
         "loss": losses(task.test)[best].tolist(),
     }
     if task.truth is None:
-        found["accuracy"] = []
-        for rows, *own in zip(task.test, points["kernel"][best], points["bias"][best], strict=True):
-            right = (rows["x"] @ own[0] + own[1]).argmax(axis=1) == rows["y"]
-            found["accuracy"].append(float(np.mean(right)))
+        own = zip(task.test, points["kernel"][best], points["bias"][best], strict=True)
+        found["accuracy"] = [
+            float(np.mean((rows["x"] @ kernel + bias).argmax(axis=1) == rows["y"]))
+            for rows, kernel, bias in own
+        ]
     else:
         by_point = np.array([_f1(point, task.truth) for point in points])
         found["f1"] = by_point[best].tolist()
