@@ -274,7 +274,7 @@ def tools(folder, **scripts):
         (folder / "bin" / name).write_text(text)
         (folder / "bin" / name).chmod(0o755)
     path = os.pathsep.join([os.fspath(folder / "bin"), os.environ["PATH"]])
-    return environment() | {"PYTHONPATH": os.fspath(ROOT), "PATH": path, "XLA_SHORT[1:]": ""}
+    return environment() | {"PYTHONPATH": os.fspath(ROOT), "PATH": path, "XLA_FLAGS": ""}
 
 
 @pytest.mark.slow

@@ -129,25 +129,29 @@ def observe(hparams, server, context):
     return {"server": server}
 
 
-def shadow(task, mirror, squared, rates, *, num_steps, num_rounds, look, seeds, cohort=None):
-    """Return means over seeds of the averaged shadow iterate's measures, [points, evaluations]."""
-    chosen = averages.shadow_average(loss, mirror, squared)
-    chosen = chosen._replace(model=lambda hparams, server: server)
-    keys = jax.random.split(jax.random.key(0), seeds)
+def shadows(own, penalty, psi, squared, constants, optimum, num_steps, cohort=None, scale=LASSO):
+    """Yield rates and rounds, and mean gaps and discrepancies of the averaged shadow iterates."""
+    rates = [share * fco.largest_client_lr(constants) for share in (1, 0.1, 0.01)]
+    chosen = averages.shadow_average(loss, euclidean(penalty), squared)
     _, history = fcojax.sweep(
-        chosen,
-        rates,
-        jnp.asarray(task.start),
-        task.data,
-        keys,
-        num_rounds=num_rounds,
-        eval_every=look,
-        observe=observe,
+        chosen._replace(model=lambda hparams, server: server),
+        fcojax.grid.product(FedDualAvgHparams, client_lr=rates, penalty_scale=[scale]),
+        jnp.asarray(own.start),
+        own.data,
+        jax.random.split(jax.random.key(0), 20),
+        num_rounds=100,
+        eval_every=20,
+        observe=lambda hparams, server, context: {"server": server},
         plan=fcojax.Plan(
             fcojax.local_steps(num_steps, 1, replace=True), cohort or fcojax.everyone()
         ),
     )
-    return jax.tree.map(np.asarray, history["server"])
+    found = jax.tree.map(np.asarray, history["server"])
+    gaps = objective(own, psi, found.mean) - objective(own, psi, optimum)
+    for point, rate in enumerate(rates):
+        for look, num_rounds in ((0, 20), (4, 100)):
+            at = point, slice(None), look
+            yield rate, num_rounds, gaps[at].mean(), found.discrepancy[at].mean()
 
 
 @pytest.mark.slow
@@ -155,35 +159,17 @@ def shadow(task, mirror, squared, rates, *, num_steps, num_rounds, look, seeds, 
 def test_gap_is_below_lemma_4_4_and_theorem_4_3(num_steps):
     """For l1 and one Hessian, with 20 and 100 rounds and three rates."""
     instance = common_hessian()
-    hessian = instance.hessians[0]
     optimum = minimiser(instance, soft)
     constants, zeta = hessian_constants(instance, optimum)
-    largest = fco.largest_client_lr(constants)
-    np.testing.assert_allclose(largest, 0.125)
-    rates = [largest, 0.1 * largest, 0.01 * largest]
-    grid = fcojax.grid.product(FedDualAvgHparams, client_lr=rates, penalty_scale=[LASSO])
-    found = shadow(
-        instance,
-        euclidean(l1()),
-        fco.squared_dual_norm(hessian),
-        grid,
-        num_steps=num_steps,
-        num_rounds=100,
-        look=20,
-        seeds=40,
-    )
-    best = objective(instance, l1_of, optimum)
-    gaps = (objective(instance, l1_of, found.mean) - best).mean(axis=1)
-    discrepancies = found.discrepancy.mean(axis=1)
-    for point, rate in enumerate(rates):
-        assert num_steps > 1 or abs(discrepancies[point]).max() < 1e-12
-        for look, num_rounds in ((0, 20), (4, 100)):
-            gap, discrepancy = gaps[point, look], discrepancies[point, look]
-            spread = fco.discrepancy_bound(constants, rate, num_steps, zeta)
-            measured = fco.gap_from_discrepancy(constants, rate, num_steps, num_rounds, discrepancy)
-            a_priori = fco.gap_from_heterogeneity(constants, rate, num_steps, num_rounds, zeta)
-            assert 0 < gap <= measured <= a_priori
-            assert discrepancy <= spread + 1e-12
+    np.testing.assert_allclose(fco.largest_client_lr(constants), 0.125)
+    squared = fco.squared_dual_norm(instance.hessians[0])
+    for rate, num_rounds, gap, discrepancy in shadows(
+        instance, l1(), l1_of, squared, constants, optimum, num_steps
+    ):
+        given = constants, rate, num_steps, num_rounds
+        measured = fco.gap_from_discrepancy(*given, discrepancy)
+        assert 0 < gap <= measured <= fco.gap_from_heterogeneity(*given, zeta)
+        assert discrepancy <= fco.discrepancy_bound(constants, rate, num_steps, zeta) + 1e-12
 
 
 @pytest.mark.slow
@@ -198,34 +184,21 @@ def test_gap_of_sampled_clients_is_below_theorem_4_3_with_the_variance_of_the_sa
         np.zeros((8, DRAWS, 20)),
         optimum,
     )
+    cohort, squared = fcojax.uniform_cohort(cohort_size=2), fco.squared_dual_norm(quiet.hessians[0])
     for own in (instance, quiet):
-        hessian = own.hessians[0]
         constants, zeta = hessian_constants(own, optimum)
-        rates = [share * fco.largest_client_lr(constants) for share in (1, 0.1, 0.01)]
-        found = shadow(
-            own,
-            euclidean(l1()),
-            fco.squared_dual_norm(hessian),
-            fcojax.grid.product(FedDualAvgHparams, client_lr=rates, penalty_scale=[LASSO]),
-            num_steps=num_steps,
-            num_rounds=100,
-            look=20,
-            seeds=20,
-            cohort=fcojax.uniform_cohort(cohort_size=cohort_size),
-        )
-        gaps = objective(own, l1_of, found.mean) - objective(own, l1_of, optimum)
-        for point, rate in enumerate(rates):
-            for look, num_rounds in ((0, 20), (4, 100)):
-                gap, given = gaps[point, :, look].mean(), (rate, num_steps, num_rounds)
-                with_it = fco.gap_from_heterogeneity(constants, *given, zeta, cohort_size)
-                few = constants._replace(num_clients=cohort_size)
-                discrepancy = found.discrepancy[point, :, look].mean()
-                without = fco.gap_from_discrepancy(few, *given, discrepancy)
-                sampling = fco.gap_from_sampling(constants, rate, num_steps, zeta, cohort_size)
-                assert 0 < gap <= without + sampling <= with_it * (1 + 1e-9)
-                # The bound without the term is wrong: at one local step nothing else is left.
-                if own is quiet and num_steps == 1:
-                    assert without < 1e-12 < 1e-3 * sampling < gap
+        few = constants._replace(num_clients=cohort_size)
+        for rate, num_rounds, gap, discrepancy in shadows(
+            own, l1(), l1_of, squared, constants, optimum, num_steps, cohort
+        ):
+            given = rate, num_steps, num_rounds
+            with_it = fco.gap_from_heterogeneity(constants, *given, zeta, cohort_size)
+            without = fco.gap_from_discrepancy(few, *given, discrepancy)
+            sampling = fco.gap_from_sampling(constants, rate, num_steps, zeta, cohort_size)
+            assert 0 < gap <= without + sampling <= with_it * (1 + 1e-9)
+            # The bound without the term is wrong: at one local step nothing else is left.
+            if own is quiet and num_steps == 1:
+                assert without < 1e-12 < 1e-3 * sampling < gap
 
 
 @pytest.mark.parametrize("num_steps", [1, 5])
@@ -343,29 +316,12 @@ def test_gap_is_below_theorem_4_2(num_steps):
     curvature = np.linalg.eigvalsh(instance.hessians)[:, -1]
     steepest = (curvature + np.linalg.norm(instance.linear, axis=1)).max() + 0.5 * np.sqrt(10)
     constants = ball_constants(instance, optimum)
-    rates = [share * fco.largest_client_lr(constants) for share in (1, 0.1, 0.01)]
-    grid = fcojax.grid.product(FedDualAvgHparams, client_lr=rates, penalty_scale=[1.0])
-    found = shadow(
-        instance,
-        euclidean(l2_ball()),
-        lambda z: jnp.sum(z * z, axis=-1),
-        grid,
-        num_steps=num_steps,
-        num_rounds=100,
-        look=20,
-        seeds=20,
-    )
-    best = objective(instance, nothing, optimum)
-    gaps = (objective(instance, nothing, found.mean) - best).mean(axis=1)
-    for point, rate in enumerate(rates):
-        for look, num_rounds in ((0, 20), (4, 100)):
-            bound = fco.gap_from_gradients(constants, rate, num_steps, num_rounds, steepest)
-            discrepancy = found.discrepancy[point, :, look].mean()
-            assert 0 < gaps[point, look] <= bound
-            assert (
-                fco.gap_from_discrepancy(constants, rate, num_steps, num_rounds, discrepancy)
-                <= bound
-            )
+    given = l2_ball(), nothing, lambda z: jnp.sum(z * z, axis=-1), constants, optimum, num_steps
+    for rate, num_rounds, gap, discrepancy in shadows(instance, *given, scale=1.0):
+        bound = fco.gap_from_gradients(constants, rate, num_steps, num_rounds, steepest)
+        assert 0 < gap <= bound
+        run = constants, rate, num_steps, num_rounds
+        assert fco.gap_from_discrepancy(*run, discrepancy) <= bound
 
 
 def test_averaging_models_on_the_ball_shrinks_them_and_averaging_duals_does_not():
@@ -375,32 +331,27 @@ def test_averaging_models_on_the_ball_shrinks_them_and_averaging_duals_does_not(
     np.testing.assert_allclose(np.linalg.norm(optimum), 1)
     best = objective(instance, nothing, optimum)
     largest = 1 / (4 * np.linalg.eigvalsh(instance.hessians)[:, -1].max())
-    options = {
-        "num_rounds": 400,
-        "eval_every": 400,
-        "plan": fcojax.local_steps(20, 1, replace=True),
-    }
-    ends = {}
+    gaps, norms = {}, {}
     for name in ("fed_dual_avg", "fed_mid"):
         factory = getattr(algorithms, name)
         grid = fcojax.grid.product(
             factory.Hparams, client_lr=[largest, 0.02 * largest], penalty_scale=[1.0]
         )
-        ends[name], _ = fcojax.sweep(
+        ends, _ = fcojax.sweep(
             factory(loss, euclidean(l2_ball())),
             grid,
             jnp.asarray(instance.start),
             instance.data,
             jax.random.key(3)[None],
-            **options,
+            fcojax.local_steps(20, 1, replace=True),
+            num_rounds=400,
+            eval_every=400,
         )
-    gaps = {
-        name: objective(instance, nothing, np.asarray(end)[:, 0]) - best
-        for name, end in ends.items()
-    }
+        gaps[name] = objective(instance, nothing, np.asarray(ends)[:, 0]) - best
+        norms[name] = np.linalg.norm(ends[0])
     assert (gaps["fed_dual_avg"] < 1e-3).all()
     assert gaps["fed_mid"][0] > 100 * gaps["fed_dual_avg"][0]
-    assert gaps["fed_mid"][0] > 0.1 and np.linalg.norm(ends["fed_mid"][0]) < 0.8
+    assert gaps["fed_mid"][0] > 0.1 and norms["fed_mid"] < 0.8
     assert gaps["fed_mid"][1] > 10 * gaps["fed_dual_avg"][1]
 
 
@@ -478,34 +429,23 @@ def test_runs_on_both_sides_of_the_rounds_up_to_which_local_steps_help(times):
         fco.gap_from_gradients(constants, local_lr, num_steps, num_rounds, 1.0),
         fco.gap_of_small_steps(constants, round_lr, num_steps, num_rounds),
     )
+    gaps, factory = [], algorithms.fed_dual_avg
     # Without noise a round of many small client steps equals one step of their total size.
-    gaps = [
-        huber_gap(data, minimisers, optimum, rate, steps, num_rounds)
-        for rate, steps in ((local_lr, num_steps), (round_lr, 1))
-    ]
+    for rate, steps in ((local_lr, num_steps), (round_lr, 1)):
+        end, _ = fcojax.run(
+            averages.average_of_rounds(factory(huber, euclidean(zero()))),
+            factory.Hparams(client_lr=rate),
+            jnp.zeros(2),
+            data,
+            jax.random.key(0),
+            fcojax.local_steps(steps),
+            num_rounds=num_rounds,
+            eval_every=num_rounds,
+        )
+        gaps.append(float(jnp.mean(huber(end, minimisers)) - jnp.mean(huber(optimum, minimisers))))
     assert all(0 < gap <= bound for gap, bound in zip(gaps, bounds, strict=True))
     assert (bounds[0] < bounds[1]) == (times < 1)
     assert gaps[0] < 0.5 * gaps[1]
-
-
-def huber_gap(data, minimisers, optimum, rate, num_steps, num_rounds):
-    """Return the gap of the mean of the models of all rounds."""
-    factory = algorithms.fed_dual_avg
-    end, _ = fcojax.run(
-        averages.average_of_rounds(factory(huber, euclidean(zero()))),
-        factory.Hparams(client_lr=rate),
-        jnp.zeros(2),
-        data,
-        jax.random.key(0),
-        fcojax.local_steps(num_steps),
-        num_rounds=num_rounds,
-        eval_every=num_rounds,
-    )
-    return float(mean_huber(np.asarray(end), minimisers) - mean_huber(optimum, minimisers))
-
-
-def mean_huber(w, minimisers):
-    return np.mean(np.sqrt(1 + ((w - minimisers) ** 2).sum(axis=1)) - 1)
 
 
 def test_the_balanced_rate_makes_the_bound_least():
