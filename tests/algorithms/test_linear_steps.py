@@ -66,17 +66,11 @@ def assert_same(found, rtol=1e-12):
 
 
 # Each row compiles two programs of half a second; the others make the same call, and fed_avg is
-# in the tests of two devices and of a population on disk.
-EACH_KIND = ("scaffold, feedback", "prox_skip, geometric")
+# in the test of two devices.
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in [*ALGORITHMS][:-1]]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name in EACH_KIND else pytest.param(name, marks=pytest.mark.slow)
-        for name in ALGORITHMS
-    ],
-)
+@pytest.mark.parametrize("name", ["prox_skip, geometric", *SLOW])
 def test_steps_in_coordinates_end_where_plain_steps_do(name):
     """With a bias, clients of different sizes, and cohorts."""
     problem = fcojax.problems.logistic(population("two"))
@@ -110,13 +104,10 @@ def test_derivatives_of_steps_are_those_of_plain_steps():
 @pytest.mark.parametrize(
     ("make", "labels"),
     [
-        pytest.param(make, labels, id=name, marks=marks)
-        for name, make, labels, marks in (
-            ("ridge", lambda data: fcojax.problems.least_squares(data, ridge=0.3), "numbers", ()),
-            ("softmax", lambda data: fcojax.problems.softmax(data, num_classes=3), "classes", ()),
-            ("bias", fcojax.problems.linear, "numbers", pytest.mark.slow),
-            ("hinge", fcojax.problems.squared_hinge, "two", pytest.mark.slow),
-        )
+        (lambda data: fcojax.problems.least_squares(data, ridge=0.3), "numbers"),
+        (lambda data: fcojax.problems.softmax(data, num_classes=3), "classes"),
+        pytest.param(fcojax.problems.linear, "numbers", marks=pytest.mark.slow),
+        pytest.param(fcojax.problems.squared_hinge, "two", marks=pytest.mark.slow),
     ],
 )
 def test_every_linear_problem_has_steps_in_coordinates(make, labels):

@@ -41,58 +41,42 @@ def test_an_unrolled_loop_stops_at_the_same_iteration(passes):
         assert [int(jax.jit(count)(limit)) for limit in (0, 5, 7)] == [0, 5, 7]
 
 
-@pytest.mark.parametrize(
-    "work",
-    [
-        pytest.param(fcojax.local_epochs(1, 3), id="an epoch"),
-        pytest.param(
-            fcojax.local_steps((1, 3, 2, 2, 3)), id="some full steps", marks=pytest.mark.slow
-        ),
-        pytest.param(fcojax.local_epochs(2), id="full epochs", marks=pytest.mark.slow),
-    ],
-)
-def test_masked_steps_equal_conditional_steps(work):
+ABSENT = fcojax.Plan(fcojax.local_steps(2), fcojax.coin_flips(0.5), client_chunk_size=9)
+SAMPLED = fcojax.Plan(fcojax.local_steps(3), fcojax.uniform_cohort(cohort_size=3))
+ALONE = fcojax.Plan(fcojax.local_epochs(1, 3), client_chunk_size=1)
+# An epoch's masked steps, steps that are written out, and clients where a branch would wait.
+PLANS = {
+    "an epoch": ("fed_dual_avg", ALONE),
+    "written out": ("fed_dual_avg", SAMPLED._replace(work=fcojax.local_steps(3, 2))),
+    "absent clients": ("fed_avg", ABSENT),
+}
+SLOW = {
+    "some full steps": ("fed_dual_avg", ALONE._replace(work=fcojax.local_steps((1, 3, 2, 2, 3)))),
+    "full epochs": ("fed_dual_avg", ALONE._replace(work=fcojax.local_epochs(2))),
+    "full steps": ("fed_mid", SAMPLED),
+    "many": ("fed_avg", SAMPLED._replace(work=fcojax.local_steps(19, 2))),
+}
+
+
+@pytest.mark.parametrize("case", [*PLANS, *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)])
+def test_few_kernels_compute_the_same_model_and_history(case):
+    name, plan = (PLANS | SLOW)[case]
     data = fcojax.from_clients(federations.clients())
-    algorithm, hparams = federations.algorithm("fed_dual_avg"), federations.hparams("fed_dual_avg")
+    given = federations.algorithm(name), federations.hparams(name), federations.start()
 
-    def model():
-        plan = fcojax.Plan(work, client_chunk_size=1)
-        given = algorithm, hparams, federations.start(), data, jax.random.key(1), plan
-        return federations.as_vector(fcojax.run(*given, num_rounds=3)[0])
+    def ends(data):
+        options = {
+            "num_rounds": 6,
+            "eval_every": 2,
+            "observe": lambda hparams, w, context: {"w": w},
+        }
+        return fcojax.run(*given, data, jax.random.key(3), plan, **options)
 
-    expected = model()
+    model, history = ends(data)
     with rules.pretend("cuda"):
-        np.testing.assert_allclose(model(), expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("name", "work"),
-    [
-        pytest.param("fed_dual_avg", fcojax.local_steps(3, 2), id="written out"),
-        pytest.param("fed_mid", fcojax.local_steps(3), id="full steps", marks=pytest.mark.slow),
-        pytest.param("fed_avg", fcojax.local_steps(19, 2), id="many", marks=pytest.mark.slow),
-    ],
-)
-def test_few_kernels_compute_the_same_model_and_history(name, work):
-    data = fcojax.from_clients(federations.clients())
-    plan = fcojax.Plan(work, fcojax.uniform_cohort(cohort_size=3))
-    given = federations.algorithm(name), federations.hparams(name), federations.start(), data
-
-    def ends():
-        model, history = fcojax.run(
-            *given,
-            jax.random.key(1),
-            plan,
-            num_rounds=6,
-            eval_every=2,
-            observe=lambda hparams, w, context: {"w": w},
-        )
-        return federations.as_vector(model), history
-
-    model, history = ends()
-    with rules.pretend("cuda"):
-        found, found_history = ends()
-    np.testing.assert_allclose(found, model, rtol=1e-12)
+        assert case != "absent clients" or "cond[" not in str(jax.make_jaxpr(ends)(data))
+        found, found_history = ends(data)
+    np.testing.assert_allclose(*map(federations.as_vector, (found, model)), rtol=1e-12)
     assert jax.tree.structure(history) == jax.tree.structure(found_history)
     for name in ("participants", "bytes_up", "round"):
         np.testing.assert_array_equal(found_history[name], history[name])
@@ -141,20 +125,6 @@ def test_steps_that_are_written_out_emit_what_a_loop_emits():
             lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), outputs(limit), expected
         )
     assert expected[1][1].tolist() == [list(range(7))] * 5
-
-
-def test_absent_clients_are_computed_and_masked_where_a_branch_would_wait():
-    data = fcojax.from_clients(federations.clients())
-    given = federations.algorithm("fed_avg"), federations.hparams("fed_avg"), federations.start()
-
-    def model(data):
-        plan = fcojax.Plan(fcojax.local_steps(2), fcojax.coin_flips(0.5), client_chunk_size=9)
-        return fcojax.run(*given, data, jax.random.key(3), plan, num_rounds=8, eval_every=8)[0]
-
-    expected = federations.as_vector(model(data))
-    with rules.pretend("cuda"):
-        assert "cond[" not in str(jax.make_jaxpr(model)(data))
-        np.testing.assert_allclose(federations.as_vector(model(data)), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize(
