@@ -55,16 +55,9 @@ def test_an_algorithm_built_twice_is_traced_once():
 
     data, counts = fcojax.from_clients(federations.clients()), []
     for _ in range(2):
-        fed_avg = fcojax.algorithms.fed_avg
-        fcojax.run(
-            fed_avg(counted),
-            fed_avg.Hparams(),
-            federations.start(),
-            data,
-            jax.random.key(0),
-            fcojax.local_steps(1),
-            num_rounds=1,
-        )
+        chosen, plan = fcojax.algorithms.fed_avg(counted), fcojax.local_steps(1)
+        given = chosen, chosen.hparams_type(), federations.start(), data, jax.random.key(0), plan
+        fcojax.run(*given, num_rounds=1)
         counts.append(len(traces))
     assert counts[0] == counts[1] > 0
 
@@ -150,16 +143,9 @@ def run_once(loss, data, number):
 def solve_once(loss, data, number):
     algorithm = fcojax.algorithms.fed_avg(loss)
     hparams, plan = algorithm.hparams_type(client_lr=0.1), fcojax.local_steps(1)
-    fcojax.solve(
-        algorithm,
-        hparams,
-        jnp.zeros(1),
-        data,
-        jax.random.key(0),
-        plan,
-        max_rounds=20,
-        certificate=lambda hparams, w, data: {"violation": w[0] ** 2},
-    )
+    given = algorithm, hparams, jnp.zeros(1), data, jax.random.key(0), plan
+    certificate = lambda hparams, w, data: {"violation": w[0] ** 2}  # noqa: E731
+    fcojax.solve(*given, max_rounds=20, certificate=certificate)
 
 
 def problem_of(loss, data):
@@ -173,6 +159,19 @@ def path_once(loss, data, number):
     )
 
 
+def strength_once(loss, data, number):
+    """Of one loss, whose strengths and data are arguments; JAX keeps 5 kB of each call."""
+    chosen = fcojax.algorithms.fed_dual_avg(of_first, transforms.euclidean(transforms.l1()))
+    hparams = chosen.hparams_type(client_lr=0.1, penalty_scale=0.1 + number / 1e4)
+    data = fcojax.from_rows({"a": np.arange(4.0) + number}, [2, 2])
+    given = chosen, hparams, jnp.zeros(1), data, jax.random.key(0), fcojax.local_steps(1)
+    fcojax.run(*given, num_rounds=2)
+
+
+def of_first(w, rows):
+    return (w[0] - rows["a"]) ** 2
+
+
 def optimum_once(loss, data, number):
     fcojax.reference.optimum(problem_of(loss, data), transforms.l1(), 1.0 + number, max_steps=10)
 
@@ -182,6 +181,7 @@ def optimum_once(loss, data, number):
     ("call", "times", "settled"),
     [
         (run_once, 1000, 50),
+        (strength_once, 1000, 50),
         (solve_once, 300, 50),
         (path_once, 80, 35),
         (optimum_once, 100, 40),
@@ -197,21 +197,3 @@ def test_calls_with_new_functions_take_no_more_memory_than_the_first(call, times
     # What tests before this one left behind goes in the first calls.
     assert max(maps[settled:]) <= 1.05 * maps[settled]
     assert max(rows[settled:]) <= 1.1 * rows[2 * settled]
-
-
-@pytest.mark.slow
-def test_a_thousand_strengths_and_data_objects_take_no_memory():
-    """They are arguments of one program; JAX keeps the last calls of ``eval_shape``, 5 kB each."""
-    penalised, found = transforms.euclidean(transforms.l1()), []
-    chosen = fcojax.algorithms.fed_dual_avg(lambda w, rows: (w[0] - rows["a"]) ** 2, penalised)
-    for number in range(1000):
-        hparams = chosen.hparams_type(client_lr=0.1, penalty_scale=0.1 + number / 1e4)
-        data = fcojax.from_rows({"a": np.arange(4.0) + number}, [2, 2])
-        given = chosen, hparams, jnp.zeros(1), data, jax.random.key(0), fcojax.local_steps(1)
-        fcojax.run(*given, num_rounds=2)
-        if number in (499, 999):
-            gc.collect()
-            pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
-            found.append((pages * 4096 / 2**20, len(jax.devices()[0].client.live_executables())))
-    (before, programs), (after, same) = found
-    assert after - before < 10 and programs == same, found
