@@ -8,14 +8,7 @@ import pytest
 import fcojax
 from fcojax import problems
 from fcojax.algorithms import fed_avg, fed_dual_avg, fed_mid_osp
-from fcojax.transforms import (
-    euclidean,
-    l1,
-    monotone,
-    named,
-    nuclear,
-    on_subtree,
-)
+from fcojax.transforms import euclidean, l1, monotone, named, nuclear, on_subtree
 
 pytestmark = pytest.mark.gate
 

@@ -14,6 +14,7 @@ from sklearn.linear_model import Lasso
 import fcojax
 from fcojax import algorithms, check, uploads
 from fcojax.transforms import l1
+from tests.support.composite_oracles import soft
 
 PORTS = pathlib.Path(__file__).parent.parent / "docs" / "ports"
 KEY, DIM, NUM_CLIENTS = jax.random.key(0), 3, 4
@@ -65,16 +66,8 @@ def test_a_port_obeys_the_laws_and_is_at_most_seventy_lines(name):
 
 def ran(algorithm, hparams, data, cohort, num_steps, num_rounds, *losses):
     plan = fcojax.Plan(fcojax.local_steps(num_steps), cohort, *losses)
-    return fcojax.run(
-        algorithm,
-        hparams,
-        jnp.zeros(DIM),
-        data,
-        KEY,
-        plan,
-        num_rounds=num_rounds,
-        eval_every=num_rounds,
-    )
+    given = algorithm, hparams, jnp.zeros(DIM), data, KEY, plan
+    return fcojax.run(*given, num_rounds=num_rounds, eval_every=num_rounds)
 
 
 def test_s_dane_with_exact_solutions_is_its_recursion_on_quadratics():
@@ -123,19 +116,12 @@ def require_on_page(claims):
 
 def ran_fed_mls(loss, rows, sizes, client_lr, num_rounds):
     """Return the models after each round with t local steps in round t."""
-    counts = list(range(1, num_rounds + 1))
-    algorithm = port("fed_mls")(loss)
-    _, history = fcojax.run(
-        algorithm,
-        algorithm.hparams_type(client_lr=client_lr),
-        jnp.zeros(DIM),
-        fcojax.from_rows(rows, sizes),
-        KEY,
-        fcojax.local_steps(num_rounds, by_round=counts),
-        num_rounds=num_rounds,
-        observe=lambda hparams, w, context: {"model": w},
-    )
-    return np.asarray(history["model"])
+    algorithm, data = port("fed_mls")(loss), fcojax.from_rows(rows, sizes)
+    hparams = algorithm.hparams_type(client_lr=client_lr)
+    work = fcojax.local_steps(num_rounds, by_round=list(range(1, num_rounds + 1)))
+    observe = lambda hparams, w, context: {"model": w}  # noqa: E731
+    given = algorithm, hparams, jnp.zeros(DIM), data, KEY, work
+    return np.asarray(fcojax.run(*given, num_rounds=num_rounds, observe=observe)[1]["model"])
 
 
 def absolute(w, rows):
@@ -207,10 +193,6 @@ def descended(data, strength, num_sweeps, num_rounds):
     algorithm = port("averaged_descent")(loss, l1())
     hparams = algorithm.hparams_type(penalty_scale=strength)
     return ran(algorithm, hparams, data, fcojax.everyone(), num_sweeps, num_rounds)[0]
-
-
-def soft(z, strength):
-    return np.sign(z) * np.maximum(np.abs(z) - strength, 0)
 
 
 def test_averaged_descent_ends_at_the_mean_of_soft_thresholds_on_orthogonal_designs():

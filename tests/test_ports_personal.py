@@ -17,7 +17,8 @@ from tests.algorithms.test_personal import (
     loss,
     minimiser,
 )
-from tests.test_ports import port, soft
+from tests.support.composite_oracles import soft
+from tests.test_ports import port
 
 EYE = np.eye(4)
 

@@ -23,17 +23,8 @@ def observe(hparams, w, context):
 
 
 def swept(grid=GRID):
-    return fcojax.sweep(
-        FED_AVG,
-        grid,
-        jnp.array(0.0),
-        DATA,
-        KEYS,
-        STEPS,
-        num_rounds=6,
-        eval_every=2,
-        observe=observe,
-    )[1]
+    given = FED_AVG, grid, jnp.array(0.0), DATA, KEYS, STEPS
+    return fcojax.sweep(*given, num_rounds=6, eval_every=2, observe=observe)[1]
 
 
 def test_a_sweep_has_a_row_for_each_point_seed_and_evaluation():

@@ -85,12 +85,9 @@ def test_with_one_full_step_of_everyone_the_limit_is_the_optimum(estimate):
     for _ in range(3000):
         best = soft(best - 0.5 * (curvature @ best - slope), 0.5 * scale)
     assert 0 < np.count_nonzero(best) < 4
-    found = models(
-        fed_da(federations.quadratic, l1(), estimate=estimate),
-        fed_da.Hparams(client_lr=0.01, penalty_scale=scale),
-        4000,
-        fcojax.local_steps(1),
-    )[-1]
+    algorithm = fed_da(federations.quadratic, l1(), estimate=estimate)
+    hparams = fed_da.Hparams(client_lr=0.01, penalty_scale=scale)
+    found = models(algorithm, hparams, 4000, fcojax.local_steps(1))[-1]
     np.testing.assert_allclose(found, best, atol=1e-8)
     np.testing.assert_array_equal(found == 0, best == 0)
 

@@ -68,16 +68,9 @@ def noise(seed):
 def test_optimisers_that_a_round_cannot_serve_are_refused(side, optimiser, said):
     """Noise of the clients was the same in every client, and in every round."""
     algorithm = algorithms.fed_opt(federations.loss, **{side: lambda hparams: optimiser})
+    given = algorithm, algorithm.hparams_type(), federations.start(), population(), KEY
     with pytest.raises((AttributeError, TypeError, ValueError), match=said):
-        fcojax.run(
-            algorithm,
-            algorithm.hparams_type(),
-            federations.start(),
-            population(),
-            KEY,
-            fcojax.local_steps(1),
-            num_rounds=1,
-        )
+        fcojax.run(*given, fcojax.local_steps(1), num_rounds=1)
 
 
 def test_a_rate_that_no_optimiser_reads_is_no_hyperparameter():

@@ -11,11 +11,7 @@ import optax
 import pytest
 
 import fcojax
-from fcojax.algorithms import (
-    fed_dual_avg,
-    fed_dual_avg_opt,
-    fed_mid_opt,
-)
+from fcojax.algorithms import fed_dual_avg, fed_dual_avg_opt, fed_mid_opt
 from fcojax.problems import population_loss
 from fcojax.reference import fista
 from fcojax.transforms import euclidean, group_l2, l1
@@ -43,24 +39,14 @@ def loss(w, rows):
     return (rows["curvature"] * (w[None] - rows["centre"]) ** 2).sum(axis=-1) / 2
 
 
-def population(clients=(0, 1, 2)):
-    return fcojax.from_clients(
-        [{"centre": CENTRES[m : m + 1], "curvature": CURVATURES[m : m + 1]} for m in clients]
-    )
+def population():
+    return fcojax.from_rows({"centre": CENTRES, "curvature": CURVATURES}, [1, 1, 1])
 
 
-def after(algorithm, num_rounds, num_steps=STEPS, server_lr: Any = 0.3, scale=SCALE, data=None):
-    return np.asarray(
-        fcojax.run(
-            algorithm,
-            algorithm.hparams_type(RATE, server_lr, scale),
-            jnp.asarray(START),
-            population() if data is None else data,
-            jax.random.key(0),
-            fcojax.local_steps(num_steps),
-            num_rounds=num_rounds,
-        )[0]
-    )
+def after(algorithm, num_rounds, num_steps=STEPS, server_lr: Any = 0.3, scale=SCALE):
+    hparams = algorithm.hparams_type(RATE, server_lr, scale)
+    given = jnp.asarray(START), population(), jax.random.key(0), fcojax.local_steps(num_steps)
+    return np.asarray(fcojax.run(algorithm, hparams, *given, num_rounds=num_rounds)[0])
 
 
 class ByHand:

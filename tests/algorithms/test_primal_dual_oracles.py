@@ -113,11 +113,8 @@ def population(weights):
 
 def with_slow_after(settings, fast):
     """Mark the settings after the first few, which differ little, as slow."""
-    slow = pytest.mark.slow
-    return [
-        pytest.param(name, marks=() if index < fast else slow)
-        for index, name in enumerate(settings)
-    ]
+    first, slow = [*settings][:fast], [*settings][fast:]
+    return [*first, *(pytest.param(name, marks=pytest.mark.slow) for name in slow)]
 
 
 @pytest.mark.parametrize("setting", with_slow_after(PD_SETTINGS, 1))
@@ -183,16 +180,9 @@ def test_fed_dyn_equals_its_procedure(setting):
 
 def observed(chosen, rates, data, work, cohort):
     """Return the server's states after every round, and the history of the run."""
-    _, history = fcojax.run(
-        federations.revealing(chosen),
-        rates,
-        federations.start(),
-        data,
-        KEY,
-        num_rounds=NUM_ROUNDS,
-        plan=fcojax.Plan(work, cohort),
-        observe=federations.whole_server,
-    )
+    given = federations.revealing(chosen), rates, federations.start(), data, KEY
+    options = {"num_rounds": NUM_ROUNDS, "observe": federations.whole_server}
+    _, history = fcojax.run(*given, fcojax.Plan(work, cohort), **options)
     return jax.tree.map(np.asarray, history["server"]), history
 
 

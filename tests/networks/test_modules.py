@@ -67,15 +67,8 @@ def masks_used(kind, key, num_steps, num_rounds):
     loss, functions = masked(kind)
     start = jax.tree.map(jnp.zeros_like, functions.init(jax.random.key(9)))
     hparams = fed_avg.Hparams(client_lr=1.0, server_lr=float(NUM_CLIENTS))
-    model, _ = fcojax.run(
-        fed_avg(loss),
-        hparams,
-        start,
-        clients(),
-        key,
-        fcojax.local_steps(num_steps),
-        num_rounds=num_rounds,
-    )
+    given = fed_avg(loss), hparams, start, clients(), key, fcojax.local_steps(num_steps)
+    model, _ = fcojax.run(*given, num_rounds=num_rounds)
     (kernel,) = jax.tree.leaves(model)
     return -np.asarray(kernel)
 

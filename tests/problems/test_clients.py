@@ -112,9 +112,7 @@ def test_population_loss_is_the_weighted_mean_of_client_means(rows_at_once, weig
     clients = rows(3, 1, 4)
     data = from_clients(clients, weights)
     w = jnp.array([1.0, -2.0, 0.5])
-    p = {"examples": np.array([3, 1, 4]), "NoneType": np.ones(3)}.get(
-        weights if isinstance(weights, str) else type(weights).__name__, weights
-    )
+    p = {"examples": [3, 1, 4], "None": np.ones(3)}.get(str(weights), weights)
     means = [np.mean((c["x"] @ np.asarray(w) - c["y"]) ** 2) for c in clients]
     expected = np.average(means, weights=p)
     assert population_loss(squared, w, data, rows_at_once) == pytest.approx(expected, rel=1e-14)
@@ -167,11 +165,8 @@ def addresses(leaf):
 def test_devices_of_one_cpu_share_the_memory_of_the_population():
     data = from_rows({"x": np.ones((64, 16), np.float32), "y": np.ones(64, np.float32)}, [16] * 4)
     whole = {name: leaf.unsafe_buffer_pointer() for name, leaf in data.examples.items()}
-    for mesh, offset in (
-        (fcojax.devices.device_mesh(clients=2), 0.5),
-        (fcojax.devices.device_mesh(sweep=2), 0.0),
-    ):
-        sharded = fcojax.devices.shard_clients(data, mesh)
+    for axis, offset in (("clients", 0.5), ("sweep", 0.0)):
+        sharded = fcojax.devices.shard_clients(data, fcojax.devices.device_mesh(**{axis: 2}))
         for name, leaf in sharded.examples.items():
             second = whole[name] + int(offset * data.examples[name].nbytes)
             assert addresses(leaf) == [whole[name], second]
@@ -257,16 +252,8 @@ def test_means_of_clients_are_those_of_their_rows_also_where_they_are_traced():
         }
 
     algorithm = fcojax.algorithms.fed_avg(squared)
-    model, history = fcojax.run(
-        algorithm,
-        algorithm.hparams_type(client_lr=0.1),
-        jnp.zeros(3),
-        data,
-        jax.random.key(0),
-        fcojax.local_steps(1),
-        num_rounds=2,
-        observe=observe,
-    )
+    given = algorithm, algorithm.hparams_type(client_lr=0.1), jnp.zeros(3), data, jax.random.key(0)
+    model, history = fcojax.run(*given, fcojax.local_steps(1), num_rounds=2, observe=observe)
     expected = [np.mean(squared(np.asarray(model), mine)) for mine in clients]
     np.testing.assert_allclose(history["losses"][-1], expected, rtol=1e-12)
     shares = [np.mean(mine["y"] > 0) for mine in clients]

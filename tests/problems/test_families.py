@@ -49,27 +49,17 @@ def test_the_gradient_is_that_of_the_loss(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    BUILDERS,
-)
+@pytest.mark.parametrize("name", BUILDERS)
 def test_two_rounds_descend_in_float32(name):
     problem, client_lr, constraint = family(name)
     algorithm = fcojax.algorithms.fed_mid(problem.loss, euclidean(constraint or zero()))
     hparams = fcojax.algorithms.fed_mid.Hparams(client_lr=client_lr, penalty_scale=1.0)
-    model, history = fcojax.run(
-        algorithm,
-        hparams,
-        start(name),
-        problem.train,
-        jax.random.key(0),
-        num_rounds=2,
-        plan=fcojax.local_steps(2),
-        observe=lambda hparams, params, train: {
-            "loss": population_loss(problem.loss, params, train)
-        },
-        context=problem.train,
-    )
+    given = algorithm, hparams, start(name), problem.train, jax.random.key(0)
+    options = {
+        "observe": lambda hparams, w, train: {"loss": population_loss(problem.loss, w, train)},
+        "context": problem.train,
+    }
+    model, history = fcojax.run(*given, fcojax.local_steps(2), num_rounds=2, **options)
     assert {leaf.dtype for leaf in jax.tree.leaves(model)} == {jnp.dtype("float32")}
     losses = problem.loss(model, problem.train.examples)
     assert losses.dtype == jnp.float32

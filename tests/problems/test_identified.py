@@ -12,24 +12,14 @@ from fcojax.transforms import euclidean, l1
 
 def test_dual_averaging_of_a_linear_loss_identifies_entries_when_theory_says():
     """Return the model after k rounds, soft(w - k eta g, k eta lambda)."""
-    start, slope, rate, scale = (
-        np.array([3.1, 1.3, 0.2, -2.6]),
-        np.array([0.5, -0.4, 0, 0.3]),
-        0.2,
-        1,
-    )
+    start, slope = np.array([3.1, 1.3, 0.2, -2.6]), np.array([0.5, -0.4, 0, 0.3])
+    rate, scale = 0.2, 1
     data = fcojax.from_clients([{"slope": slope[None]}] * 2)
     algorithm = fcojax.algorithms.fed_dual_avg(lambda w, rows: rows["slope"] @ w, euclidean(l1()))
-    _, history = fcojax.run(
-        algorithm,
-        algorithm.hparams_type(client_lr=rate, server_lr=1.0, penalty_scale=scale),
-        jnp.asarray(start),
-        data,
-        jax.random.key(0),
-        fcojax.local_steps(1),
-        num_rounds=40,
-        observe=lambda hparams, model, context: {"support": model != 0},
-    )
+    hparams = algorithm.hparams_type(client_lr=rate, server_lr=1.0, penalty_scale=scale)
+    given = algorithm, hparams, jnp.asarray(start), data, jax.random.key(0), fcojax.local_steps(1)
+    observe = lambda hparams, model, context: {"support": model != 0}  # noqa: E731
+    _, history = fcojax.run(*given, num_rounds=40, observe=observe)
     toward_zero = slope * np.sign(start)  # where this is positive the loss decreases towards zero
     expected = np.ceil(np.abs(start) / (rate * (scale + toward_zero)))
     np.testing.assert_array_equal(identified(history["support"], history["round"]), expected)

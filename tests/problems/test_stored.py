@@ -73,16 +73,9 @@ def test_a_run_on_a_folder_is_the_run_in_memory(folder):
     algorithm = fcojax.algorithms.fed_avg(loss)
     hparams = fcojax.algorithms.fed_avg.Hparams(client_lr=0.1)
     opened = fcojax.open_clients(folder)
+    given = jax.random.key(0), fcojax.local_steps(2, 3)
     models = [
-        fcojax.run(
-            algorithm,
-            hparams,
-            jnp.ones(3),
-            data,
-            jax.random.key(0),
-            num_rounds=2,
-            plan=fcojax.local_steps(2, 3),
-        )[0]
+        fcojax.run(algorithm, hparams, jnp.ones(3), data, *given, num_rounds=2)[0]
         for data in (population(), opened, opened.to_device())
     ]
     assert np.array_equal(models[0], models[1]) and np.array_equal(models[0], models[2])

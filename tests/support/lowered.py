@@ -169,7 +169,7 @@ def programs():
         found[f"{name}, a sweep"] = functools.partial(a_sweep, name)
     penalties = test_penalty_laws.PENALTIES | test_calculus_laws.PENALTIES
     for name, row in (penalties | test_spectral_laws.PENALTIES).items():
-        found[f"prox of {name}"] = functools.partial(_prox_of_row, row)
+        found[f"prox of {name}"] = functools.partial(a_prox, row.penalty, single(row.point))
     for name, row in test_mirror_laws.MIRRORS.items():
         found[f"mirror {name}"] = functools.partial(maps_of_a_mirror, row.mirror)
     for name, row in test_manifold_laws.ROWS.items():
@@ -177,10 +177,6 @@ def programs():
     for name in BUILDERS:
         found[f"measures of {name}"] = functools.partial(measures_and_gradient, name)
     return found
-
-
-def _prox_of_row(row):
-    return a_prox(row.penalty, single(row.point))
 
 
 def main(names):

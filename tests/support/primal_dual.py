@@ -118,16 +118,8 @@ def trajectory(
     data = population() if data is None else data
     plan = Plan(fcojax.local_steps(num_steps), cohort or fcojax.everyone(), losses)
     state = first_state(name, chosen, rates, data, plan, duals, drift, center)
-    _, history = fcojax.advance(
-        chosen,
-        rates,
-        state,
-        data,
-        plan,
-        num_rounds=NUM_LOOKS * rounds_between,
-        eval_every=rounds_between,
-        observe=SEEN,
-    )
+    rounds = {"num_rounds": NUM_LOOKS * rounds_between, "eval_every": rounds_between}
+    _, history = fcojax.advance(chosen, rates, state, data, plan, observe=SEEN, **rounds)
     return jax.tree.map(np.asarray, history["state"])
 
 

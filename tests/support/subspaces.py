@@ -133,16 +133,8 @@ def states(
     if first is None:
         params = jax.tree.map(jnp.asarray, start() if params is None else params)
         first = first_state(chosen, rates, params, population, jax.random.key(0), work)
-    _, history = fcojax.advance(
-        chosen,
-        rates,
-        first,
-        population,
-        Plan(work, cohort),
-        num_rounds=num_rounds,
-        eval_every=every,
-        observe=SEEN,
-    )
+    given = chosen, rates, first, population, Plan(work, cohort)
+    _, history = fcojax.advance(*given, num_rounds=num_rounds, eval_every=every, observe=SEEN)
     history = jax.tree.map(np.asarray, history)
     return history.pop("state"), history
 

@@ -34,16 +34,9 @@ def step_sizes(constants, num_steps, total_steps):
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _points(name, num_steps, batch_size, num_rounds, hparams, data, keys):
     def one_seed(key):
-        return local_points(
-            sgd(name),
-            hparams,
-            jnp.zeros(data.examples["a"].shape[1]),
-            data,
-            key,
-            num_rounds=num_rounds,
-            plan=work_of(num_steps, batch_size),
-            read=params_of,
-        )
+        start, plan = jnp.zeros(data.examples["a"].shape[1]), work_of(num_steps, batch_size)
+        given = sgd(name), hparams, start, data, key
+        return local_points(*given, num_rounds=num_rounds, plan=plan, read=params_of)
 
     return jax.vmap(one_seed)(keys)
 
@@ -64,16 +57,9 @@ def visited(name, num_steps, batch_size, num_seeds, total_steps, problem=None):
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _ends(name, num_steps, batch_size, num_rounds, hparams, data, keys):
     def one_seed(key):
-        return fcojax.run(
-            sgd(name),
-            hparams,
-            jnp.zeros(data.examples["a"].shape[1]),
-            data,
-            key,
-            num_rounds=num_rounds,
-            eval_every=num_rounds,
-            plan=work_of(num_steps, batch_size),
-        )[0]
+        start, plan = jnp.zeros(data.examples["a"].shape[1]), work_of(num_steps, batch_size)
+        given = sgd(name), hparams, start, data, key, plan
+        return fcojax.run(*given, num_rounds=num_rounds, eval_every=num_rounds)[0]
 
     return jax.vmap(one_seed)(keys)
 
@@ -81,14 +67,7 @@ def _ends(name, num_steps, batch_size, num_rounds, hparams, data, keys):
 def last_gaps(name, num_steps, batch_size, num_seeds, total_steps):
     """Return f(x_T) - f* for every seed."""
     constants = instances.constants(name)
-    keys = jax.vmap(jax.random.key)(jnp.arange(num_seeds))
-    ends = _ends(
-        name,
-        num_steps,
-        batch_size,
-        total_steps // num_steps,
-        schedule(constants, num_steps),
-        instances.population(name),
-        keys,
-    )
+    keys, hparams = jax.vmap(jax.random.key)(jnp.arange(num_seeds)), schedule(constants, num_steps)
+    given = name, num_steps, batch_size, total_steps // num_steps
+    ends = _ends(*given, hparams, instances.population(name), keys)
     return instances.model(name).objective(np.asarray(ends)) - constants.minimum

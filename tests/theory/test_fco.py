@@ -133,19 +133,13 @@ def shadows(own, penalty, psi, squared, constants, optimum, num_steps, cohort=No
     """Yield rates and rounds, and mean gaps and discrepancies of the averaged shadow iterates."""
     rates = [share * fco.largest_client_lr(constants) for share in (1, 0.1, 0.01)]
     chosen = averages.shadow_average(loss, euclidean(penalty), squared)
-    _, history = fcojax.sweep(
-        chosen._replace(model=lambda hparams, server: server),
-        fcojax.grid.product(FedDualAvgHparams, client_lr=rates, penalty_scale=[scale]),
-        jnp.asarray(own.start),
-        own.data,
-        jax.random.split(jax.random.key(0), 20),
-        num_rounds=100,
-        eval_every=20,
-        observe=lambda hparams, server, context: {"server": server},
-        plan=fcojax.Plan(
-            fcojax.local_steps(num_steps, 1, replace=True), cohort or fcojax.everyone()
-        ),
-    )
+    chosen = chosen._replace(model=lambda hparams, server: server)
+    grid = fcojax.grid.product(FedDualAvgHparams, client_lr=rates, penalty_scale=[scale])
+    work = fcojax.local_steps(num_steps, 1, replace=True)
+    plan = fcojax.Plan(work, cohort or fcojax.everyone())
+    given = jnp.asarray(own.start), own.data, jax.random.split(jax.random.key(0), 20), plan
+    observe = lambda hparams, server, context: {"server": server}  # noqa: E731
+    _, history = fcojax.sweep(chosen, grid, *given, num_rounds=100, eval_every=20, observe=observe)
     found = jax.tree.map(np.asarray, history["server"])
     gaps = objective(own, psi, found.mean) - objective(own, psi, optimum)
     for point, rate in enumerate(rates):
@@ -259,22 +253,15 @@ def test_gap_of_corrected_cohorts_is_below_the_theorem_with_unequal_weights(psi,
     )
     algorithm = algorithms.fed_dual_avg(loss, euclidean(l2_ball() if constrained else l1()))
     rates = [share * fco.largest_client_lr(constants) for share in (1, 0.1, 0.01)]
+    scale = 1.0 if constrained else LASSO
+    grid = fcojax.grid.product(FedDualAvgHparams, client_lr=rates, penalty_scale=[scale])
     for start, data, known in (
         (instance.start, instance.data, constants),
         (optimum, calm, constants._replace(distance=0.0, variance=0.0)),
     ):
-        _, history = fcojax.sweep(
-            algorithm,
-            fcojax.grid.product(
-                FedDualAvgHparams, client_lr=rates, penalty_scale=[1.0 if constrained else LASSO]
-            ),
-            jnp.asarray(start),
-            data,
-            jax.random.split(jax.random.key(0), 20),
-            plan,
-            num_rounds=100,
-            observe=lambda hparams, model, context: {"model": model},
-        )
+        given = grid, jnp.asarray(start), data, jax.random.split(jax.random.key(0), 20), plan
+        observe = lambda hparams, model, context: {"model": model}  # noqa: E731
+        _, history = fcojax.sweep(algorithm, *given, num_rounds=100, observe=observe)
         models = np.asarray(history["model"])
         visited = np.concatenate([models.reshape(-1, 10), [start]])
         gradients = np.einsum("mij,nj->nmi", own, visited) + common_axes().linear
@@ -337,16 +324,10 @@ def test_averaging_models_on_the_ball_shrinks_them_and_averaging_duals_does_not(
         grid = fcojax.grid.product(
             factory.Hparams, client_lr=[largest, 0.02 * largest], penalty_scale=[1.0]
         )
-        ends, _ = fcojax.sweep(
-            factory(loss, euclidean(l2_ball())),
-            grid,
-            jnp.asarray(instance.start),
-            instance.data,
-            jax.random.key(3)[None],
-            fcojax.local_steps(20, 1, replace=True),
-            num_rounds=400,
-            eval_every=400,
-        )
+        given = jnp.asarray(instance.start), instance.data, jax.random.key(3)[None]
+        work = fcojax.local_steps(20, 1, replace=True)
+        algorithm = factory(loss, euclidean(l2_ball()))
+        ends, _ = fcojax.sweep(algorithm, grid, *given, work, num_rounds=400, eval_every=400)
         gaps[name] = objective(instance, nothing, np.asarray(ends)[:, 0]) - best
         norms[name] = np.linalg.norm(ends[0])
     assert (gaps["fed_dual_avg"] < 1e-3).all()
@@ -385,16 +366,11 @@ def test_gap_of_small_client_steps_is_below_theorem_4_1(name, psi):
         server_lr=[round_lr / (num_steps * client_lr)],
         penalty_scale=[LASSO if psi == "l1" else 1.0],
     )
-    ends, _ = fcojax.sweep(
-        averages.average_of_rounds(factory(loss, euclidean(penalty))),
-        grid,
-        jnp.asarray(instance.start),
-        instance.data,
-        keys,
-        num_rounds=num_rounds,
-        eval_every=num_rounds,
-        plan=fcojax.local_steps(num_steps, 1, replace=True),
-    )
+    algorithm = averages.average_of_rounds(factory(loss, euclidean(penalty)))
+    given = jnp.asarray(instance.start), instance.data, keys
+    rounds = {"num_rounds": num_rounds, "eval_every": num_rounds}
+    plan = fcojax.local_steps(num_steps, 1, replace=True)
+    ends, _ = fcojax.sweep(algorithm, grid, *given, plan, **rounds)
     best = objective(instance, value, optimum)
     gap = (objective(instance, value, np.asarray(ends)[0]) - best).mean()
     bound = fco.gap_of_small_steps(constants, round_lr, num_steps, num_rounds)
@@ -432,16 +408,10 @@ def test_runs_on_both_sides_of_the_rounds_up_to_which_local_steps_help(times):
     gaps, factory = [], algorithms.fed_dual_avg
     # Without noise a round of many small client steps equals one step of their total size.
     for rate, steps in ((local_lr, num_steps), (round_lr, 1)):
-        end, _ = fcojax.run(
-            averages.average_of_rounds(factory(huber, euclidean(zero()))),
-            factory.Hparams(client_lr=rate),
-            jnp.zeros(2),
-            data,
-            jax.random.key(0),
-            fcojax.local_steps(steps),
-            num_rounds=num_rounds,
-            eval_every=num_rounds,
-        )
+        algorithm = averages.average_of_rounds(factory(huber, euclidean(zero())))
+        given = factory.Hparams(client_lr=rate), jnp.zeros(2), data, jax.random.key(0)
+        rounds = {"num_rounds": num_rounds, "eval_every": num_rounds}
+        end, _ = fcojax.run(algorithm, *given, fcojax.local_steps(steps), **rounds)
         gaps.append(float(jnp.mean(huber(end, minimisers)) - jnp.mean(huber(optimum, minimisers))))
     assert all(0 < gap <= bound for gap, bound in zip(gaps, bounds, strict=True))
     assert (bounds[0] < bounds[1]) == (times < 1)
@@ -520,15 +490,9 @@ def test_shadow_iterates_by_hand():
     squared = fco.squared_dual_norm(np.eye(3))
     chosen = averages.shadow_average(loss, euclidean(l1()), squared)
     chosen = chosen._replace(model=lambda hparams, server: server)
-    end, _ = fcojax.run(
-        chosen,
-        FedDualAvgHparams(client_lr=lr, penalty_scale=LASSO),
-        jnp.asarray(start),
-        fcojax.from_clients(clients),
-        jax.random.key(0),
-        num_rounds=2,
-        plan=fcojax.local_steps(num_steps),
-    )
+    hparams, data = FedDualAvgHparams(lr, penalty_scale=LASSO), fcojax.from_clients(clients)
+    given = chosen, hparams, jnp.asarray(start), data, jax.random.key(0)
+    end, _ = fcojax.run(*given, fcojax.local_steps(num_steps), num_rounds=2)
     z, elapsed, shadows, spreads = start, 0.0, [], []
     for _ in range(2):
         local = np.stack([z, z])

@@ -81,16 +81,9 @@ def population(reading, ridge):
 def runs(num_steps, reading="sum", ridge=0.0):
     """Return the models of a hundred rounds for both step sizes, [step sizes, rounds + 1, dim]."""
     rates = [step / factored(reading, ridge).smoothness for step in STEPS]
-    _, history = fcojax.sweep(
-        fed_gd_here,
-        product(fed_gd.Hparams, client_lr=rates),
-        jnp.zeros(DIM),
-        population(reading, ridge),
-        KEY[None],
-        num_rounds=100,
-        plan=fcojax.local_steps(num_steps),
-        observe=whole_model,
-    )
+    grid, data = product(fed_gd.Hparams, client_lr=rates), population(reading, ridge)
+    given = fed_gd_here, grid, jnp.zeros(DIM), data, KEY[None], fcojax.local_steps(num_steps)
+    _, history = fcojax.sweep(*given, num_rounds=100, observe=whole_model)
     return rates, np.pad(history["model"][:, 0], ((0, 0), (1, 0), (0, 0)))
 
 

@@ -181,10 +181,7 @@ def of_equinox(x):
     return params, lambda params, x: jax.vmap(eqx.combine(params, static))(jnp.moveaxis(x, -1, 1))
 
 
-@pytest.mark.parametrize(
-    "make",
-    [of_linen, pytest.param(of_equinox, marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("make", [of_linen, pytest.param(of_equinox, marks=pytest.mark.slow)])
 def test_losses_and_observers_of_a_run_are_rewritten(make):
     data = fcojax.from_rows({"x": normal(4, 8, 8, 3).astype(np.float32)}, [2, 2])
     params, apply = make(data.examples["x"])
@@ -195,20 +192,12 @@ def test_losses_and_observers_of_a_run_are_rewritten(make):
     def observe(hparams, model, context):
         return {"largest": jnp.max(apply(model, context))}
 
-    fed_avg = fcojax.algorithms.fed_avg(loss)
+    fed_avg, plan = fcojax.algorithms.fed_avg(loss), fcojax.local_steps(2, batch_size=2)
 
     def run(params, data):
-        return fcojax.run(
-            fed_avg,
-            fed_avg.hparams_type(client_lr=0.1),
-            params,
-            data,
-            jax.random.key(0),
-            fcojax.local_steps(2, batch_size=2),
-            num_rounds=2,
-            observe=observe,
-            context=data.examples["x"],
-        )
+        given = fed_avg, fed_avg.hparams_type(client_lr=0.1), params, data, jax.random.key(0), plan
+        options = {"observe": observe, "context": data.examples["x"]}
+        return fcojax.run(*given, num_rounds=2, **options)
 
     assert not slow_primitives(run, params, data)
     with jaxprs.as_written():
@@ -235,18 +224,11 @@ def test_a_convolution_and_a_scan_in_a_loss_on_a_mesh():
         features = jnp.moveaxis(layer(rows["x"], params["kernel"]), 1, 0)
         return jnp.sum(lax.scan(step, jnp.zeros_like(features[0]), features)[1] ** 2, axis=0)
 
-    fed_avg = fcojax.algorithms.fed_avg(loss)
+    fed_avg, plan = fcojax.algorithms.fed_avg(loss), fcojax.local_steps(3, batch_size=2)
 
     def run(params, data):
-        return fcojax.run(
-            fed_avg,
-            fed_avg.hparams_type(client_lr=0.3),
-            params,
-            data,
-            jax.random.key(0),
-            fcojax.local_steps(3, batch_size=2),
-            num_rounds=2,
-        )[0]
+        given = fed_avg, fed_avg.hparams_type(client_lr=0.3), params, data, jax.random.key(0), plan
+        return fcojax.run(*given, num_rounds=2)[0]
 
     spread = fcojax.devices.shard_clients(data, fcojax.devices.device_mesh(clients=2))
     ours = run(params, spread)

@@ -88,17 +88,9 @@ def test_the_reference_is_proximal_gradient_descent_on_pooled_data():
     prox = sweep.penalty(config).prox
     factory = sweep.algorithms["prox_gd"]
     train, work = sweep.plans["prox_gd"](config, problem)
-    start = problem.init(jax.random.key(0))
-    algorithm = factory(problem.loss, euclidean(sweep.penalty(config)))
-    model, _ = fcojax.run(
-        algorithm,
-        factory.Hparams(0.1, 1.0, 0.5),
-        start,
-        train,
-        jax.random.key(0),
-        num_rounds=3,
-        plan=work,
-    )
+    key, algorithm = jax.random.key(0), factory(problem.loss, euclidean(sweep.penalty(config)))
+    start, hparams = problem.init(key), factory.Hparams(0.1, 1.0, 0.5)
+    model, _ = fcojax.run(algorithm, hparams, start, train, key, work, num_rounds=3)
     slope = jax.grad(lambda w: jnp.mean(problem.loss(w, problem.train.examples)))
     w = start
     for _ in range(3):
