@@ -19,7 +19,7 @@ pytestmark = pytest.mark.gate
 KEY = jax.random.key(3)
 KEYS = jax.random.split(KEY, 2)
 PLAN = fcojax.Plan(
-    fcojax.local_steps(2, 3), fcojax.uniform_cohort(cohort_size=3), uploads=fcojax.dropout(0.3)
+    fcojax.local_steps(2), fcojax.uniform_cohort(cohort_size=3), uploads=fcojax.dropout(0.3)
 )
 
 
