@@ -13,7 +13,7 @@ from fcojax.engine.compaction import take_points
 from fcojax.engine.hparams import as_arrays, at_round, is_schedule, num_points, take
 from fcojax.engine.members import draw_cohort, local_handle
 from fcojax.engine.optimality import VIOLATION, pooled_gradient, violation_at
-from fcojax.engine.placed import Placed, payload_bytes, place, sweep_blocks, traced
+from fcojax.engine.placed import Placed, payload_bytes, place, sweep_blocks
 from fcojax.engine.plan import Program, as_plan
 from fcojax.engine.solve import Outcome, solve_traced
 from fcojax.engine.stream import on_disk

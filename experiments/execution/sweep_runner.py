@@ -38,7 +38,6 @@ from fcojax.extend import (
     sweep_blocks,
     take,
     take_points,
-    traced,
 )
 from fcojax.problems import ClientData, condensed
 from fcojax.types import PyTree
@@ -164,7 +163,7 @@ class SweepRunner:
         pool = ThreadPoolExecutor(os.cpu_count())
         self.progress.write(f"compiling {len(self.jobs)} programs side by side")
         return {
-            job.label: pool.submit(traced(self._place(job)).lower().compile) for job in self.jobs
+            job.label: pool.submit(self._place(job).traced().lower().compile) for job in self.jobs
         }
 
     def _run_job(self, job: Job) -> dict[str, Any]:

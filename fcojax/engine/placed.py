@@ -78,6 +78,16 @@ class Placed(NamedTuple):
         begin = lambda grid, data: start(algorithm, grid, self.init, data, keys, plan)  # noqa: E731
         return jax.eval_shape(begin, take(self.grid, points), data)
 
+    def traced(self) -> Any:
+        """Return the trace of the program of the first points' blocks; not for clients on disk.
+
+        Compiled from here, it is in JAX's caches when its first block is called.
+        """
+        group = _groups(self, np.arange(min(self.size, num_points(self.grid))))[0]
+        states = self._shapes(group, self.data, self.keys)  # only shapes are read
+        given = take(self.grid, group), self.data, states, self.context, np.int32(0)
+        return _block.trace(self.program, self.init, *given)
+
 
 def place(
     algorithm: Algorithm,
@@ -133,21 +143,9 @@ def place(
         return Placed(*given, size, group, stream)
 
     placed = placed_on(there)
-    if there.mesh is not None and decomposes_on_a_cpu(traced(placed)):
+    if there.mesh is not None and decomposes_on_a_cpu(placed.traced()):
         placed = placed_on(data)
     return placed if stream is None else placed._replace(data=data)
-
-
-def traced(placed: Placed) -> Any:
-    """Return the trace of the program of the first points' blocks; not for clients on disk.
-
-    Compiled from here, it is in JAX's compilation cache when its first block is called.
-    """
-    # Only shapes are read, for the arguments that the first points will have.
-    group = _groups(placed, np.arange(min(placed.size, num_points(placed.grid))))[0]
-    states = placed._shapes(group, placed.data, placed.keys)
-    given = take(placed.grid, group), placed.data, states, placed.context, np.int32(0)
-    return _block.trace(placed.program, placed.init, *given)
 
 
 def sweep_blocks(

@@ -1,5 +1,6 @@
 """Audits of epsilon: no bound above the promised one, and detection of a planted fault."""
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -95,12 +96,12 @@ def shared_by_points():
     def receive(at, found, weights, past):
         return ADDED(at._replace(private_key=at.round_key), found, weights, past)
 
-    return LOUD._replace(receive=receive)
+    return dataclasses.replace(LOUD, receive=receive)
 
 
 def half():
     """The transform claims twice the noise that it adds."""
-    return NOISE._replace(facts=NOISE.facts._replace(noisy=Noise(2.0)))
+    return dataclasses.replace(NOISE, facts=NOISE.facts._replace(noisy=Noise(2.0)))
 
 
 def clipped_by_leaf():
@@ -109,7 +110,7 @@ def clipped_by_leaf():
     def open_(at, payload, state, past):
         return uploads.Opened([clip(leaf, 1.0)[0] for leaf in payload])
 
-    return NOISE._replace(open=open_)
+    return dataclasses.replace(NOISE, open=open_)
 
 
 def over_the_cohort():
@@ -119,7 +120,7 @@ def over_the_cohort():
         own = weights._replace(expected_weight=weights.cohort_weight)
         return ADDED(at, found, own, past)
 
-    return LOUD._replace(receive=receive)
+    return dataclasses.replace(LOUD, receive=receive)
 
 
 TWO = fcojax.grid.product(fed_avg.Hparams, client_lr=[0.5, 0.1])
