@@ -286,7 +286,7 @@ def test_refusals():
 
 GAUSSIAN = fcojax.privacy.gaussian(1.0, noise=1.0)
 # A user's transform, which declares that it is noisy but not how.
-UNKNOWN_NOISE = GAUSSIAN._replace(facts=GAUSSIAN.facts._replace(noisy=True))
+UNKNOWN_NOISE = dataclasses.replace(GAUSSIAN, facts=GAUSSIAN.facts._replace(noisy=True))
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import fcojax
 import fcojax_sites
 from experiments.cli.console import results
 from experiments.config import config_file
-from experiments.process import errors
+from experiments.process import invocation
 from experiments.report.rows import plain
 from experiments.study import check
 from fcojax import problems
@@ -183,7 +183,7 @@ def test_groups_of_a_file_and_of_patterns_are_those_of_the_penalty(tmp_path):
 def test_groups_that_are_errors(text, sentence):
     with pytest.raises(ValueError, match=sentence) as raised:
         penalty(grouped(text), ["lab_a", "crp"])
-    assert re.search(sentence, errors.sentence(raised.value))
+    assert re.search(sentence, invocation.sentence(raised.value))
     with pytest.raises(ValueError, match="elastic net"):
         penalty(grouped("labs=lab_*", l1_fraction=0.5), ["lab_a", "crp"])
     for changes in ({"group_penalty": "slope"}, {"group_fraction": 0.5}):
