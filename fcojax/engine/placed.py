@@ -85,6 +85,9 @@ class Placed(NamedTuple):
         """
         group = _groups(self, np.arange(min(self.size, num_points(self.grid))))[0]
         states = self._shapes(group, self.data, self.keys)  # only shapes are read
+        if mesh := self.data.mesh:  # the mesh is part of the type by which JAX finds a trace again
+            everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+            states = jax.tree.map(lambda leaf: leaf.update(sharding=everywhere), states)
         given = take(self.grid, group), self.data, states, self.context, np.int32(0)
         return _block.trace(self.program, self.init, *given)
 

@@ -138,6 +138,8 @@ def test_a_block_is_compiled_once_for_each_number_of_points(algorithm, tmp_path,
             toy.run(tmp_path, share=killed_after(blocks))
         compiled = [text for text in caplog.messages if "XLA compilation of jit(" in text]
         assert sum("jit(_block" in text for text in compiled) == programs
+        # A placement reads the trace for all points, which is then the program's.
+        assert sum("tracing _block for jit" in text for text in caplog.messages) == 2
         assert not [text for text in compiled if "jit(look" in text or "jit(start" in text]
 
 
