@@ -76,6 +76,7 @@ def save(figure: Any, path: pathlib.Path) -> pathlib.Path:
             at = min(spaces, key=lambda place: abs(place - len(text) / 2), default=len(text))
             label.set_text(f"{text[:at]}\n{text[at + 1 :]}".strip())
     figure.savefig(path)
+    figure.set_layout_engine("none")  # the PDF keeps the places of the PNG
     # Without a date, equal figures are equal files.
     figure.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})
     plt.close(figure)
