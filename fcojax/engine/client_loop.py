@@ -126,7 +126,7 @@ def client_function(
     compute = guarded(client_and_chain, lambda result: (result[0].own, result[0].public, result[1]))
 
     @functools.partial(jax.jit, static_argnames="max_size")  # traced once for all uses
-    def one_client(row, before: Rows, max_size=data.max_size) -> tuple[Upload, Rows, Array]:
+    def one_client(row, before: Rows, *, max_size: int) -> tuple[Upload, Rows, Array]:
         # Keys are folded by the index in the population, so that a client draws the same on a mesh,
         # from disk, and in any chunk.
         client = client_of(row)

@@ -52,7 +52,7 @@ def one_round(
     one_client = client_function(context, message, slots.client_of)
     first = slots.row_indices[0], jax.tree.map(lambda leaf: leaf[0], rows)
     # Only shapes are read, so this client is not computed.
-    one, _, _ = jax.eval_shape(one_client, *first)
+    one, _, _ = one_client.eval_shape(*first, max_size=data.max_size)
     tally, rows = run_clients(context, one_client, one, slots, rows)
     # Only this and the weights in `_total_weights` cross devices. With a sum it is one mean upload:
     # W1 on eight devices all-reduces 4 kB a round. A test reads the compiled program to keep it so.
@@ -60,7 +60,7 @@ def one_round(
 
     # If no client counts, use client 0's public parts: with noise they are the same for all data,
     # as `first_uploads` has checked, while zeros would reveal that nobody took part.
-    public = one_client(*first)[0].public if plan.uploads.noisy else None
+    public = one_client(*first, max_size=data.max_size)[0].public if plan.uploads.noisy else None
     given = context, server, tally, totals, one, public
     after, memory, taken, metrics, counts = server_half(*given)
 
