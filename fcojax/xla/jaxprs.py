@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
+from jax.core import Tracer
 from jax.extend import core
 from jax.interpreters import partial_eval
 
@@ -85,7 +86,7 @@ def fast_inside_loops(function: Callable[Arguments, Result]) -> Callable[Argumen
     Apply it before differentiation. Windows of more than 128 entries are left unchanged, and so are
     groups of examples (``batch_group_count``), shardings of a result (``out_sharding``) and rules
     of custom derivatives, which are traced later. A function without any of these equations is
-    called unchanged.
+    called unchanged; inside of a trace its own trace takes its place, so that it is traced once.
 
     Args:
       function: any function of pytrees of arrays that JAX can trace.
@@ -115,9 +116,11 @@ def fast_inside_loops(function: Callable[Arguments, Result]) -> Callable[Argumen
             return results
 
         program = jax.make_jaxpr(flat)(*leaves)
-        if not (structures and _has_slow(program.jaxpr)):
+        slow, traced = _has_slow(program.jaxpr), any(isinstance(x, Tracer) for x in leaves)
+        if not (structures and (slow or traced)):
             return function(*args, **kwargs)
-        program = core.ClosedJaxpr(_exchanged(program.jaxpr), program.consts)
+        if slow:
+            program = core.ClosedJaxpr(_exchanged(program.jaxpr), program.consts)
         return jax.tree.unflatten(structures[0], core.jaxpr_as_fun(program)(*leaves))
 
     return rewritten

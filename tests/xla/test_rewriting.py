@@ -133,6 +133,7 @@ def test_what_is_left_as_it_is():
     calls = []
     plain = fast_inside_loops(lambda x: calls.append(x) or x + 1)
     assert plain(1) == 2 and calls[-1] == 1
+    assert jax.jit(plain)(1) == 2 and len(calls) == 3  # inside of a trace it is traced once
     assert fast_inside_loops(lambda x: (layer(x, kernel), "a word"))(x)[1] == "a word"
     assert fast_inside_loops(lambda x, name: name)(x, "a word") == "a word"
 
