@@ -286,6 +286,7 @@ def test_fed_com_loc_is_the_loop_of_its_source(place):
     assert whole.tolist() == [9 * NUM_CLIENTS * DIM * 8]
 
 
+@pytest.mark.slow
 def test_tamuna_ends_at_the_minimiser_and_sends_the_share_of_its_owners():
     data, hessians, terms = least_squares()
     best = np.linalg.solve(hessians.mean(0), terms.mean(0))

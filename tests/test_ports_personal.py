@@ -23,6 +23,7 @@ from tests.test_ports import port
 EYE = np.eye(4)
 
 
+@pytest.mark.slow
 def test_with_a_share_of_1_scafflix_is_prox_skip():
     _, model, run = ended(port("scafflix")(loss, LASSO), share=1.0)
     _, expected, _ = ended(algorithms.prox_skip(loss, LASSO))
@@ -90,15 +91,6 @@ def test_the_limit_is_the_minimiser_of_the_mean_envelope(name, number, at):
     _, model, run = ended(port(name)(loss, LASSO), num_rounds=500, plan=plan, **{number: 0.6})
     np.testing.assert_allclose(model, x, rtol=0, atol=1e-10)
     np.testing.assert_allclose(read_models(*run), at(x, 0.6)[0], rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize(
-    ("name", "limit"), [("p_fed_me", {"prox_scale": 1e13}), ("p_fed_fbe", {"prox_step": 1e-12})]
-)
-def test_an_envelope_close_to_the_loss_gives_fed_avg(name, limit):
-    _, found, _ = ended(port(name)(loss), num_rounds=9, **limit)
-    _, expected, _ = ended(algorithms.fed_avg(loss), num_rounds=9)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
 
 
 @in_gate

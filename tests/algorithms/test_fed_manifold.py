@@ -51,6 +51,7 @@ def corrections(state):
     return state.server.direction[:, None] - state.clients
 
 
+@pytest.mark.slow
 def test_fed_manifold_finds_the_top_eigenspace_of_the_mean_covariance():
     """Ten steps per round on heterogeneous clients leave no floor."""
     best, basis = subspaces.optimum()
@@ -203,6 +204,7 @@ def test_partial_cohorts_weights_and_unequal_steps_are_those_of_the_oracle():
 COINS = pytest.param(fcojax.coin_flips(0.3), marks=pytest.mark.slow)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cohort", [fcojax.uniform_cohort(cohort_size=5), COINS])
 def test_partial_cohorts_have_no_floor(cohort):
     chosen = subspaces.algorithm("fed_manifold", unit_sphere)
@@ -271,6 +273,7 @@ def test_in_float32_only_the_printed_form_drifts(sends):
         assert np.abs(corrections(seen).mean(axis=1, dtype=np.float64)).max() <= 2e-7
 
 
+@pytest.mark.slow
 def test_grassmann_and_stiefel_are_the_same_on_a_function_of_the_subspace():
     given = pca, subspaces.clients(), subspaces.start(), 0.02, 20
     one, other = (stationary(on, *given) for on in (grassmann(), subspaces.svd_stiefel))

@@ -70,6 +70,7 @@ def assert_same(found, rtol=1e-12):
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in [*ALGORITHMS][:-1]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["prox_skip, geometric", *SLOW])
 def test_steps_in_coordinates_end_where_plain_steps_do(name):
     """With a bias, clients of different sizes, and cohorts."""

@@ -86,6 +86,7 @@ def test_one_step_of_everyone_is_fista_with_restarts():
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", [(), HALF_LOST], ids=["everyone", "half, lost"])
 def test_the_limit_is_the_minimiser(who):
     found = distances(algorithms.fast_scaffold, 30, 0, 5, 500, who)

@@ -138,6 +138,7 @@ LIMITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("problem", "num_steps", "num_problems"),
     [
@@ -204,23 +205,20 @@ def violations(penalty, memory, rounds, num_steps=10, scale=0.3):
     return np.array([history["violation"][r // min(rounds) - 1] for r in rounds])
 
 
-def test_with_bounded_memory_the_rate_is_linear_for_a_curved_penalty():
+@pytest.mark.slow
+def test_the_rate_is_linear_unless_memory_is_full_and_the_penalty_curved():
     """P_T shrinks steps along a level set of the group norm by 1/T; T is bounded for memory < 1."""
     for memory in (0.0, 0.9):
         found = violations(GROUPS, memory, (50, 100, 150, 200))
         assert max(found[1:] / found[:-1]) < 0.1, (memory, found)
-
-
-@pytest.mark.slow
-def test_with_full_memory_only_a_curved_penalty_makes_the_rate_sublinear():
-    """The level sets of l1 are flat."""
     rounds = (5_000, 10_000, 20_000)
-    assert max(violations(l1(), 1.0, rounds)) < 1e-10  # linear: all at rounding
+    assert max(violations(l1(), 1.0, rounds)) < 1e-10  # linear, as level sets of l1 are flat
     found = violations(GROUPS, 1.0, rounds)
     # A linear rate would square the violation when the rounds double.
     assert (10 * found[:-1] ** 2 < found[1:]).all() and (found[1:] < found[:-1]).all()
 
 
+@pytest.mark.slow
 def test_without_tracking_the_limit_is_elsewhere():
     clients = unlike_clients()
     data, rate = fcojax.from_clients(clients), 1 / (10 * steepest(clients))
@@ -252,6 +250,7 @@ def test_without_memory_it_is_composite_fl_and_without_a_penalty_scaffold(penalt
     assert not scale or 0 < np.count_nonzero(found) < 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_steps", [1, 5])
 def test_one_step_or_equal_clients_are_dual_averaging(num_steps):
     """With full memory each step differs by the rounding of q - c_m."""

@@ -404,6 +404,7 @@ def linear(w, rows):
     return rows["a"] @ w
 
 
+@pytest.mark.slow
 def test_with_constant_gradients_the_server_adds_up_rates_times_gradients():
     """z_r = w_0 - eta_s eta_c sum of p-weighted gradients, T_r = eta_s sum of p_m eta_c K_m.
 

@@ -16,7 +16,6 @@ ROOT = pathlib.Path(__file__).parent.parent.parent
 # Sums, a control with its prox, a bank, a transport, a mean of all. Duals and a drift are those of
 # the procedures in ``test_primal_dual_oracles``.
 FEW = (
-    "fed_dual_avg, lost",
     "scaffold feedback steps, lost",
     "prox_skip geometric, linear",
     "r_fed_svrg projection, full",

@@ -311,6 +311,7 @@ def test_gap_is_below_theorem_4_2(num_steps):
         assert fco.gap_from_discrepancy(*run, discrepancy) <= bound
 
 
+@pytest.mark.slow
 def test_averaging_models_on_the_ball_shrinks_them_and_averaging_duals_does_not():
     """The curse of primal averaging: the optimum is on the sphere, FedMiD ends far inside."""
     instance = common_axes()

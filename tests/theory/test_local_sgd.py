@@ -74,6 +74,7 @@ def test_the_lemmas_hold_along_runs(name, num_steps, batch_size, num_seeds, tota
     assert holds(mean_over_seeds(theory.one_step(model, bound, points, sizes, batch_size)))
 
 
+@pytest.mark.slow
 @over_runs
 def test_the_bound_is_above_the_measured_curve(name, num_steps, batch_size, num_seeds, total_steps):
     points, _, bound = bounded(name, num_steps, batch_size, num_seeds, total_steps)

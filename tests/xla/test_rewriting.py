@@ -211,6 +211,7 @@ def test_losses_and_observers_of_a_run_are_rewritten(make):
     )
 
 
+@pytest.mark.slow
 def test_a_convolution_and_a_scan_in_a_loss_on_a_mesh():
     """On two devices the result equals JAX's own form on one."""
     images = normal(12, 6, 5, seed=2).astype(np.float32)

@@ -128,6 +128,7 @@ def test_a_config_that_names_no_rule_types_its_strength():
     assert resolve(config, sweep).penalty_scales == (0.5,)
 
 
+@pytest.mark.slow
 def test_weights_may_decrease_along_the_features():
     """The prox of the cone is that of increasing signals on the reversed weights."""
     sweep, config = quick_config("lasso")
