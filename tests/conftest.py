@@ -6,9 +6,8 @@ import os
 import pathlib
 import sys
 
-# Threads of numpy's and scipy's BLAS wait for each other in loops: with two workers on two cores,
-# three tests of three small products each took 16 s of processor time, and 1 s on one thread. Set
-# before numpy is loaded, which reads it once.
+# Threads of numpy's and scipy's BLAS wait for each other in loops: three tests of small products
+# took 16 s of processor time, and 1 s on one thread. numpy reads this once, when it is loaded.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import jax

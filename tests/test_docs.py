@@ -21,6 +21,7 @@ from fcojax.algorithms import fed_avg
 
 ROOT = pathlib.Path(__file__).parent.parent
 DOCS = ROOT / "docs"
+pytestmark = pytest.mark.gate
 FOLDERS = ("fcojax", "experiments", "tests", "docs", "benchmarks", "configs")
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if "build" not in page.parts]
 MODULES = sorted(
