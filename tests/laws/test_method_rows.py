@@ -13,8 +13,8 @@ from fcojax import algorithms
 from tests.laws import method_rows
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
-# Sums, a control with its prox, a bank, a transport, a mean of all. Duals and a drift are those of
-# the procedures in ``test_primal_dual_oracles``.
+# A control with its prox, a bank, a transport, a mean of all. Sums are those of ``test_oracles``;
+# duals and a drift are those of the procedures in ``test_primal_dual_oracles``.
 FEW = (
     "scaffold feedback steps, lost",
     "prox_skip geometric, linear",
