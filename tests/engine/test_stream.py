@@ -3,9 +3,9 @@
 Sums may be compiled in another order, which changes the last bit.
 """
 
-import functools
 import shutil
 
+import chex
 import jax
 import numpy as np
 import pytest
@@ -67,8 +67,7 @@ def equal(found, expected):
         jax.tree.map(np.asarray, (state._replace(key=()), history))
         for state, history in (found, expected)
     )
-    close = functools.partial(np.testing.assert_allclose, rtol=1e-13, atol=1e-15)
-    jax.tree.map(close, found, expected)
+    chex.assert_trees_all_close(found, expected, rtol=1e-13, atol=1e-15)
 
 
 def test_the_same_numbers_as_in_memory(folder):
@@ -100,10 +99,10 @@ def test_all_blocks_are_one_program_and_a_stream_may_go_back_and_change_its_run(
         half = after(other, 1)
         after(one, 1)  # and reads its second block ahead
         in_turn = after(half, 1)
-    jax.tree.map(np.testing.assert_array_equal, one._replace(key=()), before)
+    chex.assert_trees_all_equal(one._replace(key=()), before)
     ends, in_turn = [end._replace(key=()) for end in ends], in_turn._replace(key=())
-    jax.tree.map(np.testing.assert_array_equal, ends[0], ends[1])
-    jax.tree.map(np.testing.assert_array_equal, ends[2], in_turn)
+    chex.assert_trees_all_equal(ends[0], ends[1])
+    chex.assert_trees_all_equal(ends[2], in_turn)
     assert sum("compilation of jit(advance_traced)" in text for text in caplog.messages) == 1
 
 

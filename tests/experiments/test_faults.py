@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -60,12 +61,6 @@ def test_a_second_run_changes_nothing(toy, whole, copy):
     assert found[2] == whole[3] == []
 
 
-def jax_tree_equal(found, expected):
-    assert found.keys() == expected.keys()
-    for name in found:
-        np.testing.assert_array_equal(found[name], expected[name])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "damage", [pathlib.Path.unlink, lambda path: truncate(path), lambda path: flip_a_bit(path)]
@@ -74,7 +69,7 @@ def test_without_a_sound_checkpoint_the_points_start_over(toy, whole, copy, dama
     damage(copy / CHECKPOINT)
     found = toy.run(copy)
     same(found, whole)
-    jax_tree_equal(model(copy), model(whole[0]))
+    chex.assert_trees_all_equal(model(copy), model(whole[0]))
     assert (copy / CHECKPOINT).exists()
 
 
@@ -209,7 +204,7 @@ def test_a_run_that_is_killed_at_random_blocks_is_the_same_bit_for_bit(toy, whol
         with pytest.raises(Killed):
             toy.run(tmp_path, share=killed_after(rng.randrange(2)))
     same(toy.run(tmp_path), whole)
-    jax_tree_equal(model(tmp_path), model(whole[0]))
+    chex.assert_trees_all_equal(model(tmp_path), model(whole[0]))
 
 
 def test_the_model_that_is_kept_is_that_of_the_best_point(toy, whole):

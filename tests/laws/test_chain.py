@@ -10,6 +10,7 @@ import functools
 import itertools
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -374,13 +375,7 @@ def test_a_run_is_the_loop_over_its_clients(transform, way, method):
     for name in counts[0]:
         if name in history:
             assert history[name].tolist() == [each[name] for each in counts], name
-    for leaf, other in zip(jax.tree.leaves(model), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(leaf, other, rtol=1e-9, atol=1e-11)
-
-
-def assert_same(found, expected, tolerance=0.0):
-    for leaf, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(leaf, other, rtol=tolerance, atol=tolerance)
+    chex.assert_trees_all_close(model, expected, rtol=1e-9, atol=1e-11)
 
 
 ABC = uploads.compressed(uploads.qsgd(7)), fcojax.norm_bound(0.5), fcojax.dropout(0.3)
@@ -424,9 +419,8 @@ def trained(row, cohort, method):
 def test_what_loses_nothing_leaves_the_mean_of_everyone(name):
     row, tolerance = LOSSLESS[name]
     given = fcojax.everyone(), "fed_dual_avg"
-    assert_same(
-        trained(row, *given)[0], trained(Row(chain(), equal=row.equal), *given)[0], tolerance
-    )
+    found, plain = trained(row, *given)[0], trained(Row(chain(), equal=row.equal), *given)[0]
+    chex.assert_trees_all_close(found, plain, rtol=tolerance, atol=tolerance)
 
 
 BOUNDED = "gaussian", "bands", "adaptive", "norm_bound", "compressed, noise, bound"
@@ -510,7 +504,7 @@ def test_an_upload_that_does_not_count_is_one_that_was_never_sent(name, out):
         states.append(history["states"])
         if cohort is not others:
             assert history[out].tolist() == [2, 5, 2] and sum(history["dropped"]) in (0, 9)
-    assert_same(*states, tolerance=1e-13)
+    chex.assert_trees_all_close(*map(jax.tree.leaves, states), rtol=1e-13, atol=1e-13)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import re
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -75,7 +76,7 @@ def test_rows_of_weight_zero_may_hold_anything(name, work):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(clean))
     assert clean[2]["participants"] == 6 and clean[2]["dropped"] == 0
     for bad in BAD:
-        jax.tree.map(np.testing.assert_array_equal, clean, after(name, work, population(bad)))
+        chex.assert_trees_all_equal(clean, after(name, work, population(bad)))
 
 
 @pytest.mark.parametrize("name", ["fed_avg", "fed_dual_avg", "fed_pd"])
@@ -87,7 +88,7 @@ def test_a_dropped_client_leaves_no_trace_of_its_numbers(name):
         found.append(after(name, "full", dataclasses.replace(spoilt, weights=jnp.ones(5))))
     assert found[0][2]["dropped"] == 4
     for other in found[1:]:
-        jax.tree.map(np.testing.assert_array_equal, found[0], other)
+        chex.assert_trees_all_equal(found[0], other)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found[0]))
     assert not np.allclose(
         jax.tree.leaves(found[0][0])[0], jax.tree.leaves(after(name, "full", data)[0])[0]

@@ -1,5 +1,6 @@
 """Sparse rows against the dense matrix that they represent."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -112,8 +113,7 @@ def test_every_linear_loss_accepts_sparse_rows():
     several = {"kernel": jnp.asarray(kernels), "bias": jnp.zeros(3)}
     for rows, losses in ((sparse, found), (dense, expected)):
         losses["softmax"] = cross_entropy(several, rows | {"y": rows["y"].astype(int)})
-    for name in expected:
-        np.testing.assert_allclose(found[name], expected[name], atol=1e-12, err_msg=name)
+    chex.assert_trees_all_close(found, expected, rtol=1e-7, atol=1e-12)
 
 
 def test_problems_start_as_on_dense_features():

@@ -1,5 +1,8 @@
 """Recurrent layers against ``jax.lax.scan`` differentiated by JAX."""
 
+import functools
+
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -50,9 +53,7 @@ def weighed(layer):
     return number
 
 
-def assert_close(found, expected):
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-13)
+assert_close = functools.partial(chex.assert_trees_all_close, rtol=1e-11, atol=1e-13)
 
 
 @pytest.mark.parametrize("biased", [True, False])
