@@ -1,6 +1,7 @@
-"""What a config says as text, ``NAME:NUMBER,NUMBER``: codecs, samplers, clocks, schedules."""
+"""What a config says as text, ``NAME:NUMBER``: codecs, samplers, clocks, schedules, optimisers."""
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,10 +11,11 @@ import optax
 
 import fcojax
 from experiments.process.invocation import suggest
-from fcojax import uploads
+from fcojax import algorithms, uploads
+from fcojax.algorithms.base import Algorithm, Factory, takes
 from fcojax.clock import Clock, by_size, log_normal
 from fcojax.extend import checked_value
-from fcojax.types import Array, Count, NonNegative, Positive
+from fcojax.types import Array, Count, Fraction, NonNegative, Positive
 from fcojax.uploads import Compressor, UploadTransform
 
 
@@ -73,6 +75,15 @@ SCHEDULES: Forms = {
     "inverse_sqrt": (lambda rounds: lambda t: 1 / (1 + t / rounds) ** 0.5, Positive),
     "warm_up": (lambda rounds: optax.linear_schedule(1 / rounds, 1.0, max(rounds - 1, 1)), Count),
 }
+# With rate one, and optax's defaults.
+OPTIMISERS: Forms = {
+    "adagrad": (lambda eps=1e-7: optax.adagrad(1.0, eps=eps), Positive),
+    "adam": (lambda eps=1e-8: optax.adam(1.0, eps=eps), Positive),
+    "lamb": (lambda eps=1e-6: optax.lamb(1.0, eps=eps), Positive),
+    "lars": (lambda momentum=0.9: optax.lars(1.0, momentum=momentum), Fraction),
+    "sgd": (lambda momentum=None: optax.sgd(1.0, momentum), Fraction),
+    "yogi": (lambda eps=1e-3: optax.yogi(1.0, eps=eps), Positive),
+}
 
 
 def chosen(key: str, text: str, forms: Forms, *inner: Any) -> Callable[..., Any]:
@@ -106,6 +117,52 @@ def factors(key: str, text: str) -> Callable[[Array], Array]:
     """
     parts = [chosen(key, part, SCHEDULES)() for part in text.split("*")]
     return lambda t: jnp.prod(jnp.stack([jnp.asarray(part(t), float) for part in parts]))
+
+
+def _fed_opt(loss: Any, **sides: optax.GradientTransformation) -> Algorithm:
+    """Return FedAvg with optimisers of rate one, whose steps are multiplied by the rates."""
+
+    def scaled(side: str) -> Any:
+        return lambda h: optax.chain(sides[side], optax.scale(getattr(h, f"{side}_lr")))
+
+    return algorithms.fed_opt(loss, **{side: scaled(side) for side in sides})
+
+
+# By an algorithm with gradient steps, the one with optimisers in their place.
+_OPTIMISED: dict[Any, Callable[..., Algorithm]] = {
+    algorithms.fed_avg: _fed_opt,
+    algorithms.fed_opt: _fed_opt,
+    algorithms.fed_dual_avg: algorithms.fed_dual_avg_opt,
+    algorithms.fed_dual_avg_osp: functools.partial(algorithms.fed_dual_avg_opt, client_prox=False),
+    algorithms.fed_mid: algorithms.fed_mid_opt,
+    algorithms.fed_mid_osp: functools.partial(algorithms.fed_mid_opt, client_prox=False),
+}
+
+
+def optimised(label: str, plain: Factory, **texts: str) -> Factory:
+    """Return an algorithm's factory with optimisers in the place of gradient steps.
+
+    Args:
+      label: its name, for the message if it takes none.
+      plain: the factory without optimisers; its hyperparameters stay.
+      **texts: those of ``server_optimiser``, ``client_optimiser``, or both.
+    """
+    sides = {}
+    for key, text in texts.items():
+        side = key.partition("_")[0]
+        # A local prox would need the metric of the optimiser.
+        takers = [one for one in _OPTIMISED if side == "server" or one is not algorithms.fed_mid]
+        if plain not in takers:
+            names = ", ".join(one.__name__ for one in takers)
+            raise ValueError(f"{key} is {text!r}, but {label} takes none; {names} do.")
+        sides[side] = chosen(key, text, OPTIMISERS)()
+
+    @takes(plain.Hparams, *plain.geometry)
+    @functools.wraps(plain)
+    def factory(loss, *geometry):
+        return _OPTIMISED[plain](loss, *geometry, **sides)
+
+    return factory
 
 
 def codec(text: str, key: str = "codec") -> UploadTransform:

@@ -25,6 +25,9 @@ class SweepKeys(NamedTuple):
         staircase:ROUNDS,FACTOR, inverse:ROUNDS, inverse_sqrt:ROUNDS or warm_up:ROUNDS; factors are
         multiplied, as in warm_up:10*inverse:100.
       server_schedule: the same for server_lr.
+      client_optimiser: steps of optax in the place of the clients' gradient steps, times client_lr:
+        adagrad, adam, lamb or yogi, each with :EPS, or lars or sgd, each with :MOMENTUM.
+      server_optimiser: the same for the server's step and server_lr.
       clock: speed of the clients, in seconds a step and a byte, so that rows have hours:
         constant:STEP,BYTE, log_normal:STEP,SPREAD,BYTE or by_size:STEP,BYTE.
       deadline: seconds after which uploads of a round are left out; needs clock.
@@ -63,6 +66,8 @@ class SweepKeys(NamedTuple):
     participation: str = "uniform"
     client_schedule: str = "constant"
     server_schedule: str = "constant"
+    client_optimiser: str | None = None
+    server_optimiser: str | None = None
     clock: str | None = None
     deadline: Positive | None = None
     codec: str | None = None

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 import fcojax
-from experiments.codecs import CLOCKS, SAMPLERS, chosen, codec, compressor, factors
+from experiments.codecs import CLOCKS, SAMPLERS, chosen, codec, compressor, factors, optimised
 from experiments.config.algorithms import find
 from experiments.config.keys import ALLOWED, OPTIONAL, SweepKeys
 from experiments.report.rows import points_of
@@ -26,6 +26,7 @@ _COLUMNS = ("algorithm", "seed", "round", "status", "participants", "dropped")
 _CRITERION = ["criterion", *(f"criterion_{name}" for name in ("goal", "rounds", "within", "reach"))]
 # For each key of a schedule, the hyperparameter that it changes.
 RATES = {"client_schedule": "client_lr", "server_schedule": "server_lr"}
+OPTIMISERS = "client_optimiser", "server_optimiser"
 
 
 class Settings(NamedTuple):
@@ -79,6 +80,8 @@ def resolve(config: Config, sweep: Sweep) -> Settings:
     for key, allowed in ALLOWED.items():
         if allowed is not Any and (config.get(key) is not None or key not in OPTIONAL):
             check_values(key, config.get(key), allowed, single=key != "seeds")
+    if given := {key: config[key] for key in OPTIMISERS if config[key] is not None}:
+        algorithms = {at: optimised(at, one, **given) for at, one in algorithms.items()}
     seeds = config.seeds if isinstance(config.seeds, tuple) else (config.seeds,)
     keys = SweepKeys._make(config[key] for key in SweepKeys._fields)._replace(seeds=seeds)
     if keys.num_rounds % keys.eval_every:

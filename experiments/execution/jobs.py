@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments.config.settings import RATES, Settings
+from experiments.config.settings import OPTIMISERS, RATES, Settings
 from experiments.study import Sweep, naming
 from fcojax import Plan, clock, start, uploads
 from fcojax.algorithms import Algorithm
@@ -126,4 +126,5 @@ def described(problem: Problem, config: ConfigDict, seeds: tuple[int, ...]) -> s
     sizes = f"{train.num_clients:,} clients with {int(train.offsets[-1]):,} examples, {drawn}"
     rates = (f" {field} over rounds: {config[key]}." for key, field in RATES.items())
     changing = "".join(rate for rate in rates if not rate.endswith(": constant."))
-    return f"Data: {sizes}; runs with seeds {', '.join(map(str, seeds))}.{changing}"
+    steps = "".join(f" {key}: {config[key]}." for key in OPTIMISERS if config[key] is not None)
+    return f"Data: {sizes}; runs with seeds {', '.join(map(str, seeds))}.{changing}{steps}"

@@ -1,16 +1,19 @@
+import chex
+import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import fcojax
 from configs import lasso
-from experiments.codecs import COMPRESSORS, FEEDBACK
+from experiments.codecs import COMPRESSORS, FEEDBACK, OPTIMISERS
 from experiments.config import config_file
 from experiments.config.algorithms import library
 from experiments.config.settings import resolve
 from experiments.execution.jobs import build, keys_of
 from fcojax import clock, privacy, robust, uploads
-from fcojax.extend import is_schedule
+from fcojax.extend import is_schedule, take
 from tests.experiments.toys import Killed, Toy, killed_after
 
 SWEEP = lasso.EXPERIMENT
@@ -76,6 +79,21 @@ def test_rates_change_over_rounds_as_the_text_says(text):
     assert not is_schedule(grid.server_lr)
 
 
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_optimisers_are_those_of_optax_at_the_rates_of_the_grid(name):
+    make, keys = getattr(optax, name), ("server_optimiser", "client_optimiser")
+    toy = Toy(algorithms=("fed_avg",), server_lr=(0.3,), **dict.fromkeys(keys, name))
+    expected = fcojax.algorithms.fed_opt(
+        toy.problem.loss,
+        server=lambda hparams: make(hparams.server_lr),
+        client=lambda hparams: make(hparams.client_lr),
+    )
+    key, (job, hparams) = jax.random.key(0), (toy.job, take(toy.job.grid, 2))
+    given = hparams, toy.problem.init(key), job.train, key, job.plan
+    models = [fcojax.run(one, *given, num_rounds=3)[0] for one in (job.algorithm, expected)]
+    chex.assert_trees_all_close(*models, rtol=1e-6)
+
+
 LOSES = SWEEP._replace(
     plan=lambda config, plan: plan._replace(
         uploads=uploads.chain(plan.uploads, fcojax.dropout(0.2))
@@ -106,6 +124,7 @@ def test_a_config_builds_a_plan_in_python_and_deadlines_are_those_of_the_clock()
         {"clip_norm": 1.0, "noise_multiplier": 0.1},
         {"deadline": 80.0},
         {"deadline": 80.0, "algorithms": ("fed_dual_avg",)},
+        {"server_optimiser": "lars", "algorithms": ("fed_avg",)},
     ],
 )
 def test_hours_in_rows_are_those_of_the_clock_also_after_a_kill(tmp_path, changes):
@@ -254,6 +273,13 @@ def test_every_algorithm_of_the_library_can_be_launched():
             {"server_schedule": "inverse:5", "algorithms": ("fed_pd",)},
             "server_schedule is 'inverse:5', but no algorithm of the run has server_lr.",
         ),
+        ({"server_optimiser": "adm"}, "no server_optimiser 'adm'; did you mean adam?"),
+        ({"client_optimiser": "sgd:2", "algorithms": ("fed_avg",)}, "'sgd:2'; write sgd:MOMENTUM."),
+        (
+            {"server_optimiser": "adam", "algorithms": ("scaffold",)},
+            "is 'adam', but scaffold takes none; fed_avg, fed_opt, fed_dual_avg, fed_dual_avg_osp,",
+        ),
+        ({"client_optimiser": "adam"}, "but fed_mid takes none; fed_avg, fed_opt, fed_dual_avg, "),
     ],
 )
 def test_impossible_values_are_named(changes, message):

@@ -5,9 +5,9 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 import fcojax
+from experiments.codecs import optimised
 from experiments.report.claims import Claim, judged
 from experiments.report.plots import Panel
 from experiments.report.rows import Row, Summary
@@ -15,8 +15,7 @@ from experiments.report.summary import Criterion, at_best, best_scores, first_ro
 from experiments.studies.shared import mirror_descent, one_client, with_support
 from experiments.study import Config, Sweep, from_config
 from fcojax import algorithms
-from fcojax.algorithms import Work, takes
-from fcojax.algorithms.base import Factory
+from fcojax.algorithms import Work
 from fcojax.problems import ClientData, Problem, lasso, population_loss
 from fcojax.reference import optimum
 from fcojax.transforms import Penalty, l1, monotone, named, on_subtree, precomposed
@@ -123,14 +122,6 @@ def _full_batch(config: Config, problem: Problem) -> tuple[ClientData, Work]:
     return one_client(problem), fcojax.local_steps(1)
 
 
-def _optimised(plain: Factory, factory: Any, server: optax.GradientTransformation) -> Factory:
-    @takes(plain.Hparams, *plain.geometry)
-    def optimised(loss, mirror):
-        return factory(loss, mirror, server=server)
-
-    return optimised
-
-
 PLANS = {"prox_gd": _full_batch, "mirror_descent": _pooled, "dual_averaging": _pooled}
 METHODS = {
     "prox_gd": algorithms.fed_mid_osp,
@@ -138,10 +129,11 @@ METHODS = {
     "dual_averaging": algorithms.fed_dual_avg,
 }
 # Optax's defaults: the source's code can have these two, and does not give their values.
-for _name in ("fed_mid", "fed_dual_avg"):
-    _plain, _factory = getattr(algorithms, _name), getattr(algorithms, f"{_name}_opt")
-    METHODS[f"{_name}_adam"] = _optimised(_plain, _factory, optax.adam(1.0))
-    METHODS[f"{_name}_lamb"] = _optimised(_plain, _factory, optax.lamb(1.0))
+METHODS |= {
+    f"{name}_{text}": optimised(name, getattr(algorithms, name), server_optimiser=text)
+    for name in ("fed_mid", "fed_dual_avg")
+    for text in ("adam", "lamb")
+}
 
 
 EXPERIMENT = Sweep(
