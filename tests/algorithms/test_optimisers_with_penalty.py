@@ -24,6 +24,7 @@ OPTIMISERS = {
     "adam": optax.adam(1.0, b2=0.99, eps=1e-3),
     "yogi": optax.yogi(1.0, b2=0.99, eps=1e-3),
     "lamb": optax.lamb(1.0, b2=0.99, eps=1e-3),
+    "lars": optax.lars(1.0, trust_coefficient=0.1),
 }
 METHODS = {
     "fed_dual_avg": fed_dual_avg_opt,
