@@ -91,11 +91,5 @@ def s_dane(loss):
     def model(hparams, server):
         return server.point
 
-    return Algorithm(
-        init,
-        broadcast,
-        client_update,
-        server_update,
-        model,
-        facts=Facts(needs_everyone="or held"),
-    )
+    plain = Algorithm(init, broadcast, client_update, server_update, model)
+    return plain._replace(facts=Facts(needs_everyone="or held"))

@@ -58,7 +58,7 @@ def scafflix(loss, penalty=None, *, step_factors=(1.0,)):
         anchor = params, jnp.ones_like(jnp.asarray(hparams.client_lr))
         return (params, anchor), (anchor, params)
 
-    def broadcast(hparams, server):
+    def model(hparams, server):  # also what clients are sent
         return server[0]
 
     def client_update(hparams, message, client, local, key):
@@ -95,15 +95,10 @@ def scafflix(loss, penalty=None, *, step_factors=(1.0,)):
         point = tree.add_scaled(point, fraction, moved)
         return center, (point, inverse + fraction * change.value)
 
-    def model(hparams, server):
-        return server[0]
-
     def client_model(hparams, message, client):
         return mixture(hparams, message, client[1])
 
-    plain = Algorithm(init, broadcast, client_update, server_update, model)
+    plain = Algorithm(init, model, client_update, server_update, model)
     num_clients = len(step_factors) if len(step_factors) > 1 else None
-    return plain._replace(
-        client_model=client_model,
-        facts=plain.facts._replace(num_clients=num_clients),
-    )
+    facts = plain.facts._replace(num_clients=num_clients)
+    return plain._replace(client_model=client_model, facts=facts)

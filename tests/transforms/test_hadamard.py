@@ -42,7 +42,8 @@ def test_ill_conditioned_matrices_in_single_precision():
         distance = np.linalg.norm(np.log(scipy.linalg.eigvalsh(*np.asarray([y, x], float))))
         tangent = spd().log(x, y)
         assert ambient_norm(spd(), x, tangent) == pytest.approx(distance, rel=2e-3)
-        np.testing.assert_allclose(spd().exp(x, tangent), y, rtol=0, atol=2e-3)
+        # Rounding times the condition of x.
+        np.testing.assert_allclose(spd().exp(x, tangent), y, rtol=0, atol=1e5 * 1.2e-7)
 
 
 @pytest.mark.parametrize("unit", [1e-26, 1e26])
