@@ -42,7 +42,7 @@ from fcojax.problems.clients import Clients
 from fcojax.types import Array, Key, Params, PyTree
 from fcojax.uploads.contract import merged
 from fcojax.xla.loops import rewritten, scan_some
-from fcojax.xla.rules import in_full_precision
+from fcojax.xla.rules import in_full_precision, side_by_side
 
 if TYPE_CHECKING:
     from fcojax.problems.client_data import ClientData
@@ -217,10 +217,13 @@ def advance_traced(
     """Body of ``advance``; runs ``num_rounds`` before an evaluation if that is given."""
     algorithm, plan, observe, num_evaluations, length = program
     points = num_points(hparams) if is_sweep(state.key) else 1
+    runs = points * state.key.size
 
     def one(hparams, state):
         given = plan, algorithm, at_round(hparams, 0), state.server, data, points
         chunked = plan._replace(client_chunk_size=SIZES["clients"](*given))
+        places = plan.cohort.size(data.num_clients)
+        at_once = runs * min(chunked.client_chunk_size or places, places)
 
         def rounds(hparams, data, state, num_rounds):
             """Run the rounds up to the next evaluation; reduce the clients' metrics over them."""
@@ -235,7 +238,9 @@ def advance_traced(
                 now = at_round(hparams, state.round)
                 given = now, data, state.key, state.round, noise_key, state.memory
                 rows = Rows(state.clients, state.residuals)
-                found = one_round(RoundContext(algorithm, chunked, *given), state.server, rows)
+                round_context = RoundContext(algorithm, chunked, *given)
+                with side_by_side(at_once if runs > 1 else None):
+                    found = one_round(round_context, state.server, rows)
                 server, rows, memory, metrics = found
                 return State(server, *rows, state.round + 1, state.key, memory), stacked(metrics)
 

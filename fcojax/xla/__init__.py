@@ -1,3 +1,5 @@
 """Forms of ordinary operations that XLA compiles well."""
 
-from fcojax.xla import convolution as convolution  # its forms replace those of `jax.lax`
+# Their forms replace those of `jax.lax`.
+from fcojax.xla import convolution as convolution
+from fcojax.xla import linalg as linalg

@@ -1,19 +1,27 @@
-"""Decompositions that do not deadlock on a CPU, and forms that a TPU can compile.
+"""Decompositions that do not deadlock on a CPU, and forms for accelerators.
 
 XLA on a CPU distributes a batch of LAPACK calls over its thread pool from one of the pool's own
 threads, which then blocks. If as many batches are factorised at once as there are threads (two
 leaves of a model on two cores), every thread blocks and the program never ends. So on a CPU a batch
 is factorised one matrix after the other.
+
+In a sweep the product of a client's examples and a vector becomes a product of two matrices, with a
+column for each point. With few points its result is so small that it occupies few processors of a
+GPU, each with a long sum; a sum for each entry occupies all, and XLA fuses its gradient with the
+step that follows.
 """
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import primitives
 
 from fcojax.types import Array, Result
-from fcojax.xla.rules import rules
+from fcojax.xla.jaxprs import FORMS
+from fcojax.xla.rules import rules, side_by_side
 
 
 def unbatched(factorise: Callable[[Array], Result]) -> Callable[[Array], Result]:
@@ -125,3 +133,34 @@ def solve(matrix: Array, right: Array) -> Array:
     least = len(matrix) * jnp.finfo(matrix.dtype).eps * jnp.max(pivots, initial=0.0)
     solution = jax.scipy.linalg.solve_triangular(r, q.T @ right)
     return jnp.where(jnp.all(pivots > least), solution, jnp.nan)
+
+
+def _of_product(equation: Any) -> Callable | None:
+    """Return the sum of terms that a matrix times a vector is, for a small sweep."""
+    left, right = (atom.aval for atom in equation.invars)
+    number, terms = side_by_side.value, max(left.size, right.size)
+    if number is None or number * terms > rules().summed_terms or 1 not in (left.ndim, right.ndim):
+        return None
+    # A precision that the user sets, or a dtype with its own, is for products.
+    dtypes = {left.dtype, right.dtype, equation.outvars[0].aval.dtype}
+    full = equation.params["precision"] == (jax.lax.Precision.HIGHEST,) * 2
+    (contracted, _), known = equation.params["dimension_numbers"], (jnp.float32, jnp.float64)
+    if not full or len(dtypes) > 1 or left.dtype not in known or contracted == ((), ()):
+        return None
+    if equation.params.get("out_sharding") is not None:
+        return None
+
+    def summed(left, right):
+        if left.ndim > 1:
+            return _summed(left, right, *contracted[0])
+        return _summed(right, left, *contracted[1])
+
+    return summed
+
+
+def _summed(matrix: Array, vector: Array, axis: int) -> Array:
+    others = [other for other in range(matrix.ndim) if other != axis]
+    return jnp.sum(matrix * jnp.expand_dims(vector, others), axis)
+
+
+FORMS[primitives.dot_general_p] = _of_product

@@ -32,6 +32,8 @@ class Rules(NamedTuple):
       gathers_by_source: whether the cost of a gather grows with its source array; see ``loops``.
       unrolled_equations: equations of the local steps that are written out one after the other.
       few_kernels: whether launching a kernel costs more than computing a small array again.
+      summed_terms: number of terms, over all clients and runs side by side, up to which a sweep
+        multiplies a matrix and a vector term by term and adds; see ``linalg``.
     """
 
     chunk_bytes: int | None
@@ -46,6 +48,7 @@ class Rules(NamedTuple):
     gathers_by_source: bool
     unrolled_equations: int
     few_kernels: bool
+    summed_terms: int
 
 
 _CPU = Rules(
@@ -68,6 +71,7 @@ _CPU = Rules(
     gathers_by_source=True,
     unrolled_equations=0,
     few_kernels=False,
+    summed_terms=0,
 )
 _ACCELERATOR = Rules(
     # One client's kernel leaves most of the device idle; a batch of all takes one launch.
@@ -91,11 +95,15 @@ _ACCELERATOR = Rules(
     # grows with the number of unrolled equations.
     unrolled_equations=1000,
     few_kernels=True,
+    # At 25 points W4 has 2.6 million terms: 40 blocks of a product for the 132 processors of an
+    # H200, or 625 of sums. But a sum reads both factors of each term, and a product reads them once
+    # for a block, so it is better for more points.
+    summed_terms=1 << 22,
 )
 # Its convolutions are kernels like any other. Its compiler (libtpu 0.0.42) refuses an LU
 # decomposition of float64. A singular value decomposition of float32, traced where float64 is
-# enabled, ends the process.
-_TPU = _ACCELERATOR._replace(slices=False, double_lu=False, mixed_svd=False)
+# enabled, ends the process. It has few processors, so a small product leaves none of them idle.
+_TPU = _ACCELERATOR._replace(slices=False, double_lu=False, mixed_svd=False, summed_terms=0)
 
 
 class _Pretended(NamedTuple):
@@ -104,6 +112,8 @@ class _Pretended(NamedTuple):
 
 
 _pretended = jax.make_user_context(None)
+# How often a sweep computes a client's step side by side; `None` for a single run.
+side_by_side = jax.make_user_context(None)
 
 
 def pretend(backend: str, memory: int | None = None) -> AbstractContextManager:

@@ -82,7 +82,7 @@ BUDGET = {
     "W2 fed_avg": 32,
     "W2 fed_dual_avg": 50,
     "W3 fed_dual_avg": 68,
-    "W4 25 points": 71,
+    "W4 25 points": 58,
     "W4 100 points": 72,
     "W4 400 points": 77,
     "W4 10,000 points": 76,

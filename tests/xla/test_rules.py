@@ -83,6 +83,61 @@ def test_few_kernels_compute_the_same_model_and_history(case):
         np.testing.assert_array_equal(found_history[name], history[name])
 
 
+def num_products(function, *args):
+    found = jaxprs.equations(jax.make_jaxpr(function)(*args).jaxpr)
+    return sum(each.primitive.name == "dot_general" for each in found)
+
+
+def test_a_small_sweep_on_a_gpu_adds_terms_in_place_of_products():
+    data = fcojax.from_clients(federations.clients())
+    algorithm, start = federations.algorithm("fed_dual_avg"), federations.start()
+    hparams = federations.hparams("fed_dual_avg")
+
+    def ends(points):
+        grid = jax.tree.map(lambda leaf: jnp.linspace(leaf, leaf / 2, points), hparams)
+        given = algorithm, grid, start, data, jax.random.key(3)[None], SAMPLED
+        return fcojax.sweep(*given, num_rounds=6)[0]
+
+    def one_run(data):
+        given = algorithm, hparams, start, data, jax.random.key(3), SAMPLED
+        return fcojax.run(*given, num_rounds=6)[0]
+
+    expected, in_each = ends(5), num_products(one_run, data)
+    assert in_each > 0 and num_products(lambda: ends(5)) == in_each
+    with rules.pretend("cuda"):
+        found = ends(5)
+        # Not in a run, whose products XLA itself writes as sums, and not if there are many terms.
+        counts = [num_products(lambda n=n: ends(n)) for n in (1, 5, 100_000)]
+        assert num_products(one_run, data) > 0 and counts[1] == 0 < counts[0] == counts[2]
+        with jax.default_matmul_precision("tensorfloat32"):
+            assert num_products(lambda: ends(5)) == counts[0]
+    with rules.pretend("tpu"):
+        assert num_products(lambda: ends(5)) > 0
+    np.testing.assert_allclose(*map(federations.as_vector, (found, expected)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("spec", ["nd,d->n", "dn,d->n", "d,nd->n", "d,dn->n", "nmd,d->nm", "d,d->"])
+def test_a_sum_of_terms_is_the_product(spec):
+    rng = np.random.default_rng(2)
+    left, right = (
+        jnp.asarray(rng.standard_normal([{"n": 3, "d": 4, "m": 2}[axis] for axis in axes]))
+        for axes in spec.partition("->")[0].split(",")
+    )
+
+    def product(left, right):
+        return jnp.einsum(spec, left, right, precision="highest")
+
+    def slope(function):
+        return jax.grad(lambda *given: jnp.sum(function(*given) ** 3), (0, 1))(left, right)
+
+    with rules.pretend("gpu"), rules.side_by_side(5):
+        summed = jaxprs.fast_inside_loops(product)
+        assert num_products(summed, left, right) == 0
+        found = summed(left, right), slope(summed)
+    expected = product(left, right), slope(product)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), found, expected)
+
+
 def test_a_loop_of_so_many_rounds_traces_one_and_stores_what_a_loop_does():
     def body(carry, _):
         number, key = carry
