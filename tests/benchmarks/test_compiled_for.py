@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -104,11 +105,36 @@ def run(*arguments, **variables):
     )
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(
+needs_compiler = pytest.mark.skipif(
     importlib.util.find_spec("jax_cuda13_plugin") is None,
     reason="XLA's compiler for NVIDIA's GPUs, the package jax-cuda13-plugin, is not installed",
 )
+
+
+@pytest.mark.slow
+@needs_compiler
+@pytest.mark.parametrize(
+    ("precision", "inputs"),
+    # Without a device "tensorfloat32" chooses kernels in full float32.
+    [("highest", set()), ("tensorfloat32", set()), ("bfloat16", {"tf32"})]
+    + [("TF32_TF32_F32", {"tf32"}), ("BF16_BF16_F32", {"bf16"})],
+)
+def test_a_users_precision_chooses_the_instructions_of_products(tmp_path, precision, inputs):
+    done = run(
+        *("-m", "benchmarks.compiled_for", "cuda", "--only=W4 25 points;W7"),
+        JAX_DEFAULT_MATMUL_PRECISION=precision,
+        XLA_FLAGS=f"--xla_dump_to={tmp_path}",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name in ("jit_run", "jit_sweep"):
+        kernels = [path.read_text() for path in tmp_path.glob(f"*{name}.*.ptx")]
+        assert kernels
+        found = re.findall(r"mma\S*\.f32\.(tf32|bf16)\.", "".join(kernels))
+        assert set(found) == inputs, name
+
+
+@pytest.mark.slow
+@needs_compiler
 def test_a_round_has_no_more_kernels_than_it_had():
     done = run("-m", "benchmarks.compiled_for", "cuda", f"--only={';'.join(BUDGET)}")
     assert done.returncode == 0, done.stdout + done.stderr

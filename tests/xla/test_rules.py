@@ -1,5 +1,7 @@
 """The rules for accelerators give the same numbers as those for a CPU."""
 
+import re
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -184,9 +186,13 @@ def test_steps_that_are_written_out_emit_what_a_loop_emits():
 @pytest.mark.parametrize(
     ("device", "convolutions", "products"), [("cpu", 0, 3), ("cuda", 0, 3), ("tpu", 3, 0)]
 )
-@pytest.mark.parametrize("precision", ["highest", "default", "BF16_BF16_F32"])
+@pytest.mark.parametrize(
+    ("precision", "found_as"),
+    [("highest", "HIGHEST"), ("tensorfloat32", "HIGH"), ("bfloat16", "DEFAULT")]
+    + [("default", "DEFAULT"), ("BF16_BF16_F32", "BF16_BF16_F32")],
+)
 def test_convolutions_of_clients_are_products_at_the_precision_that_is_set(
-    device, convolutions, products, precision
+    device, convolutions, products, precision, found_as
 ):
     def loss(kernel, x):
         order = jax.lax.conv_dimension_numbers(x.shape, kernel.shape, ("NHWC", "HWIO", "NHWC"))
@@ -201,4 +207,4 @@ def test_convolutions_of_clients_are_products_at_the_precision_that_is_set(
     assert sum(each.primitive.name == "conv_general_dilated" for each in found) == convolutions
     precise = [each.params["precision"] for each in found if each.primitive.name == "dot_general"]
     assert len(precise) == products
-    assert all(precision.upper() in str(each).upper() for each in precise)
+    assert all(set(re.findall(r"[A-Z][A-Z0-9_]+", str(each))) == {found_as} for each in precise)
