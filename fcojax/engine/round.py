@@ -61,20 +61,17 @@ def one_round(
     # If no client counts, use client 0's public parts: with noise they are the same for all data,
     # as `first_uploads` has checked, while zeros would reveal that nobody took part.
     public = one_client(*first, max_size=data.max_size)[0].public if plan.uploads.noisy else None
-    given = context, server, tally, totals, one, public
-    after, memory, taken, metrics, counts = server_half(*given)
+    after, memory, taken, metrics, counts = server_half(context, server, tally, totals, one, public)
 
     if plan.broadcast is not None:
         down = purpose_key(context.key, DOWN, context.index)
-        following = plan.broadcast.following(
-            hparams, estimate, algorithm.broadcast(hparams, after), down
-        )
+        next_message = algorithm.broadcast(hparams, after)
+        following = plan.broadcast.following(hparams, estimate, next_message, down)
         taken = taken & tree.all_finite(following)
         memory = memory._replace(broadcast=tree.where(taken, following, estimate))
     sizes = sizes_of(context, message, one.form)
     counts |= _traffic(context, (server, after), sizes, tally.participants)
-    measures = merged(metrics, counts, "client_update of the algorithm")
-    return after, rows, memory, measures
+    return after, rows, memory, merged(metrics, counts, "client_update of the algorithm")
 
 
 def stacked(metrics: dict[str, Array]) -> dict[tuple[str, ...], Array]:

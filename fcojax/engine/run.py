@@ -238,9 +238,8 @@ def advance_traced(
                 now = at_round(hparams, state.round)
                 given = now, data, state.key, state.round, noise_key, state.memory
                 rows = Rows(state.clients, state.residuals)
-                round_context = RoundContext(algorithm, chunked, *given)
                 with side_by_side(at_once if runs > 1 else None):
-                    found = one_round(round_context, state.server, rows)
+                    found = one_round(RoundContext(algorithm, chunked, *given), state.server, rows)
                 server, rows, memory, metrics = found
                 return State(server, *rows, state.round + 1, state.key, memory), stacked(metrics)
 

@@ -65,8 +65,7 @@ def batch_max(number: Array) -> Array:
 
 
 @batch_max.def_vmap
-def _reduce(axis_size, in_batched, number):
-    del axis_size, in_batched
+def _reduce(_axis_size, _in_batched, number):
     return batch_max(jnp.max(number)), False
 
 

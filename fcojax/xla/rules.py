@@ -95,9 +95,8 @@ _ACCELERATOR = Rules(
     # grows with the number of unrolled equations.
     unrolled_equations=1000,
     few_kernels=True,
-    # At 25 points W4 has 2.6 million terms: 40 blocks of a product for the 132 processors of an
-    # H200, or 625 of sums. But a sum reads both factors of each term, and a product reads them once
-    # for a block, so it is better for more points.
+    # At 25 points W4 has 2.6 million terms: 40 blocks of a product, or 625 of sums, for the 132
+    # processors of an H200. A sum reads both factors of each term; products are for more points.
     summed_terms=1 << 22,
 )
 # Its convolutions are kernels like any other. Its compiler (libtpu 0.0.42) refuses an LU
