@@ -49,6 +49,8 @@ class SweepKeys(NamedTuple):
       search: grid runs all points to the end, halving fewer at each comparison.
       extend: whether to widen the grid while the best point lies at its edge.
       data_seed: seed of synthetic data.
+      data_by_seed: whether each seed has synthetic data of its own, of data_seed plus the seed, so
+        that intervals over the seeds contain the draw of the data.
       criterion_goal: whether the smallest or the largest score is best.
       criterion_within: scores within this distance of the best are tied with it.
       criterion_reach: of tied points the first that reaches this score is best; None for the
@@ -85,6 +87,7 @@ class SweepKeys(NamedTuple):
     search: Literal["grid", "halving"] = "grid"
     extend: bool = False
     data_seed: CountOrZero = 0
+    data_by_seed: bool = False
     criterion_goal: Literal["min", "max"] = "min"
     criterion_within: NonNegative = 0.0
     criterion_reach: Real | None = None

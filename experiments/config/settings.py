@@ -96,6 +96,13 @@ def resolve(config: Config, sweep: Sweep) -> Settings:
         )
     if keys.deadline is not None and keys.clock is None:
         raise ValueError("deadline needs clock.")
+    if keys.data_by_seed and (file := config.get("data_dir") or config.get("data")):
+        raise ValueError(f"data_by_seed draws synthetic data, but they are read from {file}.")
+    if keys.data_by_seed and keys.search != "grid":
+        raise ValueError(
+            f"search is {keys.search!r}, which compares points before all draws of data_by_seed "
+            "have run; pass grid."
+        )
     check(sweep, config)  # before the strengths, which may come from the problem
     _numbers("seeds", seeds)
     strengths = _numbers("penalty_scale", sweep.strengths(config))

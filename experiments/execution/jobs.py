@@ -121,6 +121,8 @@ def described(problem: Problem, config: ConfigDict, seeds: tuple[int, ...]) -> s
     """Describe the data in one sentence, for captions."""
     train = problem.train
     drawn = f"drawn from seed {config.get('data_seed', 0)}"
+    if config.get("data_by_seed"):
+        drawn += " plus the run's, anew for each"
     if file := config.get("data_dir") or config.get("data"):
         drawn = f"read from {file}"
     sizes = f"{train.num_clients:,} clients with {int(train.offsets[-1]):,} examples, {drawn}"

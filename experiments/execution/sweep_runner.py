@@ -15,7 +15,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from experiments.cli.console import Progress
-from experiments.config.settings import resolve
+from experiments.config.settings import Settings, resolve
 from experiments.execution.accounts import epsilons_of, fingerprint_of, ledger, within_budget
 from experiments.execution.evaluation import columns, has_optimum, observer, solve_optima, some_of
 from experiments.execution.jobs import Job, build, described, hours_of, keys_of
@@ -32,7 +32,6 @@ from fcojax import State, citation, read_model
 from fcojax.extend import (
     Block,
     Placed,
-    num_points,
     on_disk,
     place,
     sweep_blocks,
@@ -58,16 +57,20 @@ class SweepRunner:
       problem: loss, clients and measures.
       jobs: the algorithms with their grids.
       data: the data in one sentence; ``remarks`` has more.
+      draws: with ``data_by_seed`` a runner for each seed, with data of its own; otherwise itself.
     """
 
-    def __init__(self, sweep: Sweep, config: ConfigDict):
+    def __init__(self, sweep: Sweep, config: ConfigDict, settings: Settings | None = None):
         """Build a sweep; raise ``ValueError`` or ``UserError`` for the first mistake.
+
+        The runner of one draw is given its settings, of which the grids are those of all draws.
 
         All jobs share the observer, and so their compiled programs. Evaluations of squared errors
         read as few rows as there are: with the 10,240 of the lasso they take longer than the
         rounds.
         """
-        settings = resolve(config, sweep)
+        own = settings is None
+        settings = settings or resolve(config, sweep)
         problem, penalty = sweep.problem(config), sweep.penalty(config)
         self.jobs = build(sweep, config, settings, problem, penalty)
         settings, self.stopped = within_budget(self.jobs, settings)
@@ -94,6 +97,17 @@ class SweepRunner:
         train, validation = problem.train, problem.validation
         self.evaluated = condensed(problem.loss, train)
         self.validation = validation and condensed(problem.loss, validation)
+        self.draws, keys = [self], settings.keys
+        if own and keys.data_by_seed:
+            if any(job.plan.uploads.noisy for job in self.jobs):
+                raise UserError("data_by_seed draws several populations, but epsilon is of one.")
+            self.draws = []
+            for seed in keys.seeds:
+                of_seed = config.copy_and_resolve_references()
+                with of_seed.unlocked():
+                    of_seed.data_seed = keys.data_seed + int(seed)
+                alone = settings._replace(keys=keys._replace(seeds=(seed,)))
+                self.draws.append(SweepRunner(sweep, of_seed, alone))
 
     def run(
         self, workdir: Workdir, progress: Progress, watch: Watch, checkpoint_every: float = 15.0
@@ -106,8 +120,6 @@ class SweepRunner:
           watch: tells whether a signal has asked the run to stop.
           checkpoint_every: seconds between two checkpoints.
         """
-        self.workdir, self.progress = workdir.path, progress
-        self.watch, self.checkpoint_every = watch, checkpoint_every
         parts = [part for job in self.jobs for part in (job.algorithm, job.plan)]
         summary: dict[str, Any] = {"algorithms": {}}
         summary["data"] = f"{self.data} {self.remarks}".strip()
@@ -121,10 +133,13 @@ class SweepRunner:
             progress.say(sentence)
         self.rows = distributed.broadcast_from_first(lambda: RowStore(workdir.path / "rows.jsonl"))
         self.rows.writes = distributed.is_first()
-        optima = distributed.broadcast_from_first(self._optima) if self.solves else {}
+        given = workdir.path, progress, watch, checkpoint_every, self.rows
+        found = [draw._begin(*given) for draw in self.draws]
         if self.solves:
-            summary["optimum"] = {f"{scale:g}": measures for scale, measures in optima.items()}
-        self.optima = {scale: measures["objective"] for scale, measures in optima.items()}
+            scales = found[0] if all(found) else ()
+            summary["optimum"] = {
+                f"{scale:g}": _mean([of[scale] for of in found]) for scale in scales
+            }
         ahead = self._compiled_ahead()
         for job in self.jobs:
             if job.label in ahead:
@@ -137,6 +152,21 @@ class SweepRunner:
             summary["privacy"] = ledger(self.jobs, self.settings, self.rows)
             summary["privacy"] |= {"budget": self.stopped} if self.stopped else {}
         return summary
+
+    def _begin(
+        self,
+        workdir: pathlib.Path,
+        progress: Progress,
+        watch: Watch,
+        checkpoint_every: float,
+        rows: RowStore,
+    ) -> dict[float, dict[str, float]]:
+        """Take what all draws of the data share; return the measures at the optima of this one."""
+        self.workdir, self.progress, self.rows = workdir, progress, rows
+        self.watch, self.checkpoint_every, self.turn = watch, checkpoint_every, (0, 1)
+        optima = distributed.broadcast_from_first(self._optima) if self.solves else {}
+        self.optima = {scale: measures["objective"] for scale, measures in optima.items()}
+        return optima
 
     def _optima(self) -> dict[float, dict[str, float]]:
         """Return the measures at the optima; none, after a sentence, if they take too long."""
@@ -160,10 +190,10 @@ class SweepRunner:
         one = jax.device_count() == 1 and not on_disk(self.problem.train)
         if jax.default_backend() == "cpu" or not one:
             return {}
-        pool = ThreadPoolExecutor(os.cpu_count())
-        self.progress.write(f"compiling {len(self.jobs)} programs side by side")
+        pool, first = ThreadPoolExecutor(os.cpu_count()), self.draws[0]
+        first.progress.write(f"compiling {len(first.jobs)} programs side by side")
         return {
-            job.label: pool.submit(self._place(job).traced().lower().compile) for job in self.jobs
+            job.label: pool.submit(first._place(job).traced().lower().compile) for job in first.jobs
         }
 
     def _run_job(self, job: Job) -> dict[str, Any]:
@@ -199,38 +229,54 @@ class SweepRunner:
         return place(*given, keys_of(job, settings), job.plan, ends=ends, **options)
 
     def _run_grid(self, job: Job) -> dict[str, Any]:
-        """Run all parts up to one rung after the other; save the best model."""
-        self.job, self.began = job, time.monotonic()
-        settings, keys, fields = self.settings, self.settings.keys, job.grid._fields
-        runs = num_points(job.grid) * len(keys.seeds)
-        self.progress.share(job.label, 0.0, f"compiling for {runs} points and seeds")
+        """Run a job on all draws, one after the other; save the best model, of the first seed."""
+        keys, fields = self.settings.keys, job.grid._fields
+        # For each point of the grid the values that identify it in rows.
+        names, rows, seconds = [tuple(point.values()) for point in points_of(job.grid)], [], 0.0
+        for turn, draw in enumerate(self.draws):
+            draw.turn = turn, len(self.draws)
+            draw._run_draw(job, names)
+            rows += draw.recorder.rows(range(len(names)))
+            seconds += time.monotonic() - draw.began
+        summary = summarise(rows, fields, self.settings.criterion)
+        point, first = names.index(tuple(summary["best"].values())), self.draws[0]
+        if not first.recorder.is_over(point, keys.num_rounds):
+            first._save_model(next(part for part in first.parts if point in part), point)
+        plan, sizes = first.placed.program.plan, ("client_chunk_size", "point_chunk_size")
+        seen = {"seconds": round(seconds, 3)} | {name: getattr(plan, name) for name in sizes}
+        return summary | seen
+
+    def _run_draw(self, job: Job, names: list[tuple]) -> None:
+        """Run all parts of a job's grid up to one rung after the other."""
+        own = next(own for own in self.jobs if own.label == job.label)
+        self.job, self.began = own._replace(grid=job.grid), time.monotonic()
+        job, settings, keys = self.job, self.settings, self.settings.keys
+        runs = len(names) * len(keys.seeds)
+        self._share(0.0, f"compiling for {runs} points and seeds")
         self.placed = self._place(job)
-        self.folder = self.workdir / "checkpoints" / job.label
+        of_draw = f"draw_{keys.seeds[0]}" if keys.data_by_seed else ""
+        self.folder = self.workdir / "checkpoints" / job.label / of_draw
         given = job.label, job.grid, keys.seeds, self.optima, self.rows
         self.recorder = Recorder(*given, epsilons_of(job, settings), hours_of(job, settings))
-        # For each point of the grid the values that identify it in rows.
-        names = [tuple(point.values()) for point in points_of(job.grid)]
-        parts = distributed.broadcast_from_first(
+        self.parts = parts = distributed.broadcast_from_first(
             lambda: parts_of(self.folder, len(names), self.placed.size)
         )
         alive, before, behind = set(names), 0, 0
         for goal in rungs(keys.search, len(names), keys.num_rounds, keys.eval_every):
             if behind:
                 rows = self.recorder.rows(range(len(names)))
-                alive = survivors(rows, fields, settings.criterion, behind, before)
+                alive = survivors(rows, job.grid._fields, settings.criterion, behind, before)
             left = [part[[names[point] in alive for point in part]] for part in parts]
             busy = [number for number, points in enumerate(left) if points.size]
             for turn, number in enumerate(busy):
                 share = turn / len(busy), len(busy)
                 self._advance(parts[number], left[number], behind, goal, *share)
             before, behind = behind, goal
-        summary = summarise(self.recorder.rows(range(len(names))), fields, settings.criterion)
-        point = names.index(tuple(summary["best"].values()))
-        if not self.recorder.is_over(point, keys.num_rounds):
-            self._save_model(next(part for part in parts if point in part), point)
-        plan, seconds = self.placed.program.plan, round(time.monotonic() - self.began, 3)
-        sizes = ("client_chunk_size", "point_chunk_size")
-        return summary | {"seconds": seconds} | {name: getattr(plan, name) for name in sizes}
+
+    def _share(self, done: float, what: str = "") -> None:
+        """Report the share of a job that is done, on all draws."""
+        turn, turns = self.turn
+        self.progress.share(self.job.label, (turn + done) / turns, what)
 
     def _advance(
         self, part: np.ndarray, points: np.ndarray, behind: int, goal: int, done: float, busy: int
@@ -258,7 +304,7 @@ class SweepRunner:
                 if block.state is not None:
                     self._save(part, block)
                 rounds = behind + done * (goal - behind) + (block.rounds - behind) / busy
-                self.progress.share(self.job.label, rounds / self.settings.keys.num_rounds)
+                self._share(rounds / self.settings.keys.num_rounds)
                 if self.ends:
                     break
             # No process continues or ends before the first has saved.
@@ -325,3 +371,8 @@ class SweepRunner:
             path.parent.mkdir(exist_ok=True)
             with replacing(path) as file:
                 np.savez(file, **arrays)
+
+
+def _mean(measures: list[dict[str, float]]) -> dict[str, float]:
+    """Return the mean of each measure."""
+    return {name: sum(of[name] for of in measures) / len(measures) for name in measures[0]}

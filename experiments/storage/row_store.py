@@ -104,7 +104,7 @@ class Recorder:
         places = {tuple(point.values()): index for index, point in enumerate(self.points)}
         for row in self.store.rows[self.label]:  # a wider grid has further points
             point = places.get(tidy.hparams_of(row, self.fields))
-            if point is not None:
+            if point is not None and row["seed"] in self.seeds:  # of this draw of the data
                 self.curves[point, self.seeds.index(row["seed"])].append(row)
 
     def add(self, rounds: int, points: np.ndarray, seen: dict[str, np.ndarray]) -> None:

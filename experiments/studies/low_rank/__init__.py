@@ -41,7 +41,6 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     entries = summary["algorithms"]
     if _ORDER[0] not in entries:
         return []
-    least = min(entry["objective"] for entry in summary["optimum"].values())
     judge = Criterion("error_fro", "min", config.criterion_rounds)
     end, products = Criterion("rank", "min", config.eval_every), {}
     numbers: dict[str, dict] = {name: {} for name in ("rank", "loss", "end", "error", "equal")}
@@ -52,7 +51,7 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         every = at_best(rows, name, best)
         exact = [row | {"exact": float(row["rank"] == config.true_rank)} for row in every]
         numbers["rank"][name] = first_rounds(exact, "exact", 1.0, "max", config.num_rounds)
-        numbers["loss"][name] = _excess(own, least)
+        numbers["loss"][name] = _excess(own)
         numbers["end"][name] = np.array(scores(own, end)) - config.true_rank
         numbers["error"][name] = np.array(scores(own, judge))
         found: dict[float, list] = {}
@@ -61,7 +60,7 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
             product = float(f"{rates['client_lr'] * rates['server_lr']:.3g}")
             found.setdefault(product, []).append((score(seeds, judge), point, seeds))
         products[name] = {
-            product: _excess(seeds, least)
+            product: _excess(seeds)
             for product, (_, _, seeds) in ((at, min(tied)) for at, tied in sorted(found.items()))
             if not any(r["status"].startswith("diverged") for own in seeds.values() for r in own)
         }
@@ -72,16 +71,17 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     return judged(STATEMENTS, numbers)
 
 
-def _excess(seeds: dict[int, list[Row]], least: float) -> np.ndarray:
-    """Return the mean over all rounds of log10 of the excess over the optimum, for each seed.
+def _excess(seeds: dict[int, list[Row]]) -> np.ndarray:
+    """Return the mean over all rounds of log10 of the excess over its optimum, for each seed.
 
     One number for the whole curve, where rounds to a level depend on the level. Excesses below 1e-5
     of the optimum count as this share: single precision and the pooled solver are no more exact.
     """
     logs = []
     for _, curve in sorted(seeds.items()):
-        at, objective = column(curve, "round"), column(curve, "objective")
-        excess = np.maximum(np.where(np.isnan(objective), np.inf, objective - least), 1e-5 * least)
+        at, excess = column(curve, "round"), column(curve, "suboptimality")
+        least = curve[0]["objective"] - curve[0]["suboptimality"]
+        excess = np.maximum(np.where(np.isnan(excess), np.inf, excess), 1e-5 * least)
         logs.append(np.trapezoid(np.log10(excess), at) / (at[-1] - at[0]))
     return np.array(logs)
 
