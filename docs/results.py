@@ -119,6 +119,12 @@ def is_finished(workdir: pathlib.Path) -> bool:
     return summary_of(workdir).get("finished", False)
 
 
+def command_of(run: Run) -> str:
+    """Return what follows ``python -m experiments.run``, with DIR for data."""
+    data = [f"--config.data_dir=DIR/{run.data}"] if run.data else []
+    return " ".join([f"--config=configs/{run.config}.py", *run.options, *data])
+
+
 def section(
     run: Run,
     workdir: pathlib.Path,
@@ -133,11 +139,6 @@ def section(
     """
     summary, experiment = summary_of(workdir), run.file.experiment
     known = json.loads((workdir / "config.json").read_text("utf-8"))
-    options = [
-        *run.options,
-        *([f"--config.data_dir=DIR/{run.data}"] if run.data else []),
-    ]
-    command = " ".join([f"--config=configs/{run.config}.py", *options])
     facts = summary.get("data", "")
     if not isinstance(facts, str):
         pairs = facts[0].items() if facts else ()
@@ -152,7 +153,7 @@ def section(
     printed = () if isinstance(experiment, Sweep) else experiment.printed
     parts = [
         f"### {run.heading}",
-        f"`{command}`. {run.file.summary} "
+        f"`{command_of(run)}`. {run.file.summary} "
         f"{facts.replace(data, 'DIR') if data else facts}",
         f"{known['date']}, {seconds:.0f} s{long}. {known['machine']}; "
         f"fcojax {versions['fcojax']}, Python {versions['python']}, "
@@ -495,20 +496,22 @@ def write_claims(
 
 
 def _finish(run: Run, workdir: pathlib.Path, data: str) -> None:
-    """Compute a run; if it is finished, compute only its claims and figures."""
-    module, options = "experiments.run", list(run.options)
+    """Compute a run; if it is finished, compute only its claims and figures.
+
+    A finished run with another config than that of its command is refused.
+    """
+    options, finished = list(run.options), is_finished(workdir)
     if run.data:
         options.append(f"--config.data_dir={data}/{run.data}")
-    if is_finished(workdir):
-        module, options = "experiments.publishing.figures", []
-    given = [
-        f"--config={run.path}",
-        f"--workdir={workdir.absolute()}",
-        *options,
-    ]
-    subprocess.run(
-        [sys.executable, "-m", module, *given], cwd=LAUNCHER, check=True
-    )
+    given = [f"--config={run.path}", f"--workdir={workdir.absolute()}"]
+    resume = ["--resume=anyway"] if finished else []
+    commands = [["experiments.run", *given, *options, *resume]]
+    if finished:
+        commands.append(["experiments.publishing.figures", *given])
+    for command in commands:
+        subprocess.run(
+            [sys.executable, "-m", *command], cwd=LAUNCHER, check=True
+        )
 
 
 def write_pages(given: argparse.Namespace) -> None:

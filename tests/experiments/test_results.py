@@ -193,6 +193,63 @@ def test_every_run_has_its_section_in_order_with_date_time_and_machine():
                 assert (DOCS / drawn).exists()
 
 
+def shown_runs():
+    """Yield each run that is on a page, and its section."""
+    for run in RUNS:
+        sections = read_page(DOCS / "results" / f"{run.config}.md").sections
+        if run.heading in sections:
+            yield pytest.param(run, sections[run.heading], id=run.name)
+
+
+@pytest.mark.parametrize(("run", "section"), list(shown_runs()))
+def test_the_command_of_a_section_is_that_of_its_run_and_makes_its_data(run, section):
+    """Clients, examples, seeds and rates of the section are those of the command's config."""
+    [command] = re.findall(r"^`(--config=[^`]+)`", section, re.M)
+    assert command == pages.command_of(run)
+    config = run.file.get_config()
+    for option in command.split()[1:]:
+        key, text = option.removeprefix("--config.").split("=", 1)
+        before = config[key]
+        several = isinstance(before, tuple)
+        kind = type(before[0] if several else before)
+        found = [text == "True" if kind is bool else kind(one) for one in text.split(",")]
+        config[key] = tuple(found) if several else found[0]
+    words = r"Data: (\S+) clients with (\S+) examples, (.+?); runs with seeds (.+?)\."
+    if found := re.search(words, section):
+        clients, examples = (int(number.replace(",", "")) for number in found.groups()[:2])
+        seeds = config.seeds if isinstance(config.seeds, tuple) else (config.seeds,)
+        assert found[4] == ", ".join(map(str, seeds))
+        if config.get("data_dir"):
+            assert found[3] == f"read from {config.data_dir}"
+        else:
+            assert re.match(rf"drawn from seed {config.data_seed}\b", found[3])
+            assert ("plus the run's" in found[3]) is config.get("data_by_seed", False)
+            scans = "sessions" in config  # the last subject's are held out
+            assert clients == (sum(config.sessions[:-1]) if scans else config.num_clients)
+            each = 18 if scans else config.get("num_examples")
+            assert each is None or examples == clients * each
+        own = [grid.get("client_lr", ()) for grid in (config.get("own_grids") or {}).values()]
+        tried = {f"{rate:g}" for rates in (config.client_lr, *own) for rate in rates}
+        shown = re.findall(r"^\| [^|]+ \| ([\d.e-]+)\*?, (?:[\d.e-]+)\*? \|", section, re.M)
+        assert shown and (config.extend or {*shown} <= tried)
+
+
+def test_a_finished_run_of_another_config_gets_no_page(tmp_path, monkeypatch):
+    """The launcher, which is asked first, refuses it; otherwise only figures are made again."""
+    asked = []
+    monkeypatch.setattr(pages.subprocess, "run", lambda words, **_: asked.append(words[2:]))
+    run = next(run for run in RUNS if run.name == "low_rank_1")
+    made_run(tmp_path, [])
+    pages._finish(run, tmp_path, "")
+    (tmp_path / "summary.json").write_text(json.dumps({"finished": True}))
+    pages._finish(run, tmp_path, "")
+    assert [words[0] for words in asked] == 2 * ["experiments.run"] + [
+        "experiments.publishing.figures"
+    ]
+    assert all("--config.true_rank=1" in words for words in asked[:2])
+    assert "--resume=anyway" in asked[1] and "--resume=anyway" not in asked[0]
+
+
 def test_every_figure_is_on_a_page():
     pages = "".join(path.read_text() for path in DOCS.rglob("*.md"))
     pages += (DOCS.parent / "README.md").read_text()
