@@ -10,6 +10,9 @@ part. Errors are relative to the norm of the minimiser. The study takes about a 
 
 The note requires that all clients have equal gradients at the start, and uses the opposite sign. In
 fact any duals match if the drift is their mean, and gradients enter with a minus sign.
+
+Two misprints of the note: clients exchange with probability 1 - p, as in its algorithm, where its
+text has p - 1; and without skips p is 0, as in its section 3, where its last paragraph has 1.
 """
 
 from ml_collections import ConfigDict

@@ -38,6 +38,18 @@ _ELSEWHERE = (
     "and are not counted."
 )
 _OURS = "Statements of our own, in all runs."
+# The five sources of the project: the paper on federated composite
+# optimisation; the lecture, with the theorem it shows; the paper on
+# submanifolds; FedPD; and the note on FedPD and FedDyn, with FedDyn.
+_FIVE = (
+    "Yuan, Zaheer and Reddi",
+    "lecture on FedGD",
+    "Li, Huang, Yang, Wang and Zhang",
+    "Zhang, Hu, So and Johansson",
+    "Zhang et al. (IEEE TSP 2021)",
+    "note on FedPD and FedDyn",
+    "Acar et al.",
+)
 # What came out of a statement, of which all but the first are kinds of reasons.
 HOLDS, FAILS, UNDECIDED = "holds", "fails", NOT_DECIDED
 THE_SOURCES, NEEDS_DATA = "the source's", "needs data"
@@ -424,13 +436,21 @@ def _verdict(
 def index(folder: pathlib.Path, all_runs: Sequence[Run]) -> str:
     """Return the page that links the pages and counts the statements."""
     claims, entries, total, pages = read_claims(folder), [], [], ""
+    five: list[str] = []
     for name in configs_of(all_runs):
         path = folder / f"{name}.md"
         if not path.exists():
             continue
         text = path.read_text("utf-8")
         runs = [run for run in all_runs if run.config == name]
-        found = list(outcomes(runs, claims, read_page(path)).values())
+        by_text = outcomes(runs, claims, read_page(path))
+        reported = columns([one for one in runs if one.reported], claims, True)
+        five += [
+            by_text[one.text]
+            for one in statements(reported)
+            if one.source.startswith(_FIVE)
+        ]
+        found = list(by_text.values())
         made = re.findall(r"^(\d{4}-\d\d-\d\d), (\d+) s", text, re.M)
         title = text.partition("\n")[0].removeprefix("# ")
         entries.append(
@@ -452,7 +472,13 @@ def index(folder: pathlib.Path, all_runs: Sequence[Run]) -> str:
         for kind, words in _COUNTED.items()
         if (number := total.count(kind))
     )
-    new = f"Of the {len(total)} statements {counts}.\n\n"
+    held, all_held = five.count(HOLDS), total.count(HOLDS)
+    new = (
+        f"Of the {len(total)} statements {counts}.\n"
+        f"{len(five)} of them are from the five sources of the project, of "
+        f"which {held} hold, and {len(total) - len(five)} from other papers, "
+        f"of which {all_held - held} hold.\n\n"
+    )
     new += (
         f"{tables.markdown(entries)}\n\n```{{toctree}}\n:hidden:\n{pages}```\n"
     )

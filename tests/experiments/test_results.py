@@ -250,6 +250,16 @@ def test_a_finished_run_of_another_config_gets_no_page(tmp_path, monkeypatch):
     assert "--resume=anyway" in asked[1] and "--resume=anyway" not in asked[0]
 
 
+def test_the_index_is_written_from_the_claims_and_readme_has_its_numbers():
+    index = (DOCS / "results.md").read_text()
+    assert index == pages.index(DOCS / "results", RUNS)
+    counted = re.search(r"(\d+) of them .*? which (\d+) hold, and (\d+) .*? (\d+) hold", index)
+    five, held, others, also = map(int, counted.groups())
+    assert re.search(rf"Of the {five + others} statements {held + also} hold", index)
+    readme = " ".join((DOCS.parent / "README.md").read_text().split())
+    assert f"{held} of {five} of the five sources and {also} of {others} of other papers" in readme
+
+
 def test_every_figure_is_on_a_page():
     pages = "".join(path.read_text() for path in DOCS.rglob("*.md"))
     pages += (DOCS.parent / "README.md").read_text()
