@@ -7,12 +7,13 @@ averaged shadow iterate is compared with Lemma 4.4, which uses the measured disc
 duals, and with a theorem. Theorem 4.3 covers l1 and quadratics that share a Hessian; there h is
 also half the squared p-norm over p - 1, which is 1-strongly convex, and two of eight clients are
 drawn for a round, whose variance our version of the theorem adds. Theorem 4.2 covers the unit ball
-and the simplex, where gradients are bounded; on the simplex h is also the entropy. The study
-then shows the curse of primal averaging: with the optimum on the sphere, FedMiD ends far inside the
-ball and FedDualAvg does not; with l1, the mean of sparse models is dense. Theorem 4.1 is compared
-with the mean model of a run whose client rate is small, and with that of minibatches, one step a
-round; it is false for FedMiD, with a constraint too, where this run does not show it (see
-docs/theorem_4_1.md). The study takes about two minutes on two cores.
+and the simplex, where gradients are bounded; on the simplex h is also the entropy. The study then
+shows the curse of primal averaging: with the optimum on the sphere, FedMiD ends far inside the ball
+and FedDualAvg does not; with l1, the mean of the clients' models has no zeros, though these are not
+sparse themselves, with 0.81 of their entries nonzero. Theorem 4.1 is compared with the mean model
+of a run whose client rate is small, and with that of minibatches, one step a round; it is false for
+FedMiD, with a constraint too, where this run does not show it (see docs/theorem_4_1.md). The study
+takes about two minutes on two cores.
 
 The paper omits absolute constants; the constants here follow from its proof.
 """

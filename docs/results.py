@@ -33,6 +33,7 @@ from fcojax.__main__ import LAUNCHER, configs
 Claims = dict[str, list[dict[str, Any]]]  # by the name of the run
 
 _LONG = 900  # seconds above which a run is marked
+_FEW = 3  # statements that need data are named if they are no more
 _ELSEWHERE = (
     "The same statements in settings of our own, which show how far they carry "
     "and are not counted."
@@ -293,7 +294,7 @@ def outcome(statement: Statement, reported: Sequence[str], kind: str) -> str:
       kind: the kind of the reason that is written for it, if there is one.
     """
     if not any(name in statement.cells for name in reported):
-        return NEEDS_DATA
+        return UNDECIDED if kind == UNDECIDED else NEEDS_DATA
     found = verdict(statement, reported)
     return kind if found == FAILS and kind in KINDS else found
 
@@ -323,6 +324,9 @@ def told(outcomes: dict[str, str], reasons: dict[str, str]) -> str:
     ]
     for kind, texts in by_kind.items():
         if not texts or kind == HOLDS:
+            continue
+        if kind == NEEDS_DATA and len(texts) > _FEW:
+            parts.append(f"{len(texts)} {words[kind][1]}.")
             continue
         number = ("One", "Two", "Three")[len(texts) - 1 :][:1]
         quoted = []

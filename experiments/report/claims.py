@@ -42,6 +42,8 @@ class Claim(NamedTuple):
       seeds: the number of seeds over which the number is a mean; ``None`` if it is not random. One
         or two seeds do not decide a claim.
       rates: if the number is a best rate, how many rates were tried; one rate decides nothing.
+      at_edge: whether a method that is compared is best at the edge of its grid. Then another may
+        be ahead at rates beyond it, and the claim is not decided.
     """
 
     text: str
@@ -57,6 +59,7 @@ class Claim(NamedTuple):
     quick: bool = True
     seeds: int | None = None
     rates: int | None = None
+    at_edge: bool = False
 
     @property
     def margin(self) -> float:
@@ -81,7 +84,7 @@ class Claim(NamedTuple):
           'not decided'
         """
         decided = (self.seeds is None or self.seeds >= _FEWEST_SEEDS) and self.rates != 1
-        reason = None if decided else NOT_DECIDED
+        reason = None if decided and not self.at_edge else NOT_DECIDED
         if quick and not self.quick:
             reason = NEEDS_THE_FULL_RUN
         words = ("at most", "at least") if self.interval is None else ("below", "above")

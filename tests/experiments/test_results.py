@@ -105,6 +105,7 @@ def test_a_page_is_made_from_stored_runs_and_keeps_what_is_written_by_hand(tmp_p
         ([1.0, -1.0], ["1"], "misspelt", FAILS),
         ([1.0, -1.0], ["1"], HOLDS, FAILS),
         ([1.0, -1.0], [], THE_SOURCES, NEEDS_DATA),
+        ([1.0, -1.0], [], UNDECIDED, UNDECIDED),  # for another reason than its data
         ([1.0, math.nan], ["0", "1"], "", UNDECIDED),
         ([1.0, -1.0, math.nan], ["0", "1", "2"], "", FAILS),
     ],

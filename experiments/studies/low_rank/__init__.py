@@ -15,6 +15,9 @@ STATEMENTS = """
 Yuan, Zaheer and Reddi (ICML 2021), section 5.2, Figure 4
 rank its fed_dual_avg
     | FedDualAvg has exactly the true rank in fewer than 100 rounds | first round | < 100
+stays its fed_dual_avg
+    | FedDualAvg has exactly the true rank in fewer than 100 rounds
+    | round from which it stays, in all seeds | <= 99
 rank beyond fed_mid fed_mid_osp
     | FedMiD and FedMiD-OSP are slower in rank | further rounds to the true rank | > 0
 loss beyond fed_mid fed_mid_osp | FedMiD and FedMiD-OSP are slower in loss
@@ -43,7 +46,9 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         return []
     judge = Criterion("error_fro", "min", config.criterion_rounds)
     end, products = Criterion("rank", "min", config.eval_every), {}
-    numbers: dict[str, dict] = {name: {} for name in ("rank", "loss", "end", "error", "equal")}
+    numbers: dict[str, dict] = {
+        name: {} for name in ("rank", "stays", "loss", "end", "error", "equal")
+    }
     for name in (name for name in _ORDER if name in entries):
         best = entries[name]["best"]
         points = curves(select(rows, algorithm=name), list(best))
@@ -51,6 +56,7 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         every = at_best(rows, name, best)
         exact = [row | {"exact": float(row["rank"] == config.true_rank)} for row in every]
         numbers["rank"][name] = first_rounds(exact, "exact", 1.0, "max", config.num_rounds)
+        numbers["stays"][name] = [_stays(curve, config) for curve in own.values()]
         numbers["loss"][name] = _excess(own)
         numbers["end"][name] = np.array(scores(own, end)) - config.true_rank
         numbers["error"][name] = np.array(scores(own, judge))
@@ -69,6 +75,12 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         if leads and name in _ORDER[1:3]:
             numbers["equal"][name] = np.mean(leads, axis=0)
     return judged(STATEMENTS, numbers)
+
+
+def _stays(curve: list[Row], config: Config) -> int:
+    """Return the round from which the rank is the true one to the end; the last round if never."""
+    wrong = max((row["round"] for row in curve if row["rank"] != config.true_rank), default=-1)
+    return min((row["round"] for row in curve if row["round"] > wrong), default=config.num_rounds)
 
 
 def _excess(seeds: dict[int, list[Row]]) -> np.ndarray:

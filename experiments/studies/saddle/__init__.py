@@ -12,6 +12,7 @@ import fcojax
 from experiments.report.claims import Claim, judged
 from experiments.report.plots import style
 from experiments.report.rows import Row, Summary, by_seed, column, select
+from experiments.report.summary import edges
 from experiments.report.tables import best_point
 from experiments.studies.shared import Chart, Curve, figure, least, swept
 from experiments.study import Config, Study, from_config
@@ -59,9 +60,20 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
             ranks = [max(row["rank_x"], row["rank_y"]) for row in ends["fe_dual_ex"]]
             numbers["ranks"] = ranks, {"seeds": len(ranks)}
             others = [own for name, own in gap.items() if name != "fe_dual_ex"]
-            numbers["lead"] = np.min(others, axis=0) - gap["fe_dual_ex"] if others else None
+            if others:
+                at_edge = any(_at_edge(rows, case, num_steps, name) for name in gap)
+                lead = np.min(others, axis=0) - gap["fe_dual_ex"]
+                numbers["lead"] = lead, {"at_edge": at_edge}
         found += judged(table, numbers, f"K = {num_steps}")
     return found
+
+
+def _at_edge(rows: list[Row], case: str, num_steps: int, method: str) -> bool:
+    """Return whether a method's best rates are at the edge of its grid."""
+    points = select(rows, part="point", case=case, num_steps=num_steps, method=method)
+    best = next((row for row in points if row["best"]), {})
+    named = {rate: best[rate] for rate in _RATES if rate in best}
+    return bool(edges(named, [tuple(row[rate] for rate in named) for row in points]))
 
 
 _RATES = ("client_lr", "server_lr")

@@ -34,6 +34,8 @@ end over fed_dual_avg | at small steps FedDualAvg ends no higher than with minib
 end over fed_mid | at small steps FedMiD ends no higher than with minibatches
     | gap over that of minibatches | <= 1.1
 Yuan, Zaheer and Reddi (ICML 2021), section 3.2
+sparse its fed_mid | averaging sparse models makes a dense one (FedMiD)
+    | density of the clients' models | <= 0.5
 density its fed_mid | averaging sparse models makes a dense one (FedMiD)
     | density of the mean over that of the clients' models | >= 1.2
 density its fed_dual_avg | averaging duals does not (FedDualAvg)
@@ -81,12 +83,13 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
                 [end[name]] = column(select(own, **late), "gap")
         found += judged(STATEMENTS, {"small": small, "end": end}, setting)
     sparsity = select(rows, part="sparsity", round=config.sparsity_rounds)
+    sparse = {row["algorithm"]: row["clients"] for row in sparsity}
     density = {row["algorithm"]: row["server"] / row["clients"] for row in sparsity}
     ends = list(summary["on the ball at the end"].values())
     (mid, mid_slow), (dual, dual_slow) = ends[:2], ends[-2:]
     measures = {name: {"mid": mid[name], "dual": dual[name]} for name in ("gap", "norm")}
     slow = {"slow": mid_slow["gap"] / dual_slow["gap"]}
-    found += judged(STATEMENTS, {"density": density}, "l1")
+    found += judged(STATEMENTS, {"sparse": sparse, "density": density}, "l1")
     return found + judged(STATEMENTS, measures | slow, "ball")
 
 

@@ -97,6 +97,9 @@ z | it is ahead | difference | > 0
     # A single rate is no best one.
     assert [claim.as_json()["open"] for claim in found] == [None, "not decided", None]
     assert not any(claim.quick for claim in judged(table, numbers))
+    # Rates beyond the edge of a grid may be better.
+    edge = judged(table, {"x": (2.0, {"at_edge": True})})
+    assert [claim.as_json()["open"] for claim in edge] == ["not decided"]
     with pytest.raises(ValueError, match="no statement is about w"):
         judged(table, numbers | {"w": 1.0})
 

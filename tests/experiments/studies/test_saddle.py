@@ -39,6 +39,16 @@ def test_claims_are_about_all_seeds_and_pair_them():
     )
     assert (rank.measured, rank.holds, gap.holds) == (11, False, False)
     assert {claim.as_json()["open"] for claim in (rank, gap)} == {None}
+    # At the edge of a method's grid nobody is ahead for certain.
+    place = {"part": "point", "case": "matrices", "num_steps": 1, "server_lr": 1.0}
+    for best, reason in ((0.3, None), (1.0, "not decided")):
+        points = [
+            place | {"method": "fed_dual_avg", "client_lr": rate, "best": rate == best}
+            for rate in (0.1, 0.3, 1.0)
+        ]
+        rows = _rows({"fe_dual_ex": ours, "fed_dual_avg": [(0.9, 20.0)] * 3}) + points
+        rank, gap = claims(config, rows, {})
+        assert (rank.as_json()["open"], gap.as_json()["open"]) == (None, reason)
 
 
 @pytest.mark.slow
