@@ -188,7 +188,7 @@ def test_every_run_has_its_section_in_order_with_date_time_and_machine():
             run.heading for run in of_config(config) if run.heading in sections
         ]
         for text in sections.values():
-            line = r"^\d{4}-\d\d-\d\d, \d+ s.* .*GiB; .*JAX [\d.]+\.$"
+            line = r"^\d{4}-\d\d-\d\d, \d+ s.* .*(cores|GiB); .*JAX [\d.]+\.$"
             assert re.search(line, text, re.M), text[:200]
             for drawn in re.findall(r"\]\(\.\./(.*?(?:png|pdf))\)", text):
                 assert (DOCS / drawn).exists()
@@ -231,7 +231,7 @@ def test_the_command_of_a_section_is_that_of_its_run_and_makes_its_data(run, sec
             assert each is None or examples == clients * each
         own = [grid.get("client_lr", ()) for grid in (config.get("own_grids") or {}).values()]
         tried = {f"{rate:g}" for rates in (config.client_lr, *own) for rate in rates}
-        shown = re.findall(r"^\| [^|]+ \| ([\d.e-]+)\*?, (?:[\d.e-]+)\*? \|", section, re.M)
+        shown = re.findall(r"^\| [^|]+ \| (\d[\d.e-]*)\*?(?:, | \| )[\d.-]+\*? \|", section, re.M)
         assert shown and (config.extend or {*shown} <= tried)
 
 
