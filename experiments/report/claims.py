@@ -43,7 +43,7 @@ class Claim(NamedTuple):
         or two seeds do not decide a claim.
       rates: if the number is a best rate, how many rates were tried; one rate decides nothing.
       at_edge: whether a method that is compared is best at the edge of its grid. Then another may
-        be ahead at rates beyond it, and the claim is not decided.
+        be ahead at rates beyond it, and a claim that the number confirms is not decided.
     """
 
     text: str
@@ -84,7 +84,7 @@ class Claim(NamedTuple):
           'not decided'
         """
         decided = (self.seeds is None or self.seeds >= _FEWEST_SEEDS) and self.rates != 1
-        reason = None if decided and not self.at_edge else NOT_DECIDED
+        reason = None if decided and not (self.at_edge and self.holds) else NOT_DECIDED
         if quick and not self.quick:
             reason = NEEDS_THE_FULL_RUN
         words = ("at most", "at least") if self.interval is None else ("below", "above")

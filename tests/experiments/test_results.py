@@ -255,6 +255,7 @@ def test_the_index_is_written_from_the_claims_and_readme_has_its_numbers():
     index = (DOCS / "results.md").read_text()
     assert index == pages.index(DOCS / "results", RUNS)
     counted = re.search(r"(\d+) of them .*? which (\d+) hold, and (\d+) .*? (\d+) hold", index)
+    assert counted
     five, held, others, also = map(int, counted.groups())
     assert re.search(rf"Of the {five + others} statements {held + also} hold", index)
     readme = " ".join((DOCS.parent / "README.md").read_text().split())

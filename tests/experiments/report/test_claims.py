@@ -98,8 +98,8 @@ z | it is ahead | difference | > 0
     assert [claim.as_json()["open"] for claim in found] == [None, "not decided", None]
     assert not any(claim.quick for claim in judged(table, numbers))
     # Rates beyond the edge of a grid may be better.
-    edge = judged(table, {"x": (2.0, {"at_edge": True})})
-    assert [claim.as_json()["open"] for claim in edge] == ["not decided"]
+    edge = [judged(table, {"x": (x, {"at_edge": True})})[0].as_json() for x in (2.0, 0.5)]
+    assert [(one["holds"], one["open"]) for one in edge] == [(None, "not decided"), (False, None)]
     with pytest.raises(ValueError, match="no statement is about w"):
         judged(table, numbers | {"w": 1.0})
 
