@@ -10,8 +10,9 @@ only the compiler, in an environment with the project's dependencies and
     pip install libtpu                                              # tpu
 
 Each line has, per round and with loops multiplied out, kernels, megabytes that they read and write,
-billion operations in products, library calls, and conditions for which the host waits. The exit
-status is 1 if a program could not be compiled.
+billion operations in products, library calls, and conditions for which the host waits; then the
+products of different shape, for each of which a device times kernels, and the processor seconds of
+compiling without that. The exit status is 1 if a program could not be compiled.
 """
 
 import argparse
@@ -22,6 +23,7 @@ import json
 import math
 import os
 import re
+import time
 from collections.abc import Callable
 
 os.environ |= {"JAX_PLATFORMS": "cpu", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1", "TPU_SKIP_MDS_QUERY": "1"}
@@ -36,6 +38,7 @@ from jax.experimental import topologies
 import fcojax
 from benchmarks import networks
 from benchmarks.cases import attempt, table
+from benchmarks.first_call import tuned_products
 from benchmarks.settings import plan, setting
 from benchmarks.workloads import NETWORKS, SCALES, WORKLOADS, draw
 from fcojax.extend import pretend
@@ -217,16 +220,20 @@ def measured(kind: str, function: Callable, arguments: tuple, rounds: int = 1) -
     )
     with pretend(kind, memory):
         traced = jax.jit(function).trace(*shapes)
-    compiled = traced.lower(lowering_platforms=(kind,)).compile()
+    lowered, began = traced.lower(lowering_platforms=(kind,)), time.process_time()
+    compiled = lowered.compile()
+    seconds, text = time.process_time() - began, compiled.as_text() or ""
     used = compiled.memory_analysis()
     assert used is not None, "both compilers report it"
-    found = {name: n / rounds for name, n in launches(compiled.as_text() or "").items()}
+    found = {name: n / rounds for name, n in launches(text).items()}
     return {
         "kernels": found.pop("kernels"),
         "mb_moved": found.pop("bytes") / 1e6,
         "gflop": operations(traced.jaxpr.jaxpr) / rounds / 1e9,
         "waits": found.pop("waits", 0.0),
         "calls": found,
+        "tuned": tuned_products(text)[1],
+        "compile_s": seconds,
         "temporary_mb": used.temp_size_in_bytes / 1e6,
         "total_mb": (used.temp_size_in_bytes + used.argument_size_in_bytes) / 1e6,
     }

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax import transforms
+from fcojax import networks, transforms
 from fcojax.engine.members import local_handle
 from fcojax.xla import conditionals, jaxprs, loops, rules
 from tests.support import federations
@@ -181,6 +181,28 @@ def test_steps_that_are_written_out_emit_what_a_loop_emits():
             lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), outputs(limit), expected
         )
     assert expected[1][1].tolist() == [list(range(7))] * 5
+
+
+@pytest.mark.parametrize(("times", "written_out"), [(2, {4, 1}), (40, {1})])
+def test_steps_with_a_long_loop_over_time_stay_a_loop(times, written_out):
+    """The program does not grow with the steps, nor with the lengths of the sequences."""
+    text = jnp.ones((12, times), jnp.int32)
+    data = fcojax.from_rows({"x": text, "y": text}, [4] * 3)
+    tokens = jax.ShapeDtypeStruct((1, times), jnp.int32)
+    build = networks.char_gru(num_tokens=5, num_embedding=2, num_units=3)
+    functions = networks.functions_of(build, tokens, (1, times, 5))
+    loss = networks.loss_of(functions, lambda z, rows: jnp.mean(z**2, (1, 2)))
+    algorithm, start = fcojax.algorithms.fed_avg(loss), functions.init(jax.random.key(0))
+    hparams, plan = algorithm.hparams_type(), fcojax.Plan(fcojax.local_steps(9, 2))
+
+    def run(data):
+        return fcojax.run(algorithm, hparams, start, data, jax.random.key(0), plan, num_rounds=3)
+
+    with rules.pretend("cuda"):
+        found = list(jaxprs.equations(jax.make_jaxpr(run)(data).jaxpr))
+    scans = [each.params for each in found if each.primitive.name == "scan"]
+    assert {each["unroll"] for each in scans if each["length"] in (9, times)} == written_out
+    assert sum(each["length"] == times for each in scans) == 2  # the forward and the reverse pass
 
 
 @pytest.mark.parametrize(
