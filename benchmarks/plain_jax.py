@@ -10,7 +10,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-Params = dict[str, jax.Array]
+Params = dict  # of arrays, or of the parameters of layers
 
 
 @functools.partial(jax.jit, static_argnames=("algorithm", "loss", "num_steps"))
@@ -27,8 +27,8 @@ def run(
     """Run all rounds from ``params``; return the last model.
 
     Args:
-      algorithm: ``fed_avg`` or ``fed_dual_avg`` with an l1 penalty on ``kernel``.
-      loss: ``(params, rows) -> one loss per example``.
+      algorithm: ``fed_avg`` or ``fed_dual_avg`` with an l1 penalty on every ``kernel``.
+      loss: ``(params, rows) -> one loss per example``, or their mean.
       num_steps: local steps, if ``indices`` is ``None``.
       rates: ``client_lr``, ``server_lr`` and ``penalty_scale``.
       params: the start.
@@ -39,19 +39,15 @@ def run(
     gradient = jax.grad(lambda params, rows: loss(params, rows).mean())
     lr, server_lr = rates["client_lr"], rates["server_lr"]
 
-    def read(z, elapsed):
-        if algorithm == "fed_avg":
-            return z
-        threshold = elapsed * rates["penalty_scale"]
-        kernel = z["kernel"]
-        return z | {"kernel": jnp.sign(kernel) * jnp.maximum(jnp.abs(kernel) - threshold, 0)}
+    def point(z, elapsed):
+        return z if algorithm == "fed_avg" else read(z, elapsed * rates["penalty_scale"])
 
     def client(z, elapsed, member, picks):
         def step(carry, pick):
             z, elapsed = carry
             where = member if pick is None else (member, pick)
             rows = jax.tree.map(lambda leaf: leaf[where], data)
-            slope = gradient(read(z, elapsed), rows)
+            slope = gradient(point(z, elapsed), rows)
             return (jax.tree.map(lambda a, g: a - lr * g, z, slope), elapsed + lr), None
 
         length = num_steps if picks is None else None
@@ -65,4 +61,15 @@ def run(
         return (z, elapsed + server_lr * (times.mean() - elapsed)), None
 
     start = params, jnp.zeros((), jnp.float32)
-    return read(*jax.lax.scan(one_round, start, (members, indices))[0])
+    return point(*jax.lax.scan(one_round, start, (members, indices))[0])
+
+
+def read(z: Params, threshold) -> Params:
+    """Return the model of a dual state: its kernels, soft-thresholded."""
+
+    def one(path, leaf):
+        if path[-1].key != "kernel":
+            return leaf
+        return jnp.sign(leaf) * jnp.maximum(jnp.abs(leaf) - threshold, 0)
+
+    return jax.tree_util.tree_map_with_path(one, z)

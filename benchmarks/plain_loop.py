@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-Params = dict
+from benchmarks.plain_jax import Params, read
 
 
 def emnist_net(params: Params, x: jax.Array) -> jax.Array:
@@ -93,12 +93,12 @@ def run(
             total = z if total is None else _add(total, z)
         server = _mean(total, len(cohort))
         elapsed += picks.shape[1] * rates["client_lr"]
-    return server if scale is None else jax.jit(_read)(server, elapsed * scale)
+    return server if scale is None else jax.jit(read)(server, elapsed * scale)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _step(model, scale, lr, z, elapsed, batch):
-    point = z if scale is None else _read(z, elapsed * scale)
+    point = z if scale is None else read(z, elapsed * scale)
     slope = jax.grad(cross_entropy(MODELS[model]))(point, batch)
     return jax.tree.map(lambda a, g: a - lr * g, z, slope), elapsed + lr
 
@@ -111,15 +111,6 @@ def _add(a, b):
 @jax.jit
 def _mean(total, count):
     return jax.tree.map(lambda leaf: leaf / count, total)
-
-
-def _read(z: Params, threshold) -> Params:
-    def one(path, leaf):
-        if path[-1].key != "kernel":
-            return leaf
-        return jnp.sign(leaf) * jnp.maximum(jnp.abs(leaf) - threshold, 0)
-
-    return jax.tree_util.tree_map_with_path(one, z)
 
 
 def _dense(layer: Params, x: jax.Array) -> jax.Array:

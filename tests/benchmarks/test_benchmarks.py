@@ -122,12 +122,14 @@ def test_a_case_that_fails_on_the_device_is_a_row_of_its_own():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("section", ["sweep", "W5", "W6", "precision"])
+@pytest.mark.parametrize("section", ["sweep", "W5", "W6", "W7", "W8", "precision"])
 def test_every_section_of_the_accelerators_command_runs(section):
     rows = json_lines("benchmarks.accelerator", "--quick", f"--section={section}")
     assert rows and not [row for row in rows if "failed" in row], rows
     for row in rows:
         assert row["ms"] > 0, row
+        if section in ("W7", "W8"):
+            assert row["by_hand_objective"] == pytest.approx(row["objective"], rel=1e-5)
 
 
 @pytest.mark.slow
