@@ -36,7 +36,7 @@ LIMITS = {
     "calls": 30,
     "bits": 120,
     "main job": 150,
-    "published": 60,
+    "published": 120,
     "W8": 90,
     "precision": 100,
 }

@@ -102,6 +102,21 @@ def problem_of(training: Images, test: Images, setting: Setting) -> Problem:
     )
 
 
+def arguments_of(problem: Problem, setting: Setting) -> tuple:
+    """Return the arguments of ``fcojax.run``, with the data on their devices."""
+    algorithm, data = fcojax.algorithms.fed_avg(problem.loss), problem.train
+    work = fcojax.local_epochs(setting.num_epochs, setting.batch_size)
+    everyone = setting.cohort_size == data.num_clients
+    cohort = fcojax.uniform_cohort(cohort_size=setting.cohort_size)
+    plan = fcojax.Plan(work, fcojax.everyone() if everyone else cohort)
+    hparams = algorithm.hparams_type(client_lr=setting.client_lr, server_lr=1.0)
+    key = jax.random.key(0)
+    start = problem.init(key)
+    data = fcojax.devices.spread(algorithm, hparams, start, data, plan)
+    data = data.to_device() if data.mesh is None else data
+    return algorithm, hparams, start, data, key, plan
+
+
 def run(problem: Problem, setting: Setting, eval_every: int) -> dict:
     """Run the setting, print its lines, and return the last one.
 
@@ -110,17 +125,9 @@ def run(problem: Problem, setting: Setting, eval_every: int) -> dict:
       setting: the sizes.
       eval_every: rounds between two lines.
     """
-    algorithm, data = fcojax.algorithms.fed_avg(problem.loss), problem.train
-    work = fcojax.local_epochs(setting.num_epochs, setting.batch_size)
-    everyone = setting.cohort_size == data.num_clients
-    cohort = fcojax.uniform_cohort(cohort_size=setting.cohort_size)
-    plan = fcojax.Plan(work, fcojax.everyone() if everyone else cohort)
-    hparams = algorithm.hparams_type(client_lr=setting.client_lr, server_lr=1.0)
-    key, measure, seconds = jax.random.key(0), jax.jit(problem.measures), []
-    start = problem.init(key)
-    data = fcojax.devices.spread(algorithm, hparams, start, data, plan)
-    state = fcojax.start(algorithm, hparams, start, data, key, plan)
-    measures = {}
+    given = algorithm, hparams, start, data, _, plan = arguments_of(problem, setting)
+    state, measure = fcojax.start(*given), jax.jit(problem.measures)
+    measures, seconds = {}, []
     for last in range(eval_every, setting.num_rounds + 1, eval_every):
         began = time.perf_counter()
         state, _ = fcojax.advance(algorithm, hparams, state, data, plan, num_rounds=eval_every)

@@ -14,6 +14,7 @@ import os
 import resource
 import time
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +24,7 @@ import optax
 import fcojax
 from benchmarks import plain_jax, plain_loop, processes
 from benchmarks.cases import attempt, timed
+from benchmarks.cifar10_settings import Setting
 from benchmarks.settings import drawn, plan
 from benchmarks.workloads import WORKLOADS, Workload, draw
 from fcojax import networks
@@ -31,6 +33,7 @@ from fcojax.transforms import euclidean, l1, named, on_subtree
 
 _TIMED = 3  # timings inside a process; their median counts
 _JUDGED = 1000
+Sizes = TypeVar("Sizes", Workload, Setting)
 
 
 def problem(workload: Workload, data: fcojax.ClientData, dropout_rates=(0.0, 0.0)) -> Problem:
@@ -152,11 +155,12 @@ def judged_loss(workload: Workload, params, x: np.ndarray, y: np.ndarray) -> flo
     return float(loss(params, {"x": jnp.asarray(x[:_JUDGED]), "y": jnp.asarray(y[:_JUDGED])}))
 
 
-def few(workload: Workload, quick: bool) -> Workload:
+def few(workload: Sizes, quick: bool) -> Sizes:
     """Return the workload with two rounds on a CPU, or a tiny version of it."""
     if jax.default_backend() == "cpu":
         workload = workload._replace(num_rounds=2)
-    tiny = {"num_clients": 4, "num_examples": 8, "batch_size": 4, "num_steps": 2}
+    tiny = {"num_clients": 4, "num_examples": 8, "num_rows": 8, "batch_size": 4, "num_steps": 2}
+    tiny = {name: tiny[name] for name in tiny if name in workload._fields}
     return workload._replace(**tiny, cohort_size=2, num_rounds=1) if quick else workload
 
 

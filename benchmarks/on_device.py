@@ -16,8 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import fcojax
-from benchmarks import by_hand, plain_jax
+from benchmarks import by_hand, cifar10, plain_jax
 from benchmarks.cases import attempt, timed
+from benchmarks.cifar10_settings import SETTINGS
+from benchmarks.cifar10_settings import drawn as images
 from benchmarks.networks import few
 from benchmarks.networks import on_device as rounds_of_network
 from benchmarks.networks import ours as of_network
@@ -303,19 +305,26 @@ def bits(quick: bool) -> Iterator[dict]:
         yield attempt(f"{name}, two processes", two)
 
 
-def fed_avg(workload: Workload) -> Callable[[], dict]:
-    """Return a function that runs FedAvg on a workload, linear or not."""
+def fed_avg(workload: Workload | cifar10.Setting) -> Callable[[], dict]:
+    """Return a function that runs FedAvg on a workload or a setting of CIFAR-10."""
+    num = workload.num_rounds
+    if isinstance(workload, cifar10.Setting):
+        drawn_images = images(workload.num_clients * workload.num_rows, 0)
+        problem = cifar10.problem_of(drawn_images, images(10, 1), workload)
+        given = cifar10.arguments_of(problem, workload)
+        return lambda: fcojax.run(*given, num_rounds=num, eval_every=num)[0]
     x, y = draw(workload)
     if workload.model in NETWORKS:
         data = fcojax.from_rows({"x": x, "y": y}, [workload.num_examples] * workload.num_clients)
-        return functools.partial(of_network(workload, "fed_avg", data), workload.num_rounds)
-    given = (*setting(workload, "fed_avg", x, y), jax.random.key(0), fcojax.Plan(*plan(workload)))
-    num = workload.num_rounds
+        return functools.partial(of_network(workload, "fed_avg", data), num)
+    *given, data = setting(workload, "fed_avg", x, y)
+    given += [data.to_device(), jax.random.key(0), fcojax.Plan(*plan(workload))]
     return lambda: fcojax.run(*given, num_rounds=num, eval_every=num)[0]
 
 
-# Seconds of other people (Dimitriadis et al., "FLUTE", 2022), on their devices and data; rows here
-# have the same shapes, and all clients equally many.
+# Seconds of other people, on their devices and data: Dimitriadis et al., "FLUTE", 2022; Granqvist
+# et al., "pfl-research", 2024, on one A100; BlazeFL, on four RTX 6000. Rows here have the same
+# shapes, and all clients equally many.
 PUBLISHED = {
     "FEMNIST CNN, 1,500 rounds": (
         WORKLOADS["W7"]._replace(num_examples=200, num_steps=10),
@@ -329,6 +338,8 @@ PUBLISHED = {
         100,
         "FLUTE 95 s",
     ),
+    "CIFAR-10 CNN, 1,500 rounds": (SETTINGS["pfl"], 1500, "pfl-research: see its paper"),
+    "CIFAR-10 CNN, 5 rounds of all": (SETTINGS["blazefl"], 5, "BlazeFL 25 s, Flower 65 s"),
 }
 
 
@@ -337,7 +348,7 @@ def published(quick: bool) -> Iterator[dict]:
     for case, (workload, rounds, theirs) in PUBLISHED.items():
 
         def seconds(workload=workload, rounds=rounds):
-            workload = few(workload._replace(num_rounds=10), quick)
+            workload = few(workload._replace(num_rounds=min(rounds, 10)), quick)
             ms, first, _ = timed(fed_avg(workload))
             ms /= workload.num_rounds
             return {"ms": ms, "first_run_s": first, "seconds": first + ms * rounds / 1e3}

@@ -140,6 +140,8 @@ def test_every_section_of_the_accelerators_command_runs(section):
 def test_sections_without_a_round_beside_plain_jax_run(section, column):
     rows = json_lines("benchmarks.accelerator", "--quick", f"--section={section}")
     assert rows and all(row[column] > 0 for row in rows), rows
+    if section == "published":
+        assert [row["case"] for row in rows] == list(on_device.PUBLISHED)
 
 
 @pytest.mark.slow
