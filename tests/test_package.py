@@ -1,15 +1,12 @@
-"""The command ``fcojax``, from the clone and from a wheel in an empty folder."""
+"""The command ``fcojax``, from the clone; .ci/run has it from a wheel in an empty folder."""
 
 import contextlib
 import importlib.metadata
-import json
 import os
 import pathlib
-import re
 import signal
 import subprocess
 import sys
-import zipfile
 
 import pytest
 
@@ -17,19 +14,6 @@ import fcojax
 from fcojax import __main__ as command
 
 ROOT = pathlib.Path(__file__).parent.parent
-TINY = {
-    "num_clients": 6,
-    "num_examples": 16,
-    "dim": 12,
-    "num_true": 4,
-    "cohort_size": 3,
-    "num_rounds": 20,
-    "criterion_rounds": 10,
-    "client_lr": 0.01,
-    "server_lr": 1.0,
-    "seeds": 0,
-    "algorithms": "fed_dual_avg",
-}
 
 
 def typed(monkeypatch, capsys, *arguments):
@@ -182,39 +166,3 @@ def test_a_reader_that_has_gone_is_no_error(monkeypatch, arguments):
         monkeypatch.setattr(sys, "argv", ["fcojax", *arguments])
         with contextlib.suppress(SystemExit):
             command.main()
-
-
-@pytest.mark.slow
-def test_a_wheel_runs_from_an_empty_folder(tmp_path):
-    """Without the clone on the path, and with no other top-level name than the library's."""
-    pytest.importorskip("hatchling")
-    build = f"from hatchling.build import build_wheel; print(build_wheel({os.fspath(tmp_path)!r}))"
-    done = subprocess.run(
-        [sys.executable, "-c", build], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    wheel = tmp_path / done.stdout.split()[-1]
-    assert f"-{fcojax.__version__}-" in wheel.name
-    site, empty = tmp_path / "site", tmp_path / "empty"
-    empty.mkdir()
-    with zipfile.ZipFile(wheel) as archive:
-        assert {name.split("/")[0] for name in archive.namelist()} == {
-            "fcojax",
-            f"fcojax-{fcojax.__version__}.dist-info",
-        }
-        archive.extractall(site)
-    metadata = (site / f"fcojax-{fcojax.__version__}.dist-info" / "METADATA").read_text("utf-8")
-    assert not re.search("flwr|Provides-Extra: flower", metadata)
-    arguments = [f"--config.{key}={value}" for key, value in TINY.items()]
-    done = subprocess.run(
-        [sys.executable, "-m", "fcojax", "run", "lasso", "--workdir=run", *arguments],
-        cwd=empty,
-        env=os.environ | {"PYTHONPATH": os.fspath(site)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    kept = json.loads((empty / "run" / "config.json").read_text("utf-8"))
-    assert kept["command"] == ["fcojax", "run", "lasso", "--workdir=run", *arguments]
-    assert kept["git_commit"] is None
-    assert (empty / "run" / "index.html").is_file()
