@@ -5,23 +5,12 @@ import pytest
 
 import fcojax
 from configs.compare import get_config
-from experiments.report.rows import column, select
+from experiments.report.rows import select
 from experiments.studies.compare import rows
 from experiments.studies.compare.rows import decreasing, lasso, points, smoothed
 from fcojax.transforms import l1
 
 pytestmark = pytest.mark.slow
-
-
-def test_the_best_point_needs_the_fewest_rounds(found):
-    _, config, rows, _ = found
-    for name in config.methods:
-        points = select(rows, part="point", method=name)
-        [best] = [point for point in points if point["best"]]
-        reached = [point["rounds"] for point in points if point["rounds"] is not None]
-        assert best["rounds"] == min(reached, default=None)
-        if not reached:
-            assert best["last_distance"] == min(column(points, "last_distance"))
 
 
 def test_a_method_may_have_its_own_number_of_rounds_to_its_limit(monkeypatch):
