@@ -9,7 +9,7 @@ import pytest
 from flax import errors, linen, nnx
 
 import fcojax
-from fcojax.algorithms import fed_avg, mean_gradient
+from fcojax.algorithms import mean_gradient
 from fcojax.algorithms.local import Batch
 from fcojax.networks import Functions, functions_of, loss_of, network
 from fcojax.problems import RandomLoss, population_loss
@@ -60,31 +60,6 @@ def masked(kind):
 
 def clients():
     return fcojax.from_rows({"x": np.eye(NUM_CLIENTS, dtype=np.float32)}, [1] * NUM_CLIENTS)
-
-
-def masks_used(kind, key, num_steps, num_rounds):
-    """Return the sum of each client's masks over its steps and rounds, from FedAvg's model."""
-    loss, functions = masked(kind)
-    start = jax.tree.map(jnp.zeros_like, functions.init(jax.random.key(9)))
-    hparams = fed_avg.Hparams(client_lr=1.0, server_lr=float(NUM_CLIENTS))
-    given = fed_avg(loss), hparams, start, clients(), key, fcojax.local_steps(num_steps)
-    model, _ = fcojax.run(*given, num_rounds=num_rounds)
-    (kernel,) = jax.tree.leaves(model)
-    return -np.asarray(kernel)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["nnx", "train"])
-def test_dropout_differs_between_clients_steps_and_rounds_and_repeats_with_the_key(kind):
-    key = jax.random.key(0)
-    first = masks_used(kind, key, 1, 1)
-    second_step = masks_used(kind, key, 2, 1) - first
-    second_round = masks_used(kind, key, 1, 2) - first
-    masks = np.concatenate([first, second_step, second_round]).round(4)
-    assert set(np.unique(masks)) == {0.0, 2.0}  # an entry is dropped or doubled
-    assert len(np.unique(masks, axis=0)) == 3 * NUM_CLIENTS
-    np.testing.assert_array_equal(masks_used(kind, key, 1, 1), first)
-    assert (masks_used(kind, jax.random.key(1), 1, 1) != first).any(axis=1).all()
 
 
 @pytest.mark.parametrize("kind", MASKS)

@@ -1,4 +1,4 @@
-"""Properties of every problem: its gradient, its precision, its seed, and a run."""
+"""Properties of every problem: its measures, its precision, its seed, and a run."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ import pytest
 import fcojax
 from fcojax.problems import population_loss
 from fcojax.transforms import euclidean, zero
-from tests.problems.families import BUILDERS, NETWORKS, family, in_float64
+from tests.problems.families import BUILDERS, NETWORKS, family
 
 # Compiling a run takes seconds; the default suite runs one of each kind of params and constraint.
 QUICK = ("least_squares", "pca", "two_layer")
@@ -17,35 +17,6 @@ SLOW = [name for name in NETWORKS if name not in QUICK]
 
 def start(name):
     return family(name).problem.init(jax.random.key(1))
-
-
-SINGLE = {"emnist_net"}  # its layers always compute in float32
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in BUILDERS if name not in SINGLE])
-def test_the_gradient_is_that_of_the_loss(name):
-    """Central differences along random directions, in float64."""
-    problem = family(name).problem
-    rng = np.random.default_rng(0)
-    rows = in_float64(problem.train.examples)
-    point = jax.tree.map(
-        lambda leaf: np.asarray(leaf, float) + 0.01 * rng.random(leaf.shape), start(name)
-    )
-    mean_loss = jax.jit(lambda params: jnp.mean(problem.loss(params, rows)))
-    slope = jax.jit(jax.grad(mean_loss))(point)
-
-    def moved(along, size):
-        return mean_loss(jax.tree.map(lambda leaf, move: leaf + size * move, point, along))
-
-    for _ in range(3):
-        along = jax.tree.map(lambda leaf: rng.standard_normal(leaf.shape), point)
-        expected = sum(
-            np.sum(a * b)
-            for a, b in zip(jax.tree.leaves(slope), jax.tree.leaves(along), strict=True)
-        )
-        found = (moved(along, 1e-5) - moved(along, -1e-5)) / 2e-5
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-8)
 
 
 @pytest.mark.slow

@@ -113,14 +113,6 @@ def test_results_at_cut_loci_are_finite():
         assert np.all(np.isfinite(rotation().log(jnp.eye(2), turn)))
 
 
-@pytest.mark.slow
-def test_gradient_of_the_distance():
-    y = jnp.array([3.0, 4.0])
-    np.testing.assert_allclose(jax.grad(lambda y: distance(sphere(), y))(y), y / 5, atol=1e-15)
-    on = jnp.array([1.0, 0.0])
-    np.testing.assert_array_equal(jax.grad(lambda y: distance(sphere(), y))(on), 0)
-
-
 def test_distances_do_not_overflow_in_single_precision():
     """The norm of (3, 4), which doubles with a metric of 4."""
     doubled = generalised_stiefel(4 * jnp.eye(2, dtype=jnp.float32))

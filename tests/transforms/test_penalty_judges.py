@@ -1,11 +1,10 @@
-"""Proxes and projections compared with cvxpy, scikit-learn and scipy."""
+"""Proxes and projections compared with cvxpy and scikit-learn."""
 
 import cvxpy as cp
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.optimize
 from sklearn.isotonic import isotonic_regression
 
 from fcojax import transforms
@@ -124,18 +123,3 @@ def test_ball_projections_of_long_vectors_agree_with_a_sort(name, spread):
     if name == "simplex":
         expected = np.maximum(v - theta, 0.0)
     np.testing.assert_allclose(penalty.prox(jnp.asarray(v), 1.0, 5.0), expected, atol=1e-11)
-
-
-@pytest.mark.parametrize("p", [1.02, 1.2, 1.5, 1.9, 2.0, 2.2, 3.0, 7.0, 50.0])
-def test_power_solves_its_equation_to_the_last_bits(p):
-    """At sizes from 1e-6 to 1e6, against a bracketing root finder."""
-    sizes = 10.0 ** np.linspace(-6, 6, 13)
-    for strength in (1e-3, 1.0, 1e3):
-        ours = transforms.lp_power(p).prox(jnp.asarray(sizes), 1.0, strength)
-        for size, root in zip(sizes, np.asarray(ours), strict=True):
-
-            def miss(u, size=size, strength=strength):
-                return u + strength * p * u ** (p - 1) - size
-
-            expected = scipy.optimize.brentq(miss, 0.0, size, xtol=1e-300, rtol=1e-14, maxiter=5000)
-            assert root == pytest.approx(expected, rel=1e-11, abs=1e-300)
