@@ -1,11 +1,10 @@
-"""Proxes and projections compared with cvxpy and scikit-learn."""
+"""Proxes and projections compared with cvxpy, a certificate and a sort."""
 
 import cvxpy as cp
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sklearn.isotonic import isotonic_regression
 
 from fcojax import transforms
 from fcojax.transforms.penalties.total_variation import costs_in_order, costs_in_parallel
@@ -73,16 +72,6 @@ SIGNALS = {
     "increasing": np.geomspace(1e-9, 1.0, 2000),
     "decreasing": np.linspace(1.0, -1.0, 2000),
 }
-
-
-@pytest.mark.parametrize("name", SIGNALS)
-def test_monotone_is_the_isotonic_regression_of_scikit_learn(name):
-    signal = SIGNALS[name]
-    project = jax.jit(transforms.monotone().prox)
-    expected = isotonic_regression(signal)
-    np.testing.assert_allclose(project(signal, 1.0, 1.0), expected, atol=1e-12)
-    narrow = project(signal.astype(np.float32), np.float32(1.0), np.float32(1.0))
-    np.testing.assert_allclose(narrow, expected, atol=1e-5 * np.max(np.abs(signal)))
 
 
 @pytest.mark.parametrize("strength", [0.0, 0.3, 20.0])
