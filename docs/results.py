@@ -477,14 +477,16 @@ def index(folder: pathlib.Path, all_runs: Sequence[Run]) -> str:
         if (number := total.count(kind))
     )
     held, all_held = five.count(HOLDS), total.count(HOLDS)
-    new = (
-        f"Of the {len(total)} statements {counts}.\n"
-        f"{len(five)} of them are from the five sources of the project, of "
-        f"which {held} hold, and {len(total) - len(five)} from other papers, "
-        f"of which {all_held - held} hold.\n\n"
-    )
+    new = f"Of the {len(total)} statements {counts}.\n"
+    if five:
+        new += (
+            f"{len(five)} of them are from the five sources of the project, of "
+            f"which {held} hold, and {len(total) - len(five)} from other "
+            f"papers, of which {all_held - held} hold.\n"
+        )
     new += (
-        f"{tables.markdown(entries)}\n\n```{{toctree}}\n:hidden:\n{pages}```\n"
+        f"\n{tables.markdown(entries)}\n\n"
+        f"```{{toctree}}\n:hidden:\n{pages}```\n"
     )
     page = folder.with_suffix(".md")
     known = page.read_text("utf-8") if page.exists() else ""
