@@ -484,10 +484,8 @@ def index(folder: pathlib.Path, all_runs: Sequence[Run]) -> str:
             f"which {held} hold, and {len(total) - len(five)} from other "
             f"papers, of which {all_held - held} hold.\n"
         )
-    new += (
-        f"\n{tables.markdown(entries)}\n\n"
-        f"```{{toctree}}\n:hidden:\n{pages}```\n"
-    )
+    new += f"\n{tables.markdown(entries)}\n\n"
+    new += f"```{{toctree}}\n:hidden:\n{pages}```\n"
     page = folder.with_suffix(".md")
     known = page.read_text("utf-8") if page.exists() else ""
     if not _COUNTS.search(known):
