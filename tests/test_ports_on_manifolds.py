@@ -31,6 +31,8 @@ def on_pair(client_lr):
     return algorithm, algorithm.hparams_type(client_lr), data
 
 
+@pytest.mark.gate
+@pytest.mark.slow
 def test_in_flat_space_it_is_fed_avg_with_corrected_weights():
     data, *_ = least_squares()
     work, cohort = fcojax.local_steps(3, batch_size=2), fcojax.coin_flips([0.9, 0.3, 0.5, 0.7])

@@ -66,6 +66,7 @@ def test_fed_manifold_finds_the_top_eigenspace_of_the_mean_covariance():
     np.testing.assert_allclose(corrections(seen)[-1], -own, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_every_model_is_feasible_and_corrections_sum_to_zero():
     for server_lr in (1.0, np.sqrt(10)):
         seen, _ = reference(server_lr)
@@ -73,6 +74,7 @@ def test_every_model_is_feasible_and_corrections_sum_to_zero():
         assert np.abs(corrections(seen).mean(axis=1)).max() <= 1e-14
 
 
+@pytest.mark.slow
 def test_the_printed_form_is_the_same_in_float64():
     seen, metrics = hundred_rounds(sends="point")
     ours, measured = reference()

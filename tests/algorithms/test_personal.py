@@ -104,6 +104,7 @@ def shared_by(name, *kept, **options):
     return algorithms.partial_sharing(base, parts_loss, named(*kept), penalty=LASSO)
 
 
+@in_gate
 def test_if_nothing_stays_at_the_clients_partial_sharing_is_its_base():
     _, model, run = ended(shared_by("prox_skip", "neither"), start=PARTS)
     _, expected, _ = ended(algorithms.prox_skip(parts_loss, LASSO), start=PARTS)

@@ -61,6 +61,7 @@ def test_the_proximal_term_lowers_the_floor():
     assert subspaces.slope_norms(strong)[-1] == pytest.approx(0.0124, abs=5e-5)
 
 
+@pytest.mark.slow
 def test_the_floor_of_averaging_is_proportional_to_the_rate():
     """From the optimum it moves to a distance of eta (K - 1) times a constant, 0.13293."""
     long, short = (

@@ -107,6 +107,7 @@ def test_a_run_has_the_verdict_of_its_curve():
         solve(rates(), tolerance=-1)
 
 
+@pytest.mark.slow
 def test_equal_certificates_are_one_function():
     """Equal certificates compile a program once."""
     assert fcojax.kkt(loss, l1()) is KKT

@@ -79,7 +79,12 @@ def test_rates_change_over_rounds_as_the_text_says(text):
     assert not is_schedule(grid.server_lr)
 
 
-@pytest.mark.parametrize("name", OPTIMISERS)
+QUICK = "lars", "yogi"
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n not in QUICK)) for n in OPTIMISERS]
+)
 def test_optimisers_are_those_of_optax_at_the_rates_of_the_grid(name):
     make, keys = getattr(optax, name), ("server_optimiser", "client_optimiser")
     toy = Toy(algorithms=("fed_avg",), server_lr=(0.3,), **dict.fromkeys(keys, name))

@@ -29,6 +29,7 @@ import argparse
 import functools
 import hashlib
 import json
+import os
 import pathlib
 import platform
 import re
@@ -298,7 +299,8 @@ def results(names: list[str], settings: list[str]) -> Iterator[tuple[str, dict]]
 
 def compared(record: dict, names: list[str], settings: list[str]) -> int:
     """Print all differences from the record, and return how many nothing explains."""
-    one_machine, unexplained = record["environment"] == environment(), 0
+    one_machine = record["environment"] == environment() and not os.environ.get("XLA_FLAGS")
+    unexplained = 0
     left = {key for key, _, _ in chosen(names, settings) if key in record["rows"]}
     print(f"{len(left)} rows of the record")
     for key, found in results(names, settings):
@@ -312,7 +314,7 @@ def compared(record: dict, names: list[str], settings: list[str]) -> int:
             print(f"{key}: {text}; {reasons[0] if reasons else 'not explained'}", flush=True)
     for key in sorted(left):
         print(f"{key}: no such row now")
-    where = "bits and programs" if one_machine else "models up to 1e-5: another machine or JAX"
+    where = "bits and programs" if one_machine else "models up to 1e-5: compiled otherwise"
     print(f"{where}: {unexplained + len(left)} differences that nothing explains")
     return unexplained + len(left)
 

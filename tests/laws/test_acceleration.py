@@ -15,7 +15,7 @@ from fcojax.problems.least_squares import half_squared_error
 from fcojax.reference import fista
 from fcojax.transforms import l1
 
-pytestmark = pytest.mark.gate
+pytestmark = [pytest.mark.slow, pytest.mark.gate]
 
 DIM, NUM_CLIENTS, SCALE = 12, 6, 0.001
 HALF_LOST = (fcojax.uniform_cohort(cohort_size=3), fcojax.dropout(0.3))
@@ -86,7 +86,6 @@ def test_one_step_of_everyone_is_fista_with_restarts():
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-11)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("who", [(), HALF_LOST], ids=["everyone", "half, lost"])
 def test_the_limit_is_the_minimiser(who):
     found = distances(algorithms.fast_scaffold, 30, 0, 5, 500, who)
@@ -95,7 +94,6 @@ def test_the_limit_is_the_minimiser(who):
     assert distances(plain, 30, 0, 5, 500, who)[-1] > 1e-8
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["plain", "accelerated", "accelerated, lost", "ProxSkip"])
 def test_rounds_grow_with_the_condition_number_to_the_known_power(name):
     """One, or one half; for ProxSkip, with as many local steps, the latter is a theorem."""

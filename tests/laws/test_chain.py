@@ -484,9 +484,12 @@ ALL_STATES = fcojax.StateObserver(all_states)
 @pytest.mark.parametrize(
     ("name", "out"),
     [
-        pytest.param(name, out, marks=[pytest.mark.slow] * ((i + j) % 3 != 0))
+        pytest.param(
+            name, out, marks=[*[pytest.mark.slow] * (n > 0), *[pytest.mark.gate] * (n == 3)]
+        )
         for i, name in enumerate(("ef14", "ef21", "econtrol", "diana", "marina", "estimated"))
         for j, out in enumerate(("lost", "dropped", "mine"))
+        for n in [(i + j) % 6]  # by default each ending, in the gate each transform
     ],
 )
 def test_an_upload_that_does_not_count_is_one_that_was_never_sent(name, out):

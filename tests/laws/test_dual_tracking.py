@@ -233,6 +233,7 @@ def ends(algorithm, hparams, plan, start, loss_data, num_rounds=30):
     return fcojax.run(algorithm, hparams, start, loss_data, KEY, plan, num_rounds=num_rounds)[0]
 
 
+@pytest.mark.slow
 @WHO
 @pytest.mark.parametrize(("penalty", "scale"), [(GROUPS, 0.7), (l1(), 0.0)])
 def test_without_memory_it_is_composite_fl_and_without_a_penalty_scaffold(penalty, scale, who):

@@ -112,6 +112,7 @@ def test_mirror_descent_as_printed_solves_the_problem_with_twice_the_penalty(num
         assert far / near == pytest.approx(2, rel=0.1)
 
 
+@pytest.mark.slow
 def test_without_the_server_prox_mirror_descent_solves_the_problem_itself():
     """If applied once per round, psi has the right weight, up to a distance of order eta_c."""
     far, near = (
@@ -193,6 +194,7 @@ def test_dual_averaging_with_server_prox_only_ends_at_zero():
     assert (ours[first:] == 0).all()
 
 
+@pytest.mark.slow
 def test_averaging_sparse_models_fills_them_in_and_averaging_duals_does_not():
     """The support of the mean of the clients' models is within the union of their supports.
 

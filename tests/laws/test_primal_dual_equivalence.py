@@ -38,18 +38,10 @@ def largest_gap(ours, theirs):
     return np.abs(np.asarray(ours) - np.asarray(theirs)).max()
 
 
-@pytest.mark.parametrize(
-    ("duals", "solver", "weights"),
-    [
-        ("arbitrary", "gd", WEIGHTS),
-        *(
-            pytest.param(duals, solver, weights, marks=pytest.mark.slow)
-            for duals in DUALS
-            for solver in ("exact", "gd", "gd from the center")
-            for weights in (None, WEIGHTS)
-        ),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("weights", [None, WEIGHTS])
+@pytest.mark.parametrize("solver", ["exact", "gd", "gd from the center"])
+@pytest.mark.parametrize("duals", DUALS)
 def test_the_two_coincide_for_any_duals_if_the_drift_is_their_mean(duals, solver, weights):
     settings = {"duals": DUALS[duals], "data": primal_dual.population(weights)}
     pd, dyn = (trajectory(name, solver, **settings) for name in ("fed_pd", "fed_dyn"))
@@ -164,6 +156,7 @@ def test_a_drift_that_is_not_the_mean_dual_is_a_bias_for_ever(cohort, num_rounds
     assert relative_error(unbiased.server.center[-1]) < 1e-12
 
 
+@pytest.mark.slow
 def test_a_cohort_or_a_skip_makes_them_different_methods():
     always = trajectory("fed_pd").server.center
     skipping = trajectory("fed_pd", rates=primal_dual.hparams("fed_pd", skip_probability=0.5))

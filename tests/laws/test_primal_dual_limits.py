@@ -50,7 +50,8 @@ def test_every_prox_step_and_every_solver_ends_at_the_minimiser(solver, num_step
     np.testing.assert_allclose(state.clients.dual, -gradients(optimum()), atol=1e-10)
 
 
-@pytest.mark.parametrize("warm_start", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("warm_start", [False, True])
 def test_a_solution_to_a_tolerance_is_within_eta_times_it_of_the_exact_one(warm_start):
     """And no better by orders: the solver stops where it may."""
     room, solver = primal_dual.ETA * 1e-3, gd(warm_start=warm_start, tolerance=1e-3)
@@ -61,7 +62,8 @@ def test_a_solution_to_a_tolerance_is_within_eta_times_it_of_the_exact_one(warm_
     assert (distances <= room).all() and (distances > 1e-3 * room).all()
 
 
-@pytest.mark.parametrize("cohort_size", [4, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("cohort_size", [4, 1])
 @pytest.mark.parametrize("eta", [1.0, 0.2, 0.05])
 def test_fed_dyn_needs_no_more_than_one_client_a_round(eta, cohort_size):
     state = last_state(

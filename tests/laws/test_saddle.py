@@ -100,6 +100,7 @@ def dual_extrapolation(num_steps, num_rounds=6, server_lr=1.0, scale=0.1):
     return np.array(found), np.array(averages)
 
 
+@pytest.mark.slow
 def test_dual_extrapolation_is_as_printed():
     server_lr = 0.7
     expected, average = dual_extrapolation(3, server_lr=server_lr)
@@ -227,6 +228,7 @@ def test_the_gap_of_zero_is_what_is_won_of_a_target_of_rank_one():
     assert float(found["density"]) == int(found["rank_x"]) == 0
 
 
+@pytest.mark.slow
 def test_noise_has_the_scale_it_is_said_to_have():
     problem = small(0.3, num_clients=2)
     z = {"x": jnp.zeros(5), "y": jnp.zeros(4)}

@@ -6,12 +6,7 @@ import pytest
 
 
 def with_gate(rows: Iterable, gate: Collection[str]) -> list:
-    """Return rows for ``pytest.mark.parametrize``, those of some names marked for the gate.
-
-    Args:
-      rows: names, or tuples that end with a name.
-      gate: the names of which the gate runs slow tests too.
-    """
+    """Return names, or tuples that end with one, as parameters; those of ``gate`` in the gate."""
     values = [row if isinstance(row, tuple) else (row,) for row in rows]
     marks = [[pytest.mark.gate] if value[-1] in gate else [] for value in values]
     return [pytest.param(*value, marks=mark) for value, mark in zip(values, marks, strict=True)]

@@ -464,6 +464,7 @@ def test_a_rate_beyond_the_theorem_is_refused():
         fco.gap_from_discrepancy(constants, 0.2, 4, 10, 0.0)
 
 
+@pytest.mark.slow
 def test_average_of_rounds_is_the_mean_of_the_models():
     instance = common_hessian()
     rates = algorithms.fed_dual_avg.Hparams(client_lr=0.05, penalty_scale=LASSO)

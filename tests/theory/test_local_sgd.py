@@ -135,6 +135,7 @@ def test_expectations_over_a_draw_are_exact():
     assert theory.contraction_lemma(model, constants, points, step_size).left == pytest.approx(full)
 
 
+@pytest.mark.slow
 def test_the_bound_follows_from_its_recursion():
     """nu / (gamma + t) satisfies the one-step inequality strictly, for any noise and start."""
     constants = instances.constants("ridge")

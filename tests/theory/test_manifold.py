@@ -54,6 +54,7 @@ def test_the_measure_vanishes_at_the_optimum_and_only_there():
     assert min(float(stationarity(y, 0.2)) for y in points()) > 0.1
 
 
+@pytest.mark.slow
 def test_the_mean_squared_measure_falls_at_least_like_one_over_the_rounds():
     """With full batches it is summable: twice the rounds give at most half the mean."""
     chosen = subspaces.algorithm("fed_manifold")

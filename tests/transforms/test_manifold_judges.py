@@ -13,11 +13,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from pymanopt.manifolds import Grassmann, Oblique, SpecialOrthogonalGroup, Sphere, Stiefel
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.gate,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:pymanopt"),
-]
+QUIET = pytest.mark.filterwarnings("ignore::DeprecationWarning:pymanopt")
+pytestmark = [pytest.mark.slow, pytest.mark.gate, QUIET]
 
 PAIRS = {
     "sphere": (sphere(), lambda: Sphere(6), (6,)),

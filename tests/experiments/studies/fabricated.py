@@ -6,11 +6,7 @@ from experiments.report.summary import Criterion, summarise
 def sweep_of(measures, criterion: Criterion, rounds, seeds=(0, 1, 2)):
     """Return rows and a summary.
 
-    Args:
-      measures: by label and by (client rate, server rate), ``(seed, round) -> columns``.
-      criterion: how points are ranked.
-      rounds: the rounds of the evaluations.
-      seeds: the seeds.
+    ``measures`` are by label and by (client rate, server rate), ``(seed, round) -> columns``.
     """
     fields = ("client_lr", "server_lr")
     rows = [
