@@ -13,11 +13,10 @@ from experiments.report.plots import style
 from experiments.report.rows import Row, Summary, column, select
 from experiments.report.summary import final_from
 from experiments.studies.shared import quantiles, swept
-from experiments.study import Config, observe_model, on_kernel
+from experiments.study import Config, observe_model
 from fcojax import algorithms
 from fcojax.algorithms import Algorithm
 from fcojax.algorithms.dual_averages import FedDualAvgHparams
-from fcojax.problems import lasso
 from fcojax.theory import averages, fco
 from fcojax.transforms import Mirror, entropic_simplex, euclidean, l1, l2_ball, p_norm, simplex
 from fcojax.types import Array, PyTree
@@ -282,29 +281,38 @@ def _observed(
 def sparsity(config: Config) -> Iterator[Row]:
     """Yield the density of the clients' models and of the server's model, for l1.
 
-    A client's model is the result of a round in which only this client takes part.
+    Of the features that matter, clients have a sixteenth of all in common, and have their own. A
+    client's model is the result of a round in which only this client takes part.
     """
     number, dim = config.sparsity_clients, config.sparsity_dim
-    sizes: dict[str, Any] = {"num_clients": number, "num_examples": 64, "dim": dim}
-    problem = lasso(**sizes, num_true=dim // 8, mean_scale=0.3, seed=config.data_seed)
-    mirror, every = euclidean(on_kernel(l1())(config)), config.sparsity_eval_every
-    work = fcojax.local_steps(config.sparsity_steps, 10)
-    hparams = FedDualAvgHparams(client_lr=config.sparsity_client_lr, penalty_scale=0.5)
-    alone = [problem.train.select(np.array([m])) for m in range(number)]
+    rng, common = np.random.default_rng(config.data_seed), dim // 16
+    truths = np.zeros((number, dim))
+    for truth, own in zip(truths, np.array_split(np.arange(common, dim), number), strict=True):
+        truth[[*range(common), *own]] = 1
+    x = rng.standard_normal((number, dim, dim))
+    y = np.einsum("mnd,md->mn", x, truths) + 0.1 * rng.standard_normal((number, dim))
+    train = fcojax.from_clients([{"x": x[m], "y": y[m]} for m in range(number)])
+    work, every = fcojax.local_steps(config.sparsity_steps), config.sparsity_eval_every
+
+    def squared_error(w, row):
+        return (row["x"] @ w - row["y"]) ** 2
+
+    hparams = FedDualAvgHparams(client_lr=config.sparsity_client_lr, penalty_scale=1.0)
+    alone = [train.select(np.array([m])) for m in range(number)]
     for name, options in (("fed_mid", {"server_prox": False}), ("fed_dual_avg", {})):
-        algorithm = getattr(algorithms, name)(problem.loss, mirror, **options)
+        algorithm = getattr(algorithms, name)(squared_error, euclidean(l1()), **options)
 
         def after(state, data, num_rounds, algorithm=algorithm):
             return fcojax.advance(algorithm, hparams, state, data, work, num_rounds=num_rounds)[0]
 
         key, supports = jax.random.key(0), []
-        state = fcojax.start(algorithm, hparams, problem.init(key), problem.train, key, work)
+        state = fcojax.start(algorithm, hparams, jnp.zeros(dim), train, key, work)
         for _ in range(config.sparsity_rounds // every):
-            state = after(state, problem.train, every - 1)
+            state = after(state, train, every - 1)
             ends = [after(state, data, 1) for data in alone]
-            state = after(state, problem.train, 1)
+            state = after(state, train, 1)
             models = [fcojax.read_model(algorithm, hparams, one) for one in (state, *ends)]
-            found = [np.asarray(model["kernel"]) != 0 for model in models]
+            found = [np.asarray(model) != 0 for model in models]
             supports.append(found)
             densities = {"clients": float(np.mean(found[1:])), "server": float(np.mean(found[0]))}
             yield {"part": "sparsity", "algorithm": name, "round": int(state.round)} | densities
