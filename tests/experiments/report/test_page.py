@@ -40,7 +40,7 @@ def test_the_page_holds_everything_and_needs_no_other_file(tmp_path):
     lines = [{"name": "a < b", "score": 0.123456789, "fine": True}, {"name": "c", "fine": False}]
     tables = [("scores", lines, "a star"), ("counts", [{"sent": 1234567}], ""), ("empty", [], "")]
     told = {"verdict": "it came out", "about": "of this", "command": "do this", "citation": "@book"}
-    told |= {"warnings": ["at the edge"], "notes": "a note", "facts": {"date": "today"}}
+    told |= {"warnings": ["at the edge"], "notes": "a note", "facts": {"seeds": 4096}}
     write_page(path, "A", {figure: "a caption"}, tables, files=["figures/a b.pdf"], **told)
     reader = Reader(path)
     expected = ["name", "score", "fine", "a < b", "0.12346", "yes", "c", "-", "no"]
@@ -49,7 +49,7 @@ def test_the_page_holds_everything_and_needs_no_other_file(tmp_path):
     assert link == "figures/a%20b.pdf"
     assert base64.b64decode(source.removeprefix("data:image/png;base64,")) == PIXEL
     order = ["it came out", "of this", "at the edge", "a caption", "a star", "do this", "@book"]
-    places = [reader.text.index(text) for text in (*order, "a note", "today")]
+    places = [reader.text.index(text) for text in (*order, "a note", "4096")]
     assert places == sorted(places)  # the verdict first, how it was run last
     assert "empty" not in reader.text and "http" not in path.read_text("utf-8")
 
