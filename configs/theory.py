@@ -53,6 +53,8 @@ def get_config():
     config.eval_every = 5
     config.seeds = 40
 
+    config.term_counts = (2, 4, 8, 16, 32)  # clients, steps, and tenths of the rounds
+
     config.curse_shares = (1.0, 0.02)
     config.curse_steps = 20
     config.curse_rounds = 400
@@ -80,6 +82,7 @@ def quick(config):
     config.num_rounds = 40
     config.eval_every = 20
     config.seeds = 10
+    config.term_counts = (2, 8)
     config.curse_rounds = 200
     config.curse_eval_every = 50
     config.curse_seeds = (0, 1, 2)

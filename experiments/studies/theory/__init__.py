@@ -3,12 +3,21 @@
 import itertools
 from pathlib import Path
 
+import numpy as np
+
 from experiments.report.axes import shaded
 from experiments.report.claims import Claim, judged
 from experiments.report.plots import style
 from experiments.report.rows import Row, Summary, column, select
 from experiments.studies.shared import Chart, Curve, figure
-from experiments.studies.theory.rows import ONE_HESSIAN, SETTINGS, SMALL_STEPS, study, summarise
+from experiments.studies.theory.rows import (
+    ONE_HESSIAN,
+    SETTINGS,
+    SMALL_STEPS,
+    TERMS,
+    study,
+    summarise,
+)
 from experiments.study import Config, Study
 from fcojax.transforms.mirrors.p_norm import Exponent
 from fcojax.types import Count, CountOrZero, NonNegative, Positive
@@ -21,10 +30,18 @@ Yuan, Zaheer and Reddi (ICML 2021), Lemma 4.4
 Lemma-4.4 | Lemma 4.4 is above the gap | least ratio | >= 1
 Yuan, Zaheer and Reddi (ICML 2021), Theorem 4.3
 Theorem-4.3 | Theorem 4.3 is above the gap | least ratio | >= 1
+4.3-start-rounds | the first term of Theorem 4.3 falls like 1/R | slope in R | <= -0.9
+4.3-start-steps | the first term of Theorem 4.3 falls like 1/K | slope in K | <= -0.9
+4.3-noise-clients | the noise of Theorem 4.3 falls like 1/M | slope in M | <= -0.8
+4.3-terms | each term of Theorem 4.3 is above the gap that it alone leaves | least ratio | >= 1
 Yuan, Zaheer and Reddi (ICML 2021), Lemma 4.5
 Lemma-4.5 | Lemma 4.5 is above the discrepancy of the duals | least ratio | >= 1
 Yuan, Zaheer and Reddi (ICML 2021), Theorem 4.2
 Theorem-4.2 | Theorem 4.2 is above the gap | least ratio | >= 1
+4.2-start-rounds | the first term of Theorem 4.2 falls like 1/R | slope in R | <= -0.9
+4.2-start-steps | the first term of Theorem 4.2 falls like 1/K | slope in K | <= -0.9
+4.2-noise-clients | the noise of Theorem 4.2 falls like 1/M | slope in M | <= -0.8
+4.2-terms | each term of Theorem 4.2 is above the gap that it alone leaves | least ratio | >= 1
 Yuan, Zaheer and Reddi (ICML 2021), Theorem 4.1
 small its fed_dual_avg
     | Theorem 4.1 is above the gap of FedDualAvg at small steps | least ratio | >= 1
@@ -48,6 +65,8 @@ norm its dual | averaging duals ends on the sphere | its norm | >= 0.999
 Expected by us
 Lemma-4.4-with-sampling | Lemma 4.4 with sampling is above the gap | least ratio | >= 1
 Theorem-4.3-with-sampling | Theorem 4.3 with sampling is above the gap | least ratio | >= 1
+4.2-drift-steps | the drift grows no faster than its term, K^2 | slope in K | <= 2.2
+4.3-drift-steps | the drift grows no faster than its term, K^2 | slope in K | <= 2.2
 Lemma-4.5-with-sampling | Lemma 4.5 is above the discrepancy of the duals | least ratio | >= 1
 small its fed_mid_osp
     | Theorem 4.1 is above the gap of FedMiD-OSP at small steps | least ratio | >= 1
@@ -74,6 +93,14 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
             ratio = column(local, "discrepancy_bound") / column(local, "discrepancy")
             numbers[f"Lemma-4.5{kind}"] = ratio
         found += judged(STATEMENTS, numbers, setting.replace("_", "-"))
+    for setting, theorem in TERMS.items():
+        alone = select(rows, part="terms", setting=setting)
+        numbers = {f"{theorem}-terms": column(alone, "theorem") / column(alone, "gap")}
+        for term, over in _PANELS:
+            own = select(alone, term=term, over=over)
+            logs = np.log([column(own, "count"), column(own, "gap")])
+            numbers[f"{theorem}-{term}-{over}"] = float(np.polyfit(*logs, 1)[0])
+        found += judged(STATEMENTS, numbers, setting)
     for setting, names in SMALL_STEPS.items():
         small, end = {}, {}
         for name in ("minibatch", *names):
@@ -93,6 +120,13 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     return found + judged(STATEMENTS, measures | slow, "ball")
 
 
+# A term of a theorem, alone, and what it is drawn over.
+_PANELS = (
+    ("start", "rounds"),
+    ("start", "steps"),
+    ("noise", "clients"),
+    ("drift", "steps"),
+)
 _ROUNDS, _BOTH = "communication round", ("fed_mid", "fed_dual_avg")
 _SHARE = r"$\eta_c = {:g}/(4L)$"
 _LINES = (("gap", "-", "gap"), ("lemma", "--", "Lemma 4.4"), ("theorem", ":", "Theorem 4.2 or 4.3"))
@@ -100,7 +134,7 @@ _LINES = (("gap", "-", "gap"), ("lemma", "--", "Lemma 4.4"), ("theorem", ":", "T
 
 def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:
     """Draw the bounds, the curse of averaging on the ball and with an l1 norm, and small steps."""
-    bounds, ball, sparsity, small = [], [], [], []
+    bounds, ball, sparsity, small, terms = [], [], [], [], []
     for setting, (text, _) in SETTINGS.items():
         for steps in config[f"{setting}_num_steps"]:
             cell = select(rows, part="bound", setting=setting, num_steps=steps)
@@ -136,6 +170,13 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
         curves.append(Curve(curves[-1].rows, "theorem", "#333333", "Theorem 4.1", ":"))
         labels = _ROUNDS, r"$\Phi(\bar w_R) - \Phi^*$, mean of the models"
         small.append(Chart("round", labels, curves, SETTINGS[setting][0], "xy"))
+    for (setting, theorem), (term, over) in itertools.product(TERMS.items(), _PANELS):
+        own = select(rows, part="terms", setting=setting, term=term, over=over)
+        curves = [
+            Curve(own, "gap", "#0072B2", "gap"),
+            Curve(own, "theorem", "#333333", "its bound", ":"),
+        ]
+        terms.append(Chart("count", (over, "gap"), curves, f"Theorem {theorem}, {term}", "xy"))
     seeds = f"mean and 10 to 90 per cent of {config.seeds} seeds"
     columns, curse = len(bounds) // len(SETTINGS), "The curse of primal averaging"
     on_ball = f"{curse} on the ball (mean and range of {len(config.curse_seeds)} seeds)"
@@ -143,6 +184,7 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
     return [
         *figure(directory / "bounds.png", below, bounds, columns),
         *figure(directory / "curse.png", on_ball, ball),
+        *figure(directory / "terms.png", "One term of a bound at a time", terms, len(_PANELS)),
         *figure(directory / "sparsity.png", f"{curse} with an l1 norm", sparsity),
         *figure(directory / "small_steps.png", f"Small client rates ({seeds})", small, height=3.0),
     ]
@@ -164,7 +206,7 @@ EXPERIMENT = Study(
     figures=draw,
     x64=True,
     keys={
-        Count: "num_draws seeds *_clients *_dim *_steps *_rounds *_cohort_size *eval_every",
+        Count: "num_draws seeds term_counts *_clients *_dim *_steps *_rounds *_size *eval_every",
         CountOrZero: "data_seed curse_seeds",
         Exponent: "p_norm_exponent",
         Positive: "rate_shares curse_shares[2] small_client_lr sparsity_client_lr",

@@ -40,6 +40,10 @@ SMALL_STEPS = {
 }
 
 
+# The theorem whose terms are measured one by one.
+TERMS = {"l1": "4.3", "ball": "4.2"}
+
+
 class Task(NamedTuple):
     """Clients with noisy quadratics w'Qw/2 + (c + noise)'w, their optimum and constants.
 
@@ -178,6 +182,8 @@ def study(config: Config) -> Iterator[Row]:
     yield from curse(config, known["ball"])
     for setting in SMALL_STEPS:
         yield from small_steps(config, setting, known[setting])
+    for setting in TERMS:
+        yield from terms(config, setting, known[setting])
     yield from sparsity(config)
 
 
@@ -267,6 +273,64 @@ def small_steps(config: Config, setting: str, task: Task) -> Iterator[Row]:
             bound = fco.gap_of_small_steps(constants, round_lr, num_steps, num_rounds)
             place = {"part": "small steps", "setting": setting, "algorithm": name}
             yield place | {"round": num_rounds} | quantiles(values) | {"theorem": bound}
+
+
+def terms(config: Config, setting: str, task: Task) -> Iterator[Row]:
+    """Yield the gap where a bound has one term alone, over the clients, the steps or the rounds.
+
+    That is the first term for a client without noise, the noise for equal clients with one step
+    that start at the optimum, and the drift for clients without noise that start there; K R is then
+    the same for all K.
+    """
+    counts, most, dim = config.term_counts, config.num_rounds, len(task.start)
+    examples = {name: np.asarray(leaf) for name, leaf in task.data.examples.items()}
+    split = {
+        name: leaf.reshape(task.data.num_clients, -1, *leaf.shape[1:])
+        for name, leaf in examples.items()
+    }
+    own = {name: leaf.mean(axis=1) for name, leaf in split.items()}
+    one = {name: leaf.mean(axis=0, keepdims=True) for name, leaf in own.items()}
+    noise = split["linear"] - own["linear"][:, None]
+
+    def equal(number: int) -> fcojax.ClientData:
+        drawn = noise[np.arange(number) % len(noise)].reshape(-1, dim)
+        rows = {name: np.repeat(leaf, len(drawn), axis=0) for name, leaf in one.items()}
+        rows["linear"] = rows["linear"] + drawn
+        return fcojax.from_rows(rows, [noise.shape[1]] * number)
+
+    quiet, apart = fcojax.from_clients([one]), fcojax.from_rows(own, [1] * len(noise))
+    still, ended = task.constants._replace(variance=0.0), task._replace(start=task.optimum)
+    bound = fco.gap_from_heterogeneity if setting in ONE_HESSIAN else fco.gap_from_gradients
+    cells = [
+        *(("start", "rounds", n, task, quiet, still, 1.0, 4, n * most // 10) for n in counts),
+        *(("start", "steps", n, task, quiet, still, 1.0, n, most) for n in counts),
+        *(("noise", "clients", n, ended, equal(n), task.constants, 0.1, 1, most) for n in counts),
+        *(
+            ("drift", "steps", n, ended, apart, still, 0.01, n, most * counts[-1] // n)
+            for n in counts
+        ),
+    ]
+    for term, over, count, begun, data, constants, share, num_steps, num_rounds in cells:
+        rate = share * fco.largest_client_lr(constants)
+        constants = constants._replace(num_clients=data.num_clients)
+        if term != "start":
+            constants = constants._replace(distance=0.0)
+        means = _observed(
+            begun._replace(data=data),
+            averages.shadow_average(loss, task.mirror, task.squared_dual_norm)._replace(
+                model=lambda hparams, server: server
+            ),
+            {"client_lr": [rate]},
+            jax.random.split(jax.random.key(2), config.seeds if term == "noise" else 1),
+            fcojax.local_steps(num_steps, 1, replace=True),
+            num_rounds=num_rounds,
+            eval_every=num_rounds,
+            observe=lambda hparams, server, context: {"mean": server.mean},
+        )["mean"]
+        zeta = task.heterogeneity if term == "drift" else 0.0
+        place = {"part": "terms", "setting": setting, "term": term, "over": over, "count": count}
+        found = quantiles(task.gap(means[0, :, -1]))
+        yield place | found | {"theorem": bound(constants, rate, num_steps, num_rounds, zeta)}
 
 
 def _observed(
