@@ -24,14 +24,10 @@ PLANS = {
     "steps": (fcojax.local_steps(3), fcojax.everyone(), lambda m, r: 3),
     "counts": (
         fcojax.local_steps(COUNTS),
-        fcojax.uniform_cohort(cohort_size=3),
+        fcojax.from_trace([[0, 2, 3], [1]]),
         lambda m, r: COUNTS[m],
     ),
-    "epochs": (
-        fcojax.local_epochs(2, 4),
-        fcojax.coin_flips(0.4),
-        lambda m, r: -(-2 * SIZES[m] // 4),
-    ),
+    "epochs": (fcojax.local_epochs(2, 4), fcojax.coin_flips(0.4), lambda m, r: -(-SIZES[m] // 2)),
     "by round": (
         fcojax.local_steps(5, by_round=[1, 5, 2]),
         fcojax.held(fcojax.uniform_cohort(cohort_size=2)),

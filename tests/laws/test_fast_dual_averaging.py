@@ -14,7 +14,7 @@ from tests.support import federations
 from tests.support.composite_oracles import soft
 from tests.support.federations import client_means, quadratic_clients
 
-pytestmark = [pytest.mark.slow, pytest.mark.gate]
+pytestmark = pytest.mark.gate
 
 KEY, SCALE, START = jax.random.key(5), 0.1, np.array([1.0, -0.6, 0.3, 0.8])
 MIRROR = euclidean(l1())
@@ -86,6 +86,7 @@ def fast_as_published(setting, mu, gamma, weight, end_points=False, num_rounds=8
     return np.array(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("setting", "power", "shift", "end_points"),
     [(STEPS, 2.0, 3.0, False), (SAMPLED, 0.0, 1.0, False), (STEPS, 0.0, 1.0, True)],
@@ -157,22 +158,17 @@ def staged_as_published(
     return np.array(found[1:])
 
 
-@pytest.mark.parametrize("radius", [0.05, 50.0])
-def test_stages_restart_as_published(radius):
+@pytest.mark.parametrize("rounds", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("radius", [0.05, pytest.param(50.0, marks=pytest.mark.slow)])
+def test_stages_restart_as_published(radius, rounds):
     options = (("penalty_factors", (4.0, 2.0, 1.0)), ("ball", l1_ball()))
-    ours = models(
-        "mc_fed_dual_avg",
-        STEPS,
-        options=options,
-        client_lr=0.05,
-        strong_convexity=0.3,
-        radius=radius,
-        stage_rounds=2.0,
-    )
-    published = staged_as_published(radius, (4.0, 2.0, 1.0), 2)
+    rates = {"client_lr": 0.05, "strong_convexity": 0.3, "radius": radius}
+    ours = models("mc_fed_dual_avg", STEPS, options=options, stage_rounds=float(rounds), **rates)
+    published = staged_as_published(radius, (4.0, 2.0, 1.0), rounds)
     np.testing.assert_allclose(ours, published, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("radius", [0.05, 0.4])
 def test_where_psi_is_a_set_a_stage_starts_at_the_projection_of_its_centre(radius):
     """The start is outside of the set, and so is the centre of each stage in the next, smaller one.
@@ -199,18 +195,21 @@ def test_where_psi_is_a_set_a_stage_starts_at_the_projection_of_its_centre(radiu
     np.testing.assert_allclose(ours, published, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_without_strong_convexity_it_is_federated_dual_averaging():
     ours = models("fast_fed_dual_avg", SAMPLED, client_lr=0.2, strong_convexity=0.0)
     plain = models("fed_dual_avg", SAMPLED, client_lr=0.2, server_lr=1.0)
     np.testing.assert_allclose(ours, plain, rtol=0, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_with_one_local_step_there_is_one_way_to_weigh_a_round():
     rates = {"client_lr": 0.2, "strong_convexity": 0.3}
     fast, staged = (models(f"{kind}_fed_dual_avg", ONE_STEP, **rates) for kind in ("fast", "mc"))
     np.testing.assert_allclose(fast, staged, rtol=0, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_identical_clients_do_as_one_machine_does():
     """R rounds of K steps equal R K rounds of one step."""
     only = fcojax.from_clients(quadratic_clients()[:1] * 3, [1.0, 2.0, 0.5])
@@ -236,6 +235,7 @@ def last(name, num_steps, num_rounds, **rates):
     return ends[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fast_fed_dual_avg", "mc_fed_dual_avg"])
 def test_the_limit_is_the_optimum_and_the_error_falls_like_one_over_the_rounds(name):
     near, far = (
@@ -245,6 +245,7 @@ def test_the_limit_is_the_optimum_and_the_error_falls_like_one_over_the_rounds(n
     assert far / near == pytest.approx(10, rel=0.15)
 
 
+@pytest.mark.slow
 def test_counting_end_points_moves_the_limit_to_where_it_is_said_to():
     ends = last("fast_fed_dual_avg", 4, 3000, client_lr=0.1, options=(("end_points", True),))
     predicted = solution(tilt=0.4 / (2 * 4))
@@ -252,6 +253,7 @@ def test_counting_end_points_moves_the_limit_to_where_it_is_said_to():
     assert np.linalg.norm(ends - predicted) < 5e-4
 
 
+@pytest.mark.slow
 def test_growing_weights_with_one_local_step_forget_the_start_fast():
     """1e-10 in 150 rounds, where equal weights are still 1e-3 away."""
     growing = {"client_lr": 2e-4, "weight_power": 2.0, "weight_shift": 40.0}

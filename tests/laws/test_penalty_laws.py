@@ -160,6 +160,6 @@ def test_precision_law(law, name, dtype):
     law(ALL[name], dtype)
 
 
-@pytest.mark.parametrize("name", ["nuclear, tall", "psd"])
-def test_derivatives_of_decompositions_by_default(name):
+@pytest.mark.parametrize("name", ["nuclear, tall", "psd", "simplex"])
+def test_derivatives_of_some_by_default(name):
     derivatives_are_difference_quotients(ALL[name])

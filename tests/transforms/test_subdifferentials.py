@@ -94,6 +94,7 @@ def test_distances_of_composed_penalties():
     assert distance(free_bias, x, v, 1.0) == pytest.approx(5.0)  # 3 of the bias, 4 of the kernel
     assert distance(transforms.per_leaf(l1), x, v, 1.0) == pytest.approx(np.hypot(2.0, 4.0))
     assert distance(transforms.scaled(l1, 2.0), x, v, 1.0) == pytest.approx(np.hypot(1.0, 3.0))
+    assert distance(transforms.l2(), jnp.zeros(2), jnp.array([0.6, 0.8]), 1.5) == 0
     assert distance(per_entry(l1), x, v, 1.0) == pytest.approx(np.hypot(2.0, 4.0))
     turned = transforms.precomposed(l1, lambda x: x[::-1], lambda y: y[::-1])
     assert turned.subdiff_distance is None and translated(l1, jnp.ones(2)).subdiff_distance is None
