@@ -226,6 +226,10 @@ def figure(
         above = "" if at >= columns and charts[at - columns].title == above else above
         across = "" if below and below[0].labels[0] == across else across
         axes.describe(axis, across, up, title=above, log=chart.log)
+        if "x" in chart.log:  # texts at all places between powers of ten would overlap
+            axis.xaxis.set_minor_formatter(axes.ticker.NullFormatter())
+            if len(x) < 8:
+                axis.set_xticks(x, [f"{place:g}" for place in x])
         if chart.limits:
             axis.set_ylim(*chart.limits)
     for axis in places[len(charts) :]:

@@ -176,7 +176,8 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
             Curve(own, "gap", "#0072B2", "gap"),
             Curve(own, "theorem", "#333333", "its bound", ":"),
         ]
-        terms.append(Chart("count", (over, "gap"), curves, f"Theorem {theorem}, {term}", "xy"))
+        across = over + " / 10" * (over == "rounds")
+        terms.append(Chart("count", (across, "gap"), curves, f"Theorem {theorem}, {term}", "xy"))
     seeds = f"mean and 10 to 90 per cent of {config.seeds} seeds"
     columns, curse = len(bounds) // len(SETTINGS), "The curse of primal averaging"
     on_ball = f"{curse} on the ball (mean and range of {len(config.curse_seeds)} seeds)"
