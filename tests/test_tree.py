@@ -27,6 +27,7 @@ def test_scalars_take_the_dtype_of_the_leaf():
 
 def test_inner_product_and_norm_run_over_all_leaves():
     x = {"a": jnp.array([3.0]), "b": jnp.array([[0.0, 4.0]])}
+    assert tree.euclidean_norm(tree.scale(0.0, x)) == 0.0
     assert tree.norm(x) == 5.0 and tree.vdot(x, tree.scale(2.0, x)) == 50.0
     assert tree.num_bytes(x) == 24
 

@@ -244,12 +244,12 @@ def test_drive_keeps_the_product_with_the_vector_or_errs_least():
     np.testing.assert_allclose(least @ x, least @ least, rtol=1e-12)
 
 
-def test_natural_compression_rounds_to_a_power_of_two_next_to_it_without_bias():
+def test_natural_compression_rounds_to_a_power_of_two_next_to_it_and_as_qsgd_without_bias():
     x = normal(2, SIZE)
-    found = draws("natural", x, 4000)
-    assert np.isin(found / (np.sign(x) * 2.0 ** np.floor(np.log2(np.abs(x)))), (1, 2)).all()
-    mean, deviation = mean_and_deviation(found)
-    assert np.all(np.abs(mean - x) <= 5 * deviation)
+    found = [draws(name, x, 4000) for name in ("natural", "qsgd, 7 levels")]
+    assert np.isin(found[0] / (np.sign(x) * 2.0 ** np.floor(np.log2(np.abs(x)))), (1, 2)).all()
+    for mean, deviation in map(mean_and_deviation, found):
+        assert np.all(np.abs(mean - x) <= 5 * deviation)
 
 
 def test_packed_numbers_are_unpacked():
