@@ -292,7 +292,7 @@ def test_a_long_run_is_marked_and_one_that_was_not_made_is_named(tmp_path):
     for run, seconds in zip(of_config("emnist"), (901, 30), strict=False):
         kept.sections[run.heading] = f"### {run.heading}\n\n2026-01-02, {seconds} s. a machine"
     write_page(page, of_config("emnist"), {}, kept, figures)
-    assert "The CNN at its published size (seven hours on two cores)." in page.read_text()
+    assert "The CNN at its published size (seven hours on two cores;" in page.read_text()
     assert [*read_page(page).sections] == [run.heading for run in of_config("emnist")[:2]]
     assert "| 931 in 2 runs, the longest **901** | 2026-01-02 |" in pages.index(tmp_path, RUNS)
 
