@@ -17,9 +17,9 @@ five over it. At this edge, with 20 local steps of 0.2, RFedSVRG needs 1.11 to 1
 of the manifold method by digit, from three starting points, and with ten steps 0.99 to 1.03 times.
 The strength of RFedProx is 0.14 times that eigenvalue (10 on MNIST).
 
-A round of RFedSVRG takes two exchanges and counts as one round. Two more parts follow: a server
-step of sqrt(n), as the paper's rate requires, at a local rate that allows it; and the floor of
-minibatches as a function of n.
+A round of RFedSVRG takes two exchanges and counts as one round. Three more parts follow: a server
+step of sqrt(n), as the paper's rate requires, at a local rate that allows it; a cohort in each
+round, for which the paper has no theory; and the floor of minibatches as a function of n.
 
 In full-batch runs, in double precision, each client holds its second moment, one example of 784 x
 784 numbers with the same gradients as its thousands of rows. Minibatch runs use the rows, in single
@@ -49,6 +49,7 @@ def get_config():
     config.eval_every = 2
     config.step_counts = (5, 10, 15, 20)
     config.batch_shares = (1 / 30, 1 / 12, 1 / 6)
+    config.cohort_size = 5
     config.server_relative_lr = 0.1
     config.crowds = (5, 10, 20, 40)
     config.crowd_batch = 5

@@ -13,6 +13,7 @@ from experiments.report.rows import Row, Summary, select
 from experiments.studies.kpca.rows import (
     EFFECTS,
     METHODS,
+    WITH_COHORTS,
     curves,
     floors,
     late_mean_square,
@@ -50,12 +51,19 @@ crowds | with minibatches n clients lower the floor as 1 / n
     | log-log slope of the squared gradient's floor in n | < -0.85
 Expected by us
 crowds | and no faster than 1 / n | log-log slope of the squared gradient's floor in n | > -1.15
+partial | with a cohort of {cohort_size} in each round the manifold method converges
+    | least gradient norm over the tolerance, or over that with all clients if it is larger | <= 3
+spared | with a cohort of {cohort_size} it uploads fewer floats
+    | floats up over those with all clients, to the tolerance or the last level of both | <= 0.9
+stopped | RFedSVRG stalls with a cohort of {cohort_size}
+    | least gradient norm in the second half of the rounds over the manifold method's | >= 100
 """
 
 
 def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     """Return the claims of the paper on every split."""
-    table, found = STATEMENTS.format(tolerance=config.tolerance), []
+    named = {key: config[key] for key in ("tolerance", "cohort_size")}
+    table, found = STATEMENTS.format(**named), []
     for floor in (row for row in rows if row["part"] == "floor"):
         numbers = numbers_of(config, select(rows, split=floor["split"]), floor)
         found += judged(table, numbers, floor["split"])
@@ -99,7 +107,7 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
 
 
 def _effects(config: Config, rows: list[Row]) -> list[Chart]:
-    """Return charts of local steps, batches, the server's step and the number of clients.
+    """Return charts of local steps, batches, the server's step, cohorts and crowds.
 
     Each parameter has its own colours.
     """
@@ -114,6 +122,17 @@ def _effects(config: Config, rows: list[Row]) -> list[Chart]:
         shown = shaded(curves(rows, part, EFFECTS[part]).items(), colours)
         drawn = [Curve(own, "grad_norm", colour, text.format(*at)) for (at, own), colour in shown]
         charts.append(Chart("round", labels, drawn, title, "y"))
+    if select(rows, part="cohorts"):
+        groups = ("methods", "all clients", ":"), ("cohorts", f"{config.cohort_size} a round", "-")
+        drawn = [
+            Curve(own, "grad_norm", style(name)[1], f"{style(name)[0]}, {who}", line)
+            for part, who, line in groups
+            for (name,), own in curves(rows, part, "algorithm").items()
+            if name in WITH_COHORTS
+        ]
+        charts.append(
+            Chart("round", labels, drawn, f"full batches, all or {config.cohort_size} clients", "y")
+        )
     if by_size := curves(rows, "crowds", "num_clients"):
         points = [{"share": 1 / n, "floor": late_mean_square(own)} for (n,), own in by_size.items()]
         slope = points[0]["floor"] / points[0]["share"]
@@ -136,7 +155,7 @@ EXPERIMENT = Study(
     x64=True,
     keys={
         Literal[METHODS]: "algorithms",
-        Count: "num_clients num_components num_steps num_rounds eval_every crowd_batch "
+        Count: "num_clients num_components cohort_size num_steps num_rounds eval_every crowd_batch "
         "num_examples dim step_counts[0+] crowds[0+]",
         Share: "batch_shares[0+]",
         CountOrZero: "seeds data_seed",
@@ -145,6 +164,7 @@ EXPERIMENT = Study(
         str: "data_dir",
     },
     requires={
+        "cohort_size of at most num_clients": lambda own: own.cohort_size <= own.num_clients,
         "num_components below dim": lambda own: own.data_dir or own.num_components < own.dim,
     },
 )

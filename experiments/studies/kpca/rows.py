@@ -24,6 +24,8 @@ Curves = dict[tuple, list[Row]]  # rows by the values of some columns
 METHODS = ("fed_manifold", "r_fed_avg", "r_fed_prox", "r_fed_svrg")
 # The parts that vary one parameter of the manifold method, and its column.
 EFFECTS = {"steps": "num_steps", "batches": "batch_size", "servers": "server_lr"}
+# Methods of which only a part of the clients takes part in a round.
+WITH_COHORTS = ("fed_manifold", "r_fed_svrg")
 
 
 MANIFOLD = stiefel()
@@ -103,6 +105,7 @@ class Run(NamedTuple):
     Attributes:
       relative_lr: the client rate times the curvature.
       batch_size: rows per step; ``None`` for full batches, by second moments.
+      cohort_size: clients in a round; ``None`` for all.
     """
 
     num_steps: int
@@ -111,6 +114,7 @@ class Run(NamedTuple):
     algorithm: str = "fed_manifold"
     batch_size: int | None = None
     seed: int = 0
+    cohort_size: int | None = None
 
 
 def study(config: Config) -> Iterator[dict[str, Any]]:
@@ -148,15 +152,17 @@ def _runs(config: Config, usual: Run, cut: Split, effects: bool) -> Iterator[tup
     for share, seed in itertools.product(config.batch_shares, config.seeds):
         batch_size = max(1, round(share * cut.rows.min_size))
         yield "batches", usual._replace(batch_size=batch_size, seed=seed)
+    for name, seed in itertools.product(WITH_COHORTS, config.seeds):
+        yield "cohorts", usual._replace(algorithm=name, cohort_size=config.cohort_size, seed=seed)
 
 
 def one_run(config: Config, cut: Split, run: Run) -> Iterator[Row]:
     """Yield the rows of one run."""
-    full = run.batch_size is None
+    full, size = run.batch_size is None, run.cohort_size
     data, loss = (cut.moments, moment_loss) if full else (cut.rows, variance_loss)
     factory = getattr(algorithms, run.algorithm)
     # With full participation the manifold method may send one array, as in the source.
-    options = {"sends": "direction"} if run.algorithm == "fed_manifold" else {}
+    options = {"sends": "direction"} if run.algorithm == "fed_manifold" and not size else {}
     algorithm = factory(loss, MANIFOLD, **options)
     hparams = factory.Hparams(run.relative_lr / cut.curvature, run.server_lr)
     if "prox_scale" in factory.Hparams._fields:
@@ -166,7 +172,11 @@ def one_run(config: Config, cut: Split, run: Run) -> Iterator[Row]:
         np.random.default_rng(0).standard_normal(shape), full_matrices=False
     )
     params = jnp.asarray(left @ right, jnp.float64 if full else jnp.float32)
-    plan = fcojax.local_steps(run.num_steps, run.batch_size)
+    plan = work = fcojax.local_steps(run.num_steps, run.batch_size)
+    if size:
+        cohort = fcojax.uniform_cohort(cohort_size=size)
+        twice = run.algorithm == "r_fed_svrg"  # with one cohort for both exchanges of a round
+        plan = fcojax.Plan(work, fcojax.held(cohort) if twice else cohort)
     state = fcojax.start(algorithm, hparams, params, data, jax.random.key(run.seed), plan)
     # A round of RFedSVRG is two rounds of the engine.
     num_rounds = config.eval_every * (2 if run.algorithm == "r_fed_svrg" else 1)
@@ -253,6 +263,14 @@ def numbers_of(config: Config, rows: list[Row], floor: Row) -> dict[str, Any]:
         found["steps"] = min(_saved(config.tolerance, *pair) for pair in itertools.pairwise(steps))
     if len(batches) > 1:
         found["batches"] = floors(batches[0]) / floors(batches[-1])
+    if ours and (cohorts := curves(rows, "cohorts", "algorithm", "seed")):
+        own, rival = ([x for (at, _), x in cohorts.items() if at == name] for name in WITH_COHORTS)
+        share = own[0][-1]["floats_up"] / ours[-1]["floats_up"]
+        leasts = np.array([column(curve, "grad_norm").min() for curve in own])
+        found["partial"] = leasts / max(config.tolerance, column(ours, "grad_norm").min())
+        found["spared"] = [share * _saved(config.tolerance, curve, ours) for curve in own]
+        late = [min(row["grad_norm"] for row in x if row["round"] > half) for x in rival]
+        found["stopped"] = np.array(late) / leasts
     if servers:
         level = max(config.tolerance, servers[0][-1]["grad_norm"])
         found["servers"] = _ratio(level, *servers) / math.sqrt(config.num_clients)
