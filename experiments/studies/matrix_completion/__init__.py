@@ -1,7 +1,11 @@
 """Ratings completed by a matrix of low nuclear norm, with groups of users as clients."""
 
 import pathlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from experiments.report.claims import Claim, judged
@@ -9,11 +13,12 @@ from experiments.report.plots import Panel
 from experiments.report.rows import Row, Summary
 from experiments.report.summary import Criterion, best_scores
 from experiments.study import Config, Sweep, from_config
-from fcojax import datasets
+from fcojax import algorithms, datasets
+from fcojax.algorithms.base import Factory, takes
 from fcojax.problems import ClientData, Problem, matrix_completion, synthetic_matrix_completion
 from fcojax.problems.matrix_completion import entry_loss
-from fcojax.transforms import Penalty, nuclear, scaled
-from fcojax.types import Count, NonNegative
+from fcojax.transforms import Penalty, grassmann, nuclear, scaled
+from fcojax.types import Array, Count, NonNegative
 
 STATEMENTS = """
 Expected by us
@@ -21,6 +26,12 @@ objective over fed_mid fed_dual_avg_osp
     | FedMiD and FedDualAvg-OSP end at a larger objective, at best rates
     | times FedDualAvg's | > 1
 rank beyond fed_mid | FedMiD ends at a larger rank | rank minus FedDualAvg's | > 0
+rmse over fed_manifold
+    | with the true rank given, FedManifold has a smaller error than with the nuclear norm
+    | root mean squared error over FedDualAvg's, held out | < 0.8
+noise its fed_manifold | and is close to the noise
+    | root mean squared error over the noise's standard deviation, held out | < 1.5
+given its fed_manifold | and ends at the true rank | distance from the true rank, all seeds | <= 0
 """
 
 
@@ -31,9 +42,14 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         return []
     judge = Criterion("objective", "min", config.criterion_rounds)
     numbers: dict[str, dict] = {"objective": {}, "rank": {}}
+    if not config.data_dir:  # ratings have no true rank
+        numbers["rmse"] = {}
     for name in sorted(known, key=lambda name: name != "fed_dual_avg"):
         for measure, own in numbers.items():
             own[name] = best_scores(rows, name, known[name], judge._replace(measure=measure))
+    for name in {"fed_manifold"} & numbers.get("rmse", {}).keys():
+        numbers["noise"] = {name: numbers["rmse"][name] / config.noise_scale}
+        numbers["given"] = {name: abs(numbers["rank"][name] - config.true_rank)}
     return judged(STATEMENTS, numbers)
 
 
@@ -77,10 +93,67 @@ def entries(config: Config) -> tuple[ClientData, ClientData | None, tuple[int, i
     return datasets.by_client(train), datasets.by_client(validation), shape
 
 
+class Subspaces(NamedTuple):
+    """Matrices whose columns lie in a subspace; the rows of ratings, where a client has users.
+
+    Attributes:
+      start: the first basis.
+      complete: ``basis -> matrix``, with the coefficients of each column that fit its entries best.
+        By the envelope theorem the gradient in the basis may treat them as constants.
+      curvature: the largest of any client, the unit of ``1 / client_lr``.
+    """
+
+    start: Array
+    complete: Callable[[Array], Array]
+    curvature: float
+
+
+def subspaces(config: Config) -> Any:
+    """Return the subspaces of dimension ``true_rank``, in the place of a manifold."""
+    train, _, shape = entries(config)
+    rows = {name: np.asarray(values) for name, values in train.examples.items()}
+    seen, values = np.zeros((2, *shape), np.float32)
+    seen[rows["row"], rows["column"]], values[rows["row"], rows["column"]] = 1, rows["value"]
+    if config.data_dir:
+        seen, values = seen.T, values.T
+    owned = rows["row" if config.data_dir else "column"]
+    parts = np.split(owned, np.asarray(train.offsets)[1:-1])
+    curvature = max(np.linalg.norm(values[:, np.unique(own)], 2) for own in parts) ** 2
+
+    def complete(basis):
+        gram = jnp.einsum("dk,dt,dl->tkl", basis, seen, basis) + 1e-4 * jnp.eye(basis.shape[1])
+        right = jnp.einsum("dk,dt->tk", basis, values)[:, :, None]
+        matrix = basis @ jax.lax.stop_gradient(jnp.linalg.solve(gram, right))[:, :, 0].T
+        return matrix.T if config.data_dir else matrix
+
+    like = jnp.zeros((len(values), config.true_rank))
+    return Subspaces(grassmann().random_point(like, jax.random.key(0)), complete, curvature)
+
+
+def on_subspaces(name: str) -> Factory:
+    """Return a method on a manifold whose point is a basis, and whose model is the matrix."""
+    factory = getattr(algorithms, name)
+
+    @takes(factory.Hparams, "manifold")
+    def build(loss, given):
+        def relative(basis, rows):
+            return loss(given.complete(basis), rows) / given.curvature
+
+        inner = factory(relative, grassmann())
+        return inner._replace(
+            init=lambda hparams, params: inner.init(hparams, given.start),
+            model=lambda hparams, server: given.complete(inner.model(hparams, server)),
+        )
+
+    return build
+
+
 EXPERIMENT = Sweep(
     title="Matrix completion by the nuclear norm",
     problem=problem,
     penalty=penalty,
+    manifold=subspaces,
+    algorithms={n: on_subspaces(n) for n in ("fed_manifold", "r_fed_avg", "r_fed_prox")},
     panels=(
         Panel("objective", r"objective $F + \psi$", log=True),
         Panel("loss", "loss F on the observed entries", log=True),

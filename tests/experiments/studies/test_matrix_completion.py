@@ -50,10 +50,11 @@ def test_users_are_grouped_and_a_tenth_of_the_entries_is_held_out(ratings):
 
 def test_claims_compare_the_ends():
     sweep, config = quick_config("matrix_completion")
-    last = {"fed_dual_avg": (2.0, 5), "fed_dual_avg_osp": (3.0, 4), "fed_mid": (2.5, 7)}
+    last = {"fed_dual_avg": (2.0, 5, 0.3), "fed_dual_avg_osp": (3.0, 4, 0.4)}
+    last |= {"fed_mid": (2.5, 7, 0.4), "fed_manifold": (2.5, 2, 0.12)}
 
-    def seen(objective, rank):
-        return lambda seed, at: {"objective": objective * (1 + 1e-3 * seed), "rank": rank}
+    def seen(*ends):
+        return lambda seed, at: dict(zip(("objective", "rank", "rmse"), ends, strict=True))
 
     rows, summary = sweep_of(
         {label: {(0.1, 1.0): seen(*ends)} for label, ends in last.items()},
@@ -61,6 +62,6 @@ def test_claims_compare_the_ends():
         (0, 10),
     )
     claims = sweep.claims(config, rows, summary)
-    assert [claim.measured for claim in claims] == pytest.approx([1.25, 1.5, 2])
+    assert [claim.measured for claim in claims] == pytest.approx([1.25, 1.5, 2, 0.4, 1.2, 0])
     assert all(claim.holds for claim in claims)
     assert sweep.claims(config, [], {"algorithms": {}}) == []
