@@ -232,6 +232,4 @@ def figure(
                 axis.set_xticks(x, [f"{place:g}" for place in x])
         if chart.limits:
             axis.set_ylim(*chart.limits)
-    for axis in places[len(charts) :]:
-        axis.set_visible(False)
     return [axes.finish(drawn, path, title)]
