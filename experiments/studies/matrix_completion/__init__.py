@@ -121,12 +121,13 @@ def subspaces(config: Config) -> Any:
     curvature = max(np.linalg.norm(values[:, np.unique(own)], 2) for own in parts) ** 2
 
     def complete(basis):
-        gram = jnp.einsum("dk,dt,dl->tkl", basis, seen, basis) + 1e-4 * jnp.eye(basis.shape[1])
+        ridge = 1e-4 * jnp.eye(config.true_rank, dtype=basis.dtype)[None]
+        gram = jnp.einsum("dk,dt,dl->tkl", basis, seen, basis) + ridge
         right = jnp.einsum("dk,dt->tk", basis, values)[:, :, None]
         matrix = basis @ jax.lax.stop_gradient(jnp.linalg.solve(gram, right))[:, :, 0].T
         return matrix.T if config.data_dir else matrix
 
-    like = jnp.zeros((len(values), config.true_rank))
+    like = jnp.zeros((len(values), config.true_rank), values.dtype)
     return Subspaces(grassmann().random_point(like, jax.random.key(0)), complete, curvature)
 
 

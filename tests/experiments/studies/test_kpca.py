@@ -35,13 +35,5 @@ def test_runs_are_compared_at_the_last_level_that_both_reach(few, many, ratio):
     assert claim.holds is (ratio >= 1.05)
 
 
-def test_averaging_stalls_at_the_predicted_floor(found):
-    """The prediction is of first order in the local rate; 0.1 over the curvature is not small."""
-    _, _, rows, summary = found
-    (floor,) = (row["grad_norm"] for row in rows if row["part"] == "floor")
-    reached = {entry["algorithm"]: entry["grad_norm"] for entry in summary["methods"]}
-    assert abs(reached["r_fed_avg"] / floor - 1) < 0.1
-
-
 def test_the_figures_are_drawn(found, tmp_path):
     assert draw_figures(found, tmp_path) == ["methods_synthetic.png", "effects_synthetic.png"]

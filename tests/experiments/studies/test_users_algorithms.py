@@ -7,35 +7,15 @@ from tests.experiments.studies.fabricated import sweep_of
 from tests.experiments.studies.quick_sweeps import quick_config
 
 CONFIGS = ("lasso", "fmri", "low_rank", "matrix_completion", "recovery_lasso", "recovery_digits")
-SOURCES = (
-    "fed_dual_avg",
-    "fed_dual_avg_osp",
-    "fed_mid",
-    "fed_mid_osp",
-    "fed_avg_subgradient",
-    "centralized",
-    "local",
-    "fast_fed_dual_avg",
-    "c_fed_dual_avg",
-    "mc_fed_dual_avg",
-)
-MEASURES = (
-    "f1",
-    "density",
-    "accuracy",
-    "objective",
-    "suboptimality",
-    "rank",
-    "error",
-    "error_fro",
-    "validation_loss",
-)
+SOURCES = "fed_dual_avg fed_dual_avg_osp fed_mid fed_mid_osp fed_avg_subgradient centralized local"
+SOURCES += " fast_fed_dual_avg c_fed_dual_avg mc_fed_dual_avg"
+MEASURES = "f1 density accuracy objective suboptimality rank error error_fro validation_loss rmse"
 CRITERION = Criterion("objective", "min", 20)
 
 
 def seen(level):
     """Return all measures that claims use, with this value."""
-    return lambda seed, at: dict.fromkeys(MEASURES, level + 0.01 * seed + 0.001 * at)
+    return lambda seed, at: dict.fromkeys(MEASURES.split(), level + 0.01 * seed + 0.001 * at)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -44,7 +24,7 @@ def test_an_algorithm_without_a_server_rate_changes_no_claim(name):
     rows, summary = sweep_of(
         {
             label: {(0.1, 1.0): seen(0.1 * (i + 1)), (0.2, 1.0): seen(0.2 * (i + 1))}
-            for i, label in enumerate(SOURCES)
+            for i, label in enumerate(SOURCES.split())
         },
         CRITERION,
         (0, 20, 40),
