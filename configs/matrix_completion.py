@@ -12,10 +12,9 @@ Every algorithm runs over a 4 x 4 grid of rates and three seeds by successive ha
 at the rates with the lowest objective over the last 50 rounds. The run takes less than a minute on
 two cores, with or without ``DIR``.
 
-FedManifold has no penalty. It takes ``true_rank`` as given and follows Zhang, Hu, So and Johansson
-(NeurIPS 2024): its point is a subspace that holds the columns, or the rows of ratings, and clients
-keep the coefficients of their own, which fit their entries best. Its client rate is 0.1 over the
-largest curvature of any client. Its objective is that of the completed matrix.
+FedManifold has no penalty, takes ``true_rank`` as given, and steps 0.1 over the largest curvature
+of any client. Its point is a subspace for the columns, or the rows of ratings, to which clients fit
+coefficients (Zhang, Hu, So and Johansson, NeurIPS 2024).
 
 ``DIR`` holds ``ratings.npz`` with arrays user, joke and rating (Jester). The first ``num_users``
 users are read, and a tenth of all entries is held out. Without ``DIR`` the data are a noisy 40 x 60

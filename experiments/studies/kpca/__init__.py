@@ -13,7 +13,6 @@ from experiments.report.rows import Row, Summary, select
 from experiments.studies.kpca.rows import (
     EFFECTS,
     METHODS,
-    WITH_COHORTS,
     curves,
     floors,
     late_mean_square,
@@ -62,8 +61,7 @@ stopped | RFedSVRG stalls with a cohort of {cohort_size}
 
 def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     """Return the claims of the paper on every split."""
-    named = {key: config[key] for key in ("tolerance", "cohort_size")}
-    table, found = STATEMENTS.format(**named), []
+    table, found = STATEMENTS.format_map(config), []
     for floor in (row for row in rows if row["part"] == "floor"):
         numbers = numbers_of(config, select(rows, split=floor["split"]), floor)
         found += judged(table, numbers, floor["split"])
@@ -122,17 +120,13 @@ def _effects(config: Config, rows: list[Row]) -> list[Chart]:
         shown = shaded(curves(rows, part, EFFECTS[part]).items(), colours)
         drawn = [Curve(own, "grad_norm", colour, text.format(*at)) for (at, own), colour in shown]
         charts.append(Chart("round", labels, drawn, title, "y"))
-    if select(rows, part="cohorts"):
-        groups = ("methods", "all clients", ":"), ("cohorts", f"{config.cohort_size} a round", "-")
-        drawn = [
-            Curve(own, "grad_norm", style(name)[1], f"{style(name)[0]}, {who}", line)
-            for part, who, line in groups
-            for (name,), own in curves(rows, part, "algorithm").items()
-            if name in WITH_COHORTS
-        ]
-        charts.append(
-            Chart("round", labels, drawn, f"full batches, all or {config.cohort_size} clients", "y")
-        )
+    if cohorts := curves(rows, "cohorts", "algorithm"):
+        looked = [(own, *style(name)) for (name,), own in cohorts.items()]
+        if every := curves(rows, "methods", "algorithm").get(METHODS[:1]):
+            looked.append((every, "FedManifold, all clients", "#000000", ":"))
+        drawn = [Curve(own, "grad_norm", colour, text, line) for own, text, colour, line in looked]
+        title = f"full batches, {config.cohort_size} clients a round"
+        charts.append(Chart("round", labels, drawn, title, "y"))
     if by_size := curves(rows, "crowds", "num_clients"):
         points = [{"share": 1 / n, "floor": late_mean_square(own)} for (n,), own in by_size.items()]
         slope = points[0]["floor"] / points[0]["share"]

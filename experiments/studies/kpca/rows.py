@@ -24,9 +24,7 @@ Curves = dict[tuple, list[Row]]  # rows by the values of some columns
 METHODS = ("fed_manifold", "r_fed_avg", "r_fed_prox", "r_fed_svrg")
 # The parts that vary one parameter of the manifold method, and its column.
 EFFECTS = {"steps": "num_steps", "batches": "batch_size", "servers": "server_lr"}
-# Methods of which only a part of the clients takes part in a round.
-WITH_COHORTS = ("fed_manifold", "r_fed_svrg")
-
+WITH_COHORTS = ("fed_manifold", "r_fed_svrg")  # which run with a part of the clients too
 
 MANIFOLD = stiefel()
 
@@ -175,8 +173,8 @@ def one_run(config: Config, cut: Split, run: Run) -> Iterator[Row]:
     plan = work = fcojax.local_steps(run.num_steps, run.batch_size)
     if size:
         cohort = fcojax.uniform_cohort(cohort_size=size)
-        twice = run.algorithm == "r_fed_svrg"  # with one cohort for both exchanges of a round
-        plan = fcojax.Plan(work, fcojax.held(cohort) if twice else cohort)
+        # RFedSVRG has one cohort for both exchanges of a round.
+        plan = fcojax.Plan(work, fcojax.held(cohort) if "svrg" in run.algorithm else cohort)
     state = fcojax.start(algorithm, hparams, params, data, jax.random.key(run.seed), plan)
     # A round of RFedSVRG is two rounds of the engine.
     num_rounds = config.eval_every * (2 if run.algorithm == "r_fed_svrg" else 1)

@@ -1,8 +1,7 @@
 """Ratings completed by a matrix of low nuclear norm, with groups of users as clients."""
 
 import pathlib
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,11 +13,12 @@ from experiments.report.rows import Row, Summary
 from experiments.report.summary import Criterion, best_scores
 from experiments.study import Config, Sweep, from_config
 from fcojax import algorithms, datasets
-from fcojax.algorithms.base import Factory, takes
+from fcojax.algorithms import Algorithm, takes
 from fcojax.problems import ClientData, Problem, matrix_completion, synthetic_matrix_completion
+from fcojax.problems.losses import Loss
 from fcojax.problems.matrix_completion import entry_loss
 from fcojax.transforms import Penalty, grassmann, nuclear, scaled
-from fcojax.types import Array, Count, NonNegative
+from fcojax.types import Count, NonNegative
 
 STATEMENTS = """
 Expected by us
@@ -41,9 +41,8 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     if "fed_dual_avg" not in known:
         return []
     judge = Criterion("objective", "min", config.criterion_rounds)
-    numbers: dict[str, dict] = {"objective": {}, "rank": {}}
-    if not config.data_dir:  # ratings have no true rank
-        numbers["rmse"] = {}
+    measures = ("objective", "rank") if config.data_dir else ("objective", "rank", "rmse")
+    numbers: dict[str, dict] = {measure: {} for measure in measures}
     for name in sorted(known, key=lambda name: name != "fed_dual_avg"):
         for measure, own in numbers.items():
             own[name] = best_scores(rows, name, known[name], judge._replace(measure=measure))
@@ -93,32 +92,22 @@ def entries(config: Config) -> tuple[ClientData, ClientData | None, tuple[int, i
     return datasets.by_client(train), datasets.by_client(validation), shape
 
 
-class Subspaces(NamedTuple):
-    """Matrices whose columns lie in a subspace; the rows of ratings, where a client has users.
-
-    Attributes:
-      start: the first basis.
-      complete: ``basis -> matrix``, with the coefficients of each column that fit its entries best.
-        By the envelope theorem the gradient in the basis may treat them as constants.
-      curvature: the largest of any client, the unit of ``1 / client_lr``.
-    """
-
-    start: Array
-    complete: Callable[[Array], Array]
-    curvature: float
-
-
 def subspaces(config: Config) -> Any:
-    """Return the subspaces of dimension ``true_rank``, in the place of a manifold."""
+    """Return a first basis, ``basis -> matrix``, and the largest curvature of any client.
+
+    The columns of the matrix, or the rows of ratings, where a client has users, lie in a subspace
+    of dimension ``true_rank``. Their coefficients are those that fit their entries best; by the
+    envelope theorem the gradient in the basis may treat them as constants.
+    """
     train, _, shape = entries(config)
     rows = {name: np.asarray(values) for name, values in train.examples.items()}
     seen, values = np.zeros((2, *shape), np.float32)
     seen[rows["row"], rows["column"]], values[rows["row"], rows["column"]] = 1, rows["value"]
+    owned = rows["row" if config.data_dir else "column"]
     if config.data_dir:
         seen, values = seen.T, values.T
-    owned = rows["row" if config.data_dir else "column"]
     parts = np.split(owned, np.asarray(train.offsets)[1:-1])
-    curvature = max(np.linalg.norm(values[:, np.unique(own)], 2) for own in parts) ** 2
+    curvature = max(float(np.linalg.norm(values[:, np.unique(own)], 2)) ** 2 for own in parts)
 
     def complete(basis):
         ridge = 1e-4 * jnp.eye(config.true_rank, dtype=basis.dtype)[None]
@@ -128,25 +117,18 @@ def subspaces(config: Config) -> Any:
         return matrix.T if config.data_dir else matrix
 
     like = jnp.zeros((len(values), config.true_rank), values.dtype)
-    return Subspaces(grassmann().random_point(like, jax.random.key(0)), complete, curvature)
+    return grassmann().random_point(like, jax.random.key(0)), complete, curvature
 
 
-def on_subspaces(name: str) -> Factory:
-    """Return a method on a manifold whose point is a basis, and whose model is the matrix."""
-    factory = getattr(algorithms, name)
-
-    @takes(factory.Hparams, "manifold")
-    def build(loss, given):
-        def relative(basis, rows):
-            return loss(given.complete(basis), rows) / given.curvature
-
-        inner = factory(relative, grassmann())
-        return inner._replace(
-            init=lambda hparams, params: inner.init(hparams, given.start),
-            model=lambda hparams, server: given.complete(inner.model(hparams, server)),
-        )
-
-    return build
+@takes(algorithms.fed_manifold.Hparams, "manifold")
+def fed_manifold(loss: Loss, given: Any) -> Algorithm:
+    """The manifold method on subspaces; its client rate is in units of one over the curvature."""
+    start, complete, curvature = given
+    own = algorithms.fed_manifold(lambda x, rows: loss(complete(x), rows) / curvature, grassmann())
+    return own._replace(
+        init=lambda hparams, params: own.init(hparams, start),
+        model=lambda hparams, server: complete(own.model(hparams, server)),
+    )
 
 
 EXPERIMENT = Sweep(
@@ -154,7 +136,7 @@ EXPERIMENT = Sweep(
     problem=problem,
     penalty=penalty,
     manifold=subspaces,
-    algorithms={n: on_subspaces(n) for n in ("fed_manifold", "r_fed_avg", "r_fed_prox")},
+    algorithms=[fed_manifold],
     panels=(
         Panel("objective", r"objective $F + \psi$", log=True),
         Panel("loss", "loss F on the observed entries", log=True),

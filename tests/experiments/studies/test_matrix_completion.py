@@ -41,9 +41,8 @@ def test_strength_one_is_the_smallest_whose_solution_is_zero(source, ratings):
 def test_a_basis_is_completed_by_the_coefficients_that_fit_best(source, ratings):
     sweep, config = quick_config("matrix_completion")
     config.data_dir = "" if source == "drawn" else str(ratings)
-    problem, given = sweep.problem(config), sweep.manifold(config)
-    rows, start = problem.train.examples, np.asarray(given.start)
-    matrix = np.asarray(given.complete(given.start))
+    problem, (first, complete, _) = sweep.problem(config), sweep.manifold(config)
+    rows, start, matrix = problem.train.examples, np.asarray(first), np.asarray(complete(first))
     own, shared = ("row", "column") if source == "read" else ("column", "row")
     for place in range(5):
         ours = np.asarray(rows[own]) == place
@@ -52,12 +51,10 @@ def test_a_basis_is_completed_by_the_coefficients_that_fit_best(source, ratings)
         line = matrix[place] if source == "read" else matrix[:, place]
         np.testing.assert_allclose(line, start @ best, rtol=0.01, atol=0.01)
     # The coefficients are constants of the gradient, which is still that of the least loss.
-    loss = jax.jit(
-        lambda basis: population_loss(problem.loss, given.complete(basis), problem.train)
-    )
+    loss = jax.jit(lambda basis: population_loss(problem.loss, complete(basis), problem.train))
     step = 0.01 * jax.random.normal(jax.random.key(1), start.shape, start.dtype)
-    slope = float(jnp.vdot(jax.grad(loss)(given.start), step))
-    ahead = (loss(given.start + step) - loss(given.start - step)) / 2
+    slope = float(jnp.vdot(jax.grad(loss)(first), step))
+    ahead = (loss(first + step) - loss(first - step)) / 2
     assert float(ahead) == pytest.approx(slope, rel=0.02)
 
 
