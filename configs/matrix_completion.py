@@ -9,8 +9,8 @@ matrix. A client's loss is half the sum of squared errors over its entries. The 
 a fraction of the smallest strength at which zero is the solution, so rates and strengths are
 comparable between data sets. Half of the clients take part in a round, with five full-batch steps.
 Every algorithm runs over a 4 x 4 grid of rates and three seeds by successive halving and is shown
-at the rates with the lowest objective over the last 50 rounds. The run takes less than a minute on
-two cores, with or without ``DIR``.
+at the rates with the lowest objective over the last 50 rounds. The run takes about a minute on two
+cores, with or without ``DIR``.
 
 FedManifold has no penalty, takes ``true_rank`` as given, and steps 0.1 over the largest curvature
 of any client. Its point is a subspace for the columns, or the rows of ratings, to which clients fit
