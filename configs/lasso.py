@@ -17,6 +17,9 @@ have each measure at 0.0001, the default of the code of the paper.
 Proximal gradient descent, mirror descent and dual averaging on all data pooled, for reference:
 --config.algorithms=prox_gd,mirror_descent,dual_averaging --config.server_lr=1.0
 
+FedAvg with subgradients, which the paper leaves out as ineffective, beside FedDualAvg:
+--config.algorithms=fed_dual_avg,fed_avg_subgradient
+
 FedMiD and FedDualAvg with Adam or LAMB on the server, which the paper's code can have:
 --config.algorithms=fed_mid_adam,fed_mid_lamb,fed_dual_avg_adam,fed_dual_avg_lamb, with server rates
 from 0.001 to 1.

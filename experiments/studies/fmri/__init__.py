@@ -46,6 +46,8 @@ near first fed_dual_avg | FedDualAvg is the most robust to the rates
     | lead in the share of the grid within 0.01 of the best accuracy of all methods | > 0
 Expected by us
 other | FedDualAvg is the most robust to the rates, by other measures | lead | > 0
+ahead | no pair of rates makes another method as sparse and as accurate as FedDualAvg at its best
+    | lead of its most accurate pair over pairs that are no denser, in accuracy | > 0.01
 """
 # FedDualAvg, the methods that the source compares with it over all rates, and its baselines.
 _OVER_ALL = ("fed_dual_avg", "fed_dual_avg_osp", "fed_mid", "fed_mid_osp", "fed_avg_subgradient")
@@ -85,11 +87,18 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
             "share within one per cent of its own best accuracy": own - np.max(owns, axis=0),
             "mean accuracy over the grid": mean - np.max(means, axis=0),
         }
+        sparse = judge._replace(measure="density")
+        densities = {name: grid_scores(rows, name, entries[name], sparse) for name in tables}
+        top = tables[_ORDER[0]].mean(axis=1).argmax()
+        limit = densities[_ORDER[0]][top]
+        rivals = [np.where(densities[x] <= limit, tables[x], 0.5).max(axis=0) for x in of[1:]]
+        numbers["ahead"] = tables[_ORDER[0]][top] - np.max(rivals, axis=0)
     return judged(STATEMENTS, numbers)
 
 
 def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:
-    """Draw the weights on the grid of voxels."""
+    """Draw accuracy against density for all rates, and the weights on the grid of voxels."""
+    drawn = [_over_density(config, rows, summary, directory)] if rows else []
     voxels, grid = voxel_grid(config)
     images = {}
     for label in summary["algorithms"]:
@@ -98,10 +107,29 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
             kernel = on_grid(np.load(saved)["kernel"], voxels, grid)
             largest = max(float(np.nanmax(np.abs(kernel))), 1e-12)
             images[style(label)[0]] = kernel / largest
-    if not images:
-        return []
-    title = "Weights relative to the largest of each model"
-    return [draw_maps(images, directory / "weights.png", title, "RdBu_r", -1.0)]
+    if images:
+        title = "Weights relative to the largest of each model"
+        drawn += [draw_maps(images, directory / "weights.png", title, "RdBu_r", -1.0)]
+    return drawn
+
+
+def _over_density(config: Config, rows: list[Row], summary: Summary, directory: Path) -> Path:
+    """Draw the last accuracy and density of each pair of rates that did not diverge."""
+    judge, known = Criterion("accuracy", "max", config.criterion_rounds), summary["algorithms"]
+    found = {}
+    for name in (name for name in _ORDER if name in known):
+        both = (judge._replace(measure=measure) for measure in ("density", "accuracy"))
+        x, y = (grid_scores(rows, name, known[name], own).mean(axis=1) for own in both)
+        found[name] = np.array([x, y])[:, np.isfinite(x) & np.isfinite(y)]
+    # A model without weights is drawn at the least density of the others.
+    least = min(x[x > 0].min(initial=1.0) for x, _ in found.values())
+    figure, (axis,) = axes.panels(1, height=3.2)
+    for (name, (x, y)), mark in zip(found.items(), "osD^vx+", strict=False):
+        text, colour, _ = style(name)
+        axis.plot(np.maximum(x, least), y, mark, color=colour, label=text, markersize=5, alpha=0.8)
+    axes.describe(axis, "share of nonzero weights", "accuracy on held-out scans", log="x")
+    title = f"Each pair of rates, mean of the last {config.criterion_rounds} rounds"
+    return axes.finish(figure, directory / "density.png", title)
 
 
 def draw_maps(
@@ -234,5 +262,6 @@ EXPERIMENT = Sweep(
     },
     claims=claims,
     figures=draw,
+    captions={"density": "Accuracy against density at the end, a point for each pair of rates."},
     solve_optimum=False,  # with 39,912 weights the optimum takes longer than all runs together
 )

@@ -78,18 +78,34 @@ def test_claims_are_paired_over_the_seeds():
     # FedMiD is best at the smallest rates of its grid.
     left_open = [text for (text, _), own in claims.items() if own.as_json()["open"]]
     assert left_open == ["FedMiD is the least sparse"]
-    # There is nothing to say of one method.
+    assert [own.measured for own in references("fed_dual_avg")] == []
+
+
+def references(*names):
+    """Return the claims on methods, of which the first has an F1 of one and half the objective."""
     sweep, config = quick_config("lasso")
-    rows, summary = sweep_of({"fed_dual_avg": {(0.1, 1.0): recovered(1.0, 0)}}, FIRST, (0, 10))
-    assert sweep.claims(config, rows, summary) == []
+    seen = [{"f1": 1 - 0.1 * i, "objective": 1.5 + 1.5 * i, "suboptimality": 0.3} for i in (0, 1)]
+    points = {
+        name: {(0.1, 1.0): lambda *_, own=m: own} for name, m in zip(names, seen, strict=False)
+    }
+    rows, summary = sweep_of(points, FIRST._replace(reach=None), (0, 10))
+    return sweep.claims(config, rows, summary)
 
 
-def test_the_reference_is_proximal_gradient_descent_on_pooled_data():
+def test_references_are_judged_beside_one_another():
+    ineffective = references("fed_dual_avg", "fed_avg_subgradient")
+    assert [own.measured for own in ineffective] == pytest.approx([0.1, 2.0])
+    [excess], [ahead] = references("prox_gd"), references("dual_averaging", "mirror_descent")
+    assert (excess.measured, ahead.measured) == pytest.approx((0.25, 0.1))
+
+
+@pytest.mark.parametrize("label", ["prox_gd", "mirror_descent"])
+def test_a_reference_is_proximal_gradient_descent_on_pooled_data(label):
     sweep, config = quick_config("lasso")
     config.num_clients, config.num_examples, config.dim, config.num_true = 4, 5, 6, 3
     problem = sweep.problem(config)
     prox = sweep.penalty(config).prox
-    factory = sweep.algorithms["prox_gd"]
+    factory = sweep.algorithms[label]
     train, work = sweep.plans["prox_gd"](config, problem)
     key, algorithm = jax.random.key(0), factory(problem.loss, euclidean(sweep.penalty(config)))
     start, hparams = problem.init(key), factory.Hparams(0.1, 1.0, 0.5)
