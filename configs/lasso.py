@@ -14,8 +14,10 @@ missing from our copies: --config.num_true=64, --config.num_true=8 and --config.
 --config.num_examples=32. Weights above 0.01 count as found, as in the code of Bao et al.; rows also
 have each measure at 0.0001, the default of the code of the paper.
 
-Proximal gradient descent, mirror descent and dual averaging on all data pooled, for reference:
+Proximal gradient descent, mirror descent and dual averaging on all data pooled, for reference, with
+rates from 0.0003, as mirror descent was best at the smallest:
 --config.algorithms=prox_gd,mirror_descent,dual_averaging --config.server_lr=1.0
+--config.client_lr=0.0003,0.001,0.003,0.01,0.03,0.1 --config.data_by_seed=True
 
 FedAvg with subgradients, which the paper leaves out as ineffective, beside FedDualAvg:
 --config.algorithms=fed_dual_avg,fed_avg_subgradient
