@@ -6,7 +6,7 @@ The clients have eight heterogeneous, strongly convex quadratics. Three things a
 between the two methods from matching starts (the drift is the mean of the duals, as in Zhang and
 Hong's note of 2021 on the two) and from other starts; FedPD's error floor against the probability
 of skipping an exchange; and the rounds that FedDyn needs against the share of clients that take
-part. Errors are relative to the norm of the minimiser. The study takes about a minute on two cores.
+part. Errors are relative to the norm of the minimiser. FedPD also runs on losses r^2 / (2 + 2 r^2).
 
 The note requires that all clients have equal gradients at the start, and uses the opposite sign. In
 fact any duals match if the drift is their mean, and gradients enter with a minus sign.

@@ -8,7 +8,7 @@ import numpy as np
 from experiments.report.axes import power, shaded
 from experiments.report.claims import Claim, judged
 from experiments.report.rows import Row, Summary, column, select
-from experiments.studies.fed_gd.rows import study, summarise
+from experiments.studies.fed_gd.rows import LINKS, study, summarise
 from experiments.studies.shared import Chart, Curve, figure
 from experiments.study import Config, Study
 from fcojax.types import Count, CountOrZero, NonNegative, Positive
@@ -24,11 +24,16 @@ many | as E grows the limit approaches the mean of the clients' own minimisers
 fewer | more local steps need fewer rounds to the limit
     | rounds of E = 1 over those of E = 2, over 2 | >= 0.8
 Li, Huang, Yang, Wang and Zhang (ICLR 2020), Theorem 1
+iid | its Gamma goes to zero for iid clients, as one over the rows of a client
+    | distance from 1 of the slope over the clients that share them, in logarithms | <= 0.1
 bound | Theorem 1 is above the gap of Local SGD | least bound over mean gap | >= 1 | full run
 Expected by us
 same | clients that share a minimiser, or a Hessian, are led to the pooled solution
     | largest distance | <= 1e-12
 spread | the distance is proportional to the spread of the minimisers | relative error | <= 1e-10
+between | with a slow link Local SGD's time to a gap is least at an E between the ends
+    | time at the ends over the least time | >= 1.5 | full run
+slower | a slow link has a larger best E than a fast one | ratio of the best E | >= 2 | full run
 late | whatever E, late gaps are what gradient noise alone costs | largest ratio | <= 1.5 | full run
 """
 
@@ -39,12 +44,16 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     by_share = [select(limit, step_share=share) for share in config.step_shares]
     few, many = (select(limit, num_steps=config.many_steps[end]) for end in (0, -1))
     late = [row for row in bound if row["step"] > config.sgd_total_steps / 2]
+    times = select(rows, part="time")
+    slow, fast = (column(times, link) for link in ("slow", "fast"))
     numbers = {
         "difference": column(select(rows, part="rounds"), "difference"),
         "few": column(few, "distance"),
         "growth": [np.diff(column(own, "distance")[:-1]).min() for own in by_share],
         "many": column(many, "from_many_steps"),
         "fewer": [own[0]["rounds"] / own[1]["rounds"] / 2 for own in by_share],
+        "between": slow[[0, -1]] / slow.min(),
+        "slower": times[slow.argmin()]["num_steps"] / times[fast.argmin()]["num_steps"],
         "bound": column(bound, "bound") / column(bound, "gap"),
         "late": column(late, "gap") / column(late, "limit"),
     }
@@ -53,6 +62,8 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         slopes = column(spread, "distance") / column(spread, "value")
         numbers["same"] = column(select(knobs, value=0.0), "distance")
         numbers["spread"] = slopes.max() / slopes.min() - 1
+        alike = [[row["clients"], row["gamma"]] for row in select(rows, part="iid")]
+        numbers["iid"] = abs(np.polyfit(*np.log(alike).T, 1)[0] - 1)
     return judged(STATEMENTS, numbers, quick=True)
 
 
@@ -101,12 +112,22 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
             curves.append(Curve(own, "limit", "#D55E00", "exact limit of the gap", ":"))
         labels = "local steps $T$", "$f(x_T) - f^*$"
         bounds.append(Chart("step", labels, curves, name, "xy"))
+    times, alike = select(rows, part="time"), select(rows, part="iid")
+    labels = "local steps $E$", f"time to a gap of {times[0]['gap']:.1g}, in local steps"
+    curves = [Curve(times, k, c, f"{k} link: {LINKS[k]} a round", "o-") for k, c in shaded(LINKS)]
+    costs = [Chart("num_steps", labels, curves, f"Local SGD, {config.sgd_problems[0]}", "xy")]
+    if alike:
+        curves = [Curve(alike, "gamma", "#0072B2", r"$\Gamma$, mean and range", "o-")]
+        curves.append(Curve(alike, "law", "#000000", "its mean, $d (K - 1) / (2 m)$", ":"))
+        labels = "clients $K$ that share $m$ iid rows", r"$\Gamma$"
+        costs.append(Chart("clients", labels, curves, "least squares", "xy"))
     above = f"Local SGD below Theorem 1 (mean and 10 to 90 per cent of {config.sgd_seeds} seeds)"
     ends_at = "Where FedGD ends, against the least-squares solution"
     return [
         *figure(directory / "limits.png", ends_at, ends),
         *figure(directory / "rounds.png", f"Rounds of FedGD at $s = {share:g}/L$", rounds),
         *figure(directory / "bound.png", above, bounds, height=3.0),
+        *figure(directory / "links.png", "The best $E$" + ", and iid clients" * bool(alike), costs),
     ]
 
 

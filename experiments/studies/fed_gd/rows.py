@@ -26,6 +26,7 @@ from fcojax.theory import local_sgd as theorem
 from fcojax.types import Array, PyTree
 
 Arrays = Sequence[np.ndarray]
+LINKS = {"fast": 1, "slow": 100}  # what an exchange takes, in local steps
 
 
 def clients_of(config: Config) -> tuple[Arrays, Arrays, Any]:
@@ -57,15 +58,17 @@ def _credit(config: Config) -> tuple[Arrays, Arrays]:
     return [x[mine] for mine in shares], [y[mine] for mine in shares]
 
 
-def regression(config: Config, name: str) -> tuple[Any, Any]:
-    """Return ridge or logistic regression on heterogeneous clients, and its constants."""
+def regression(config: Config, name: str) -> tuple[Any, Any, Any]:
+    """Return ridge or logistic regression, its constants, and Local SGD with start and clients."""
     features, targets = _credit(config) if config.data_dir else _drawn(config, name)
     if name == "ridge":
         model = linear_models.ridge_regression(features, targets, ridge=0.5)
     else:
         signs = [np.where(b > 0, 1.0, -1.0) for b in targets]
         model = linear_models.logistic_regression(features, signs, ridge=0.1)
-    return model, model.constants()
+    plain = half_squared_error if name == "ridge" else _logistic
+    sgd = local_sgd(functools.partial(plain, ridge=model.ridge)), jnp.zeros(model.dim)
+    return model, model.constants(), (*sgd, population(*model[1:4]))
 
 
 def _drawn(config: Config, name: str) -> tuple[Arrays, Arrays]:
@@ -91,11 +94,13 @@ def _logistic(x: Array, rows: PyTree, ridge: float) -> Array:
 
 
 def study(config: Config) -> Iterator[Row]:
-    """Yield the rows of all three figures."""
+    """Yield the rows of all figures."""
     yield from limits(config)
     if not config.data_dir:
         yield from heterogeneity(config)
+        yield from iid(config)
     yield from simulated(config)
+    yield from times(config, config.sgd_problems[0])
     for name, num_steps in itertools.product(config.sgd_problems, config.sgd_num_steps):
         yield from below_the_bound(config, name, num_steps)
 
@@ -124,6 +129,21 @@ def _rounds_to_limit(exact: least_squares.RoundMap, precision: float) -> int:
     while not reached(high):
         high *= 2
     return bisect.bisect_left(range(high), True, key=reached)  # the distances decrease
+
+
+def iid(config: Config) -> Iterator[Row]:
+    """Yield Gamma of K clients that share m rows of one model; its mean is d (K - 1) / (2 m)."""
+    for instance in config.instances:
+        rng = np.random.default_rng([config.data_seed, instance])
+        x = rng.standard_normal((2**14, config.dim))
+        y = x @ rng.standard_normal(config.dim) + rng.standard_normal(len(x))
+        for number in (32, 64, 128, 256, 512, 1024):
+            given = np.split(x, number), np.split(y, number)
+            clients = least_squares.least_squares_clients(*given, reading="mean")
+            at, parts = least_squares.minimiser(clients), zip(*clients, strict=True)
+            found = sum(p * c @ (axes @ at - own) ** 2 / 2 for p, axes, c, own in parts)
+            means = {"gamma": found, "law": config.dim * (number - 1) / (2 * len(x))}
+            yield {"part": "iid", "clients": number, "seed": instance} | means
 
 
 def heterogeneity(config: Config) -> Iterator[Row]:
@@ -169,13 +189,26 @@ def simulated(config: Config) -> Iterator[Row]:
                 yield place | {"round": r} | seen
 
 
+def times(config: Config, name: str) -> Iterator[Row]:
+    """Yield rounds times (E steps and a link) until the mean gap is the noise of half the steps."""
+    model, constants, (algorithm, *others) = regression(config, name)
+    total, seeds = config.sgd_total_steps, range(config.sgd_seeds)
+    gap = theorem.noise_limit(model, constants) / (theorem.offset(constants, 1) + total / 2)
+    for num_steps in (1, 3, 10, 30, 100, 300, 1000):
+        grid = jax.tree.map(lambda rate: [rate], theorem.schedule(constants, num_steps))
+        work = fcojax.local_steps(num_steps, 1, replace=True)
+        rounds = {"num_rounds": total // num_steps + total // 50, "observe": observe_model}
+        [models] = swept(algorithm, grid, *others, seeds, work, **rounds)["model"]
+        gaps = (model.objective(models) - constants.minimum).mean(axis=0)
+        for first in np.flatnonzero(gaps <= gap)[:1].tolist():
+            costs = {link: (first + 1) * (num_steps + cost) for link, cost in LINKS.items()}
+            yield {"part": "time", "num_steps": num_steps, "gap": gap} | costs
+
+
 def below_the_bound(config: Config, name: str, num_steps: int) -> Iterator[Row]:
     """Yield the gap of Local SGD over its local steps, and the bound of the theorem."""
-    model, constants = regression(config, name)
-    plain = half_squared_error if name == "ridge" else _logistic
-    algorithm = local_sgd(functools.partial(plain, ridge=model.ridge))
-    data = population(model.features, model.targets, model.weights)
-    given = algorithm, theorem.schedule(constants, num_steps), jnp.zeros(model.dim), data
+    model, constants, (algorithm, *others) = regression(config, name)
+    given = algorithm, theorem.schedule(constants, num_steps), *others
     work = fcojax.local_steps(num_steps, 1, replace=True)
     rounds = {"num_rounds": config.sgd_total_steps // num_steps, "read": lambda carry: carry.params}
     keys = jax.vmap(jax.random.key)(jnp.arange(config.sgd_seeds))

@@ -29,6 +29,8 @@ path | local steps from another start take another path | largest gap of the mod
 limit | and lead to the same limit | gap at the end | <= 1e-10
 Zhang et al. (IEEE TSP 2021), theorem on skipped exchanges
 exact | without skips FedPD is exact | relative error | <= 1e-10
+rate | and for losses that are not convex its mean squared gradient over T rounds falls as 1 / T
+    | slope in logarithms over the last tenfold of rounds | <= -0.9
 growth | with skips the error has a floor that grows with their probability
     | least ratio of the floors of neighbouring probabilities | >= 1.05 | full run
 tenth | a tenth of the prox step has a lower floor | ratio of the floors | >= 3 | full run
@@ -47,6 +49,8 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     skips, steps = [p for p in config.skip_probabilities if p > 0], config.skip_prox_steps
     means = {eta: np.array([floor(rows, eta, p).mean() for p in skips]) for eta in steps}
     usual = {eta: floors[len(skips) // 2] for eta, floors in means.items()}
+    rate, early = select(rows, part="rate", skip_probability=0), config.tolerance_rounds / 10
+    late = [[row["round"], row["square"]] for row in rate if row["round"] >= early]
     numbers = {
         "matching": column(select(pairs, matching=True), "gap"),
         "bias": column(bias, "fed_dyn"),
@@ -57,13 +61,14 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         "growth": [floors[1:] / floors[:-1] for floors in means.values()],
         "tenth": usual[steps[-2]] / usual[steps[-1]],
         "falls": [floor(rows, eta, "falling").mean() / usual[eta] for eta in steps],
+        "rate": np.polyfit(*np.log(late).T, 1)[0],
         "reached": np.isfinite(column(select(rows, part="participation"), "rounds")).mean(),
     }
     return judged(STATEMENTS, numbers, quick=True)
 
 
 def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:
-    """Draw both figures."""
+    """Draw the figures."""
     pairs = select(rows, part="gap", solver="gd")
     starts = [(name, colour, f"matching: {name}", "-") for name, colour in shaded(MATCHING)]
     starts += [(OFFSET, "#D55E00", OFFSET, "--"), (OTHER, "#E69F00", OTHER, "--")]
@@ -99,9 +104,16 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
         Chart("rate", sampling, cohorts, "", "y"),
     ]
     title = f"What skipping and sampling cost (mean and range of {len(config.seeds)} seeds)"
-    above = "FedPD and FedDyn from matching and other starts"
-    drawn = figure(directory / "pair.png", above, pair)
-    return drawn + figure(directory / "costs.png", title, costs)
+    rates = [
+        Curve(select(rows, part="rate", skip_probability=p), "square", c, f"$p = {p:g}$")
+        for p, c in shaded(config.skip_probabilities)
+    ]
+    rates.append(Curve(rates[0].rows, "line", "#000000", "slope of $1/T$", ":"))
+    labels = "communication rounds $T$", r"mean of $|\nabla f|^2$ over $T$ rounds"
+    drawn = figure(directory / "pair.png", "FedPD and FedDyn from matching and other starts", pair)
+    drawn += figure(directory / "costs.png", title, costs)
+    title = "FedPD that skips with probability $p$, on losses that are not convex"
+    return drawn + figure(directory / "rate.png", title, [Chart("round", labels, rates, "", "xy")])
 
 
 EXPERIMENT = Study(

@@ -101,7 +101,7 @@ OFFSET, OTHER = "drift not the mean dual", "another start of the local steps"
 def study(config: Config) -> Iterator[Row]:
     """Yield the rows of all figures."""
     task = Quadratics(config)
-    for part in (gaps, biases, floors, participation):
+    for part in (gaps, biases, floors, participation, rates):
         yield from part(config, task)
 
 
@@ -173,6 +173,30 @@ def participation(config: Config, task: Quadratics) -> Iterator[Row]:
             found = {"prox_step": eta, "seed": seed, "rate": size / config.num_clients}
             rounds = own.argmax() + 1 if own.any() else None
             yield {"part": "participation"} | found | {"rounds": rounds}
+
+
+def rates(config: Config, task: Quadratics) -> Iterator[Row]:
+    """Yield FedPD's mean of |grad f|^2 over T rounds; the losses of A x - c are not convex."""
+    clients = [{"a": a, "b": c} for a, c in zip(task.hessians, task.slopes, strict=True)]
+    smoothness, skips = task.smoothness**2 / config.dim, list(config.skip_probabilities)
+    eta = 0.99 * (5**0.5 - 1) / (4 * smoothness)  # the theorem allows all below the fraction
+    fixed = {"client_lr": [1 / (smoothness + 1 / eta)], "prox_step": [eta]}
+    grid = fcojax.grid.product(fed_pd.Hparams, **fixed, skip_probability=skips)
+    given = fed_pd(_robust), grid, jnp.zeros(config.dim), fcojax.from_clients(clients), config.seeds
+    plan, rounds = fcojax.local_steps(config.num_steps), config.tolerance_rounds
+    pooled = {name: jnp.concatenate([own[name] for own in clients]) for name in ("a", "b")}
+    slope = jax.grad(lambda x, rows: jnp.mean(_robust(x, rows)))
+    watched = {"observe": lambda _, x, rows: {"square": jnp.sum(slope(x, rows) ** 2)}}
+    squares = swept(*given, plan, num_rounds=rounds, context=pooled, **watched)["square"]
+    means = np.cumsum(squares, axis=-1) / np.arange(1, rounds + 1)
+    for t in np.unique(np.geomspace(1, rounds, 60).astype(int)).tolist():
+        for at, (p, seed) in enumerate(itertools.product(skips, config.seeds)):
+            found = {"square": means[..., t - 1].flat[at], "line": means[0, 0, -1] * rounds / t}
+            yield {"part": "rate", "skip_probability": p, "seed": seed, "round": t} | found
+
+
+def _robust(x: Array, rows: PyTree) -> Array:
+    return 0.5 - 0.5 / (1 + (rows["a"] @ x - rows["b"]) ** 2)  # r^2 / (2 (1 + r^2))
 
 
 def summarise(config: Config, rows: list[Row]) -> Summary:
