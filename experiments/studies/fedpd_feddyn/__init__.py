@@ -76,8 +76,8 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
     own = select(pairs, start=OFFSET)
     errors = [
         Curve(own, "fed_pd", style("fed_pd")[1], "FedPD"),
-        Curve(own, "fed_dyn", style("fed_dyn")[1], f"FedDyn, {OFFSET}", "--"),
-        Curve(own, "from_predicted", "#000000", "FedDyn's distance to its predicted limit", ":"),
+        Curve(own, "fed_dyn", style("fed_dyn")[1], "FedDyn, with such a drift", "--"),
+        Curve(own, "from_predicted", "#000000", "FedDyn, to its predicted limit", ":"),
     ]
     skips = [
         row for row in select(rows, part="floor") if row["skip_probability"] not in (0, "falling")
