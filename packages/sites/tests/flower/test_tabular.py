@@ -391,7 +391,7 @@ def test_folds_of_rows_and_silent_sites_are_sentences():
         return replies | {"Bern": with_facts(refused="has 8 rows and had 4.")(replies["Bern"])}
 
     transport = flower.Transport(inner.join, one_refuses)
-    with pytest.raises(ValueError, match="no answer from Bern in 3 .* it has 8 rows and had 4"):
+    with pytest.raises(ValueError, match="without Bern now.* it has 8 rows and had 4"):
         flower.statistics(flower.Sums(federation, transport))
     assert jax.config.jax_enable_x64
 
