@@ -112,10 +112,10 @@ def test_laws_that_have_no_accountant_are_refused_or_named():
 def test_what_is_not_accounted_is_refused():
     with pytest.raises(ValueError, match="cannot be accounted for"):
         privacy.law(fcojax.weighted_cohort(cohort_size=2), 10)
-    mine = uploads.UploadTransform("mine", facts=uploads.Facts(noisy=True))
-    unknown = fcojax.Plan(WORK, uploads=mine)
-    with pytest.raises(ValueError, match="how much noise"):
-        privacy.epsilon(unknown, 10, 5, 1e-3)
+    for noisy, lacks in ((True, "how much noise"), (fcojax.extend.Noise(1.0), "no bound")):
+        mine = uploads.UploadTransform("mine", facts=uploads.Facts(noisy=noisy))
+        with pytest.raises(ValueError, match=lacks):
+            privacy.epsilon(fcojax.Plan(WORK, uploads=mine), 10, 5, 1e-3)
     assert privacy.epsilon(fcojax.Plan(WORK), 10, 5, 1e-3) == np.inf
     whole = plan(fcojax.coin_flips(0.2), 1.0)
     lossy = whole._replace(uploads=uploads.chain(whole.uploads, fcojax.dropout(0.1)))
