@@ -63,7 +63,7 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         numbers["same"] = column(select(knobs, value=0.0), "distance")
         numbers["spread"] = slopes.max() / slopes.min() - 1
         alike = [[row["clients"], row["gamma"]] for row in select(rows, part="iid")]
-        numbers["iid"] = abs(np.polyfit(*np.log(alike).T, 1)[0] - 1)
+        numbers["iid"] = abs(np.polyfit(*np.log(alike).T, deg=1)[0] - 1)
     return judged(STATEMENTS, numbers, quick=True)
 
 

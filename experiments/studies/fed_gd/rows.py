@@ -67,8 +67,8 @@ def regression(config: Config, name: str) -> tuple[Any, Any, Any]:
         signs = [np.where(b > 0, 1.0, -1.0) for b in targets]
         model = linear_models.logistic_regression(features, signs, ridge=0.1)
     plain = half_squared_error if name == "ridge" else _logistic
-    sgd = local_sgd(functools.partial(plain, ridge=model.ridge)), jnp.zeros(model.dim)
-    return model, model.constants(), (*sgd, population(*model[1:4]))
+    sgd = local_sgd(functools.partial(plain, ridge=model.ridge))
+    return model, model.constants(), (sgd, jnp.zeros(model.dim), population(*model[1:4]))
 
 
 def _drawn(config: Config, name: str) -> tuple[Arrays, Arrays]:
@@ -191,14 +191,14 @@ def simulated(config: Config) -> Iterator[Row]:
 
 def times(config: Config, name: str) -> Iterator[Row]:
     """Yield rounds times (E steps and a link) until the mean gap is the noise of half the steps."""
-    model, constants, (algorithm, *others) = regression(config, name)
+    model, constants, (algorithm, start, data) = regression(config, name)
     total, seeds = config.sgd_total_steps, range(config.sgd_seeds)
     gap = theorem.noise_limit(model, constants) / (theorem.offset(constants, 1) + total / 2)
     for num_steps in (1, 3, 10, 30, 100, 300, 1000):
         grid = jax.tree.map(lambda rate: [rate], theorem.schedule(constants, num_steps))
         work = fcojax.local_steps(num_steps, 1, replace=True)
         rounds = {"num_rounds": total // num_steps + total // 50, "observe": observe_model}
-        [models] = swept(algorithm, grid, *others, seeds, work, **rounds)["model"]
+        [models] = swept(algorithm, grid, start, data, seeds, work, **rounds)["model"]
         gaps = (model.objective(models) - constants.minimum).mean(axis=0)
         for first in np.flatnonzero(gaps <= gap)[:1].tolist():
             costs = {link: (first + 1) * (num_steps + cost) for link, cost in LINKS.items()}
@@ -207,8 +207,8 @@ def times(config: Config, name: str) -> Iterator[Row]:
 
 def below_the_bound(config: Config, name: str, num_steps: int) -> Iterator[Row]:
     """Yield the gap of Local SGD over its local steps, and the bound of the theorem."""
-    model, constants, (algorithm, *others) = regression(config, name)
-    given = algorithm, theorem.schedule(constants, num_steps), *others
+    model, constants, (algorithm, start, data) = regression(config, name)
+    given = algorithm, theorem.schedule(constants, num_steps), start, data
     work = fcojax.local_steps(num_steps, 1, replace=True)
     rounds = {"num_rounds": config.sgd_total_steps // num_steps, "read": lambda carry: carry.params}
     keys = jax.vmap(jax.random.key)(jnp.arange(config.sgd_seeds))

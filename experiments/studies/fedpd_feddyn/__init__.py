@@ -61,7 +61,7 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         "growth": [floors[1:] / floors[:-1] for floors in means.values()],
         "tenth": usual[steps[-2]] / usual[steps[-1]],
         "falls": [floor(rows, eta, "falling").mean() / usual[eta] for eta in steps],
-        "rate": np.polyfit(*np.log(late).T, 1)[0],
+        "rate": np.polyfit(*np.log(late).T, deg=1)[0],
         "reached": np.isfinite(column(select(rows, part="participation"), "rounds")).mean(),
     }
     return judged(STATEMENTS, numbers, quick=True)
