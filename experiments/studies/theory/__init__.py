@@ -98,8 +98,8 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         numbers = {f"{theorem}-terms": column(alone, "theorem") / column(alone, "gap")}
         for term, over in _PANELS:
             own = select(alone, term=term, over=over)
-            logs = np.log([column(own, "count"), column(own, "gap")])
-            numbers[f"{theorem}-{term}-{over}"] = float(np.polyfit(*logs, 1)[0])
+            x, y = np.log(column(own, "count")), np.log(column(own, "gap"))
+            numbers[f"{theorem}-{term}-{over}"] = np.polyfit(x, y, 1)[0]
         found += judged(STATEMENTS, numbers, setting)
     for setting, names in SMALL_STEPS.items():
         small, end = {}, {}
