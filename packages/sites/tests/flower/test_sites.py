@@ -62,7 +62,7 @@ def test_cohorts_weights_and_schedules_are_those_of_the_simulation():
 @pytest.mark.slow
 def test_an_upload_that_is_not_finite_is_dropped_and_a_long_one_left_out():
     federation = federation_of("scaffold")
-    bounded = uploads.chain(federation.plan.uploads, fcojax.norm_bound(1.0))
+    bounded = uploads.chain(federation.plan.uploads, fcojax.norm_bound(10.0))
     plan = federation.plan._replace(uploads=bounded)
     federation = dataclasses.replace(federation, plan=plan)
     sites = Sites(federation)
