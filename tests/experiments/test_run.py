@@ -143,6 +143,7 @@ MISTAKES = {
     "--config.num_rounds=ten": "--config.num_rounds=ten: invalid literal",
     "--confg.seeds=1": "flag 'confg.seeds'. Did you mean: config.seeds",
     "--config.cohort_size=7": "cohort_size is 7 but the problem has 6 clients",
+    "--config.num-rounds=9": "the config has no key num-rounds; did you mean num_rounds?",
     "--config.clip_norms=1": "the config has no key clip_norms; did you mean clip",
     "--config=configs/lassoo.py": "there is no config file configs/lassoo.py",
     "--num_rounds=3": "Unknown command line flag 'num_rounds'",
