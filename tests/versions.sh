@@ -25,7 +25,8 @@ make_environment() {
   shift 3
   "$python" -m venv "$folder"
   printf '%s\n' "$@" >"$folder/constraints.txt"
-  "$folder/bin/python" -m pip install --quiet --disable-pip-version-check \
+  # What is imported is compiled then; pip would compile everything, half of its time.
+  "$folder/bin/python" -m pip install --quiet --no-compile --disable-pip-version-check \
     --constraint "$folder/constraints.txt" -e ".[test$extras]"
 }
 
@@ -34,10 +35,10 @@ make_environment() {
 install_wheel() {
   local folder=$1 python=$2
   "$python" -m venv "$folder/build"
-  "$folder/build/bin/python" -m pip install --quiet --disable-pip-version-check build hatchling
+  "$folder/build/bin/python" -m pip install --quiet --no-compile --disable-pip-version-check build hatchling
   "$folder/build/bin/python" -m build --no-isolation --outdir "$folder/dist" .
   "$python" -m venv "$folder/venv"
-  "$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+  "$folder/venv/bin/python" -m pip install --quiet --no-compile --disable-pip-version-check \
     "$(ls "$folder"/dist/fcojax-*.whl)[experiments]"
 }
 
