@@ -14,7 +14,7 @@ since each client has 15 features of its own beside the 16 that matter to all. (
 rows: with batches of ten, noise alone fills 0.83 of their entries.) Theorem 4.1 is compared with
 the mean model of a run whose client rate is small, and with that of minibatches, one step a round;
 it is false for FedMiD, with a constraint too, where this run does not show it (see
-docs/theorem_4_1.md). The study takes about two minutes on two cores.
+docs/theorem_4_1.md). The study takes minutes on two cores.
 
 The paper omits absolute constants; the constants here follow from its proof.
 """

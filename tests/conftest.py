@@ -22,6 +22,7 @@ _HASTY = "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_co
 if jax.__version_info__ < (0, 11):
     _HASTY += " --xla_cpu_use_fusion_emitters=false"
     # Later versions keep contexts, too; loading dialects for each program is a ninth of the time.
+    # A program that is lowered inside of another's lowering needs a context of its own.
     _new, _one = mlir.make_ir_context, mlir.make_ir_context()
     mlir.make_ir_context = lambda: _new() if ir.Context.current else _one
 os.environ.setdefault("XLA_FLAGS", _HASTY)

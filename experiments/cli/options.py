@@ -49,9 +49,10 @@ def parse(argv: list[str]) -> list[str]:
 
     If a key is given twice, the last value counts.
     """
-    given = (argument.partition("=")[0].split("config.", 1) for argument in argv)
-    for key in [at[1] for at in given if at[0] in ("-", "--") and "-" in at[-1]]:
-        raise UserError(f"the config has no key {key}; did you mean {key.replace('-', '_')}?")
+    for argument in argv:
+        dashes, _, key = argument.partition("=")[0].partition("config.")
+        if dashes in ("-", "--") and "-" in key:
+            raise UserError(f"the config has no key {key}; did you mean {key.replace('-', '_')}?")
     logger = logging.get_absl_logger()
     logger.disabled = True  # absl would log a warning beside the error message
     try:

@@ -345,7 +345,7 @@ def _observed(
 def sparsity(config: Config) -> Iterator[Row]:
     """Yield the density of the clients' models and of the server's model, for l1.
 
-    Of the features that matter, clients have a sixteenth of all in common, and have their own. A
+    A sixteenth of the features matters to all clients, and the others are divided among them. A
     client's model is the result of a round in which only this client takes part.
     """
     number, dim = config.sparsity_clients, config.sparsity_dim
