@@ -43,7 +43,6 @@ def refused(call, word):
 
 # Rules that annotations cannot express, with one refusal of each.
 
-OTHER = algorithms.fed_dual_avg.Hparams
 CAPITALS = fcojax.from_rows({"X": np.ones((2, 3)), "y": np.array([0, 1])}, [1, 1])
 COUNTS = fcojax.from_rows({"x": np.ones((2, 1)), "y": np.array([1.0, 3.5])}, [1, 1])
 PRIVATE = fcojax.Plan(STEPS, fcojax.coin_flips(0.1), uploads=fcojax.privacy.gaussian(1.0, 1.0))
@@ -56,6 +55,11 @@ def changed(**functions):
 
 def of_loss(loss):
     return ran(algorithm=algorithms.fed_avg(loss))
+
+
+def whole(**plan):
+    given = {"plan": fcojax.Plan(STEPS, **plan), "hparams": algorithms.fed_gd.Hparams(0.1)}
+    return ran(algorithm=algorithms.fed_gd(squares), **given)
 
 
 TABLE = {
@@ -76,7 +80,7 @@ TABLE = {
     "noise beside a number of steps that a client's data decide": (
         lambda: ran(
             algorithm=algorithms.fed_dual_avg(squares, transforms.euclidean(l1())),
-            hparams=OTHER(),
+            hparams=algorithms.fed_dual_avg.Hparams(),
             plan=PRIVATE._replace(work=fcojax.local_epochs(1, 1)),
         ),
         "depend on the client or its data",
@@ -105,7 +109,7 @@ TABLE = {
     ),
     "other fields": (lambda: problems.logistic(CAPITALS), "fields"),
     "a column of features": (lambda: problems.logistic(COLUMN), "shape"),
-    "of another algorithm": (lambda: ran(hparams=OTHER()), "Hparams"),
+    "of another algorithm": (lambda: ran(hparams=algorithms.fed_dual_avg.Hparams()), "Hparams"),
     "a rate of zero": (lambda: ran(hparams=RATES(0.0)), "client_lr"),
     "a rate that vanishes in float32": (in_float32(lambda: ran(hparams=RATES(1e-50))), "client_lr"),
     "a rate of shape (1,)": (lambda: ran(hparams=RATES([0.1])), "shape"),
@@ -182,11 +186,11 @@ TABLE = {
         "everyone",
     ),
     "compression where uploads must arrive whole": (
-        lambda: ran(
-            algorithm=algorithms.fed_gd(squares),
-            hparams=algorithms.fed_gd.Hparams(0.1),
-            plan=fcojax.Plan(STEPS, uploads=fcojax.uploads.compressed(fcojax.uploads.sign())),
-        ),
+        lambda: whole(uploads=fcojax.uploads.compressed(fcojax.uploads.sign())),
+        "needs their plain mean",
+    ),
+    "a median of them": (
+        lambda: whole(aggregator=fcojax.robust.median()),
         "needs their plain mean",
     ),
     "more groups than clients": (lambda: planned(cohort=fcojax.cyclic(num_groups=3)), "groups"),
