@@ -74,7 +74,8 @@ class Minibatch(Batch):
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["rows", "client", "offset", "num_examples", "key", "products", "whole", "round"],
+    data_fields=["rows", "client", "offset", "num_examples", "key", "products", "whole", "round"]
+    + ["drawn"],
     meta_fields=["work", "min_size", "max_size"],
 )
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +96,7 @@ class Local:
       products: the ``products`` of the population, or ``None``.
       whole: the result of ``full``, if it has been computed before.
       round: the index of the round, if ``work`` depends on it.
+      drawn: what ``draw`` returns for all steps, if it was drawn before.
 
     Example:
       >>> def client_update(hparams, message, client, local, key):
@@ -112,6 +114,7 @@ class Local:
     products: Array | None = None
     whole: Batch | None = None
     round: Array | None = None
+    drawn: tuple[Array, Array | None] | None = None
 
     @property
     def num_steps(self) -> Array:
@@ -346,7 +349,7 @@ def _all_minibatches(
     """Scan over minibatches, all of which the client uses."""
     steps = jnp.arange(max_steps, dtype=jnp.int32)
     # Indices of all steps are drawn at once: one shuffle costs less than one for each step.
-    indices, weights = local.draw(steps)
+    indices, weights = local.drawn or local.draw(steps)
     drawn = steps, local.offset + indices, weights
     return _scan(lambda carry, drawn: step(carry, local._gather(*drawn)), carry, drawn)
 

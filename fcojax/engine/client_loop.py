@@ -4,13 +4,13 @@ Only one chunk of clients is in memory at a time. A client is *counted* if its u
 no transform leaves it out; only then does it enter the sums and keep its new state.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
-from fcojax import tree
 from fcojax.engine import members
 from fcojax.engine.members import (
     CLIENT,
@@ -35,6 +35,7 @@ from fcojax.engine.tally import (
 )
 from fcojax.types import Array, PyTree
 from fcojax.uploads.contract import MEAN, At, require_same_form
+from fcojax.xla.conditionals import or_zeros
 from fcojax.xla.loops import batch_max
 from fcojax.xla.rules import rules
 
@@ -56,12 +57,12 @@ def run_clients(
     # Evenly: ten members in chunks of at most eight run as five and five; eight and two would
     # compute six empty slots. A slot that fills a chunk up is row 0 with weight zero.
     per_chunk = -(-num_slots // num_chunks)
-    num_empty = num_chunks * per_chunk - num_slots
-    columns = slots.row_indices, slots.places, slots.weights
-    columns = jax.tree.map(lambda column: jnp.pad(column, (0, num_empty)), columns)
+    empty = num_chunks * per_chunk - num_slots
+    columns = slots.row_indices, slots.places, slots.weights, context.drawn[1]
+    columns = jax.tree.map(lambda x: jnp.pad(x, [(0, empty), *[(0, 0)] * (x.ndim - 1)]), columns)
     # A single chunk is empty only if the whole cohort is. On an accelerator the host would wait for
     # the branch's condition in every round.
-    can_be_empty = slots.can_be_empty or num_empty > 0
+    can_be_empty = slots.can_be_empty or empty > 0
     can_be_empty = can_be_empty and not (num_chunks == 1 and rules().masks)
     # Chunks of clients of similar size save rows and steps, with absent clients, which count as
     # empty, in the last chunks. A single chunk pads to the largest client in any order, and a chunk
@@ -72,8 +73,8 @@ def run_clients(
 
     def one_chunk(carry, chunk):
         tally, all_rows = carry
-        indices, places, weights = chunk
-        before = jax.tree.map(lambda leaf: leaf[indices], all_rows)
+        indices, places, weights, drawn = chunk
+        before = jax.tree.map(lambda leaf: leaf[indices], all_rows), drawn
         # The clients of a chunk run side by side: on a CPU as many as a core's cache holds, on a
         # GPU as many as memory holds. On a CPU W2 takes 27 ms a round one by one, 37 by four, 116
         # with all 59 at once.
@@ -126,11 +127,12 @@ def client_function(
     compute = guarded(client_and_chain, lambda result: (result[0].own, result[0].public, result[1]))
 
     @functools.partial(jax.jit, static_argnames="max_size")  # traced once for all uses
-    def one_client(row, before: Rows, *, max_size: int) -> tuple[Upload, Rows, Array]:
+    def one_client(row, before: tuple, *, max_size: int) -> tuple[Upload, Rows, Array]:
         # Keys are folded by the index in the population, so that a client draws the same on a mesh,
         # from disk, and in any chunk.
         client = client_of(row)
         local = local_handle(data, plan.work, context.key, context.index, client, row, max_size)
+        before, local = before[0], dataclasses.replace(local, drawn=before[1])
         key = jax.random.fold_in(client_key, client)
         own = jax.random.fold_in(encode_key, client)
         given = context.hparams, message, before, context.memory, local, key
@@ -165,7 +167,9 @@ def _chunk_results(
     before: Rows,
 ) -> tuple[Upload, Rows, Array]:
     """Return one chunk's results, padded to the smallest bound that holds it; zeros if empty."""
-    bounds = members.bounds_for(context.plan.work, context.data)
+    # Row counts to pad to, ascending; only one for minibatches, which need none.
+    data, work = context.data, context.plan.work
+    bounds = (data.max_size,) if work.batch_size else data.size_bounds
 
     def padded_results(max_size, rows, before):
         compute = functools.partial(one_client, max_size=max_size)
@@ -177,19 +181,15 @@ def _chunk_results(
 
     def results(rows, before):
         if len(bounds) == 1:
-            return padded_results(context.data.max_size, rows, before)
-        sizes = members.num_examples_of(context.data, rows, weights)
+            return padded_results(data.max_size, rows, before)
+        sizes = members.num_examples_of(data, rows, weights)
         branches = [functools.partial(padded_results, bound) for bound in bounds]
         # One of these branches runs: a chunk of small clients is not padded to the largest client.
         return jax.lax.switch(members.branch(bounds, sizes), branches, rows, before)
 
     if not can_be_empty:
         return results(rows, before)
-    # Traced once, for its shapes and for the branch.
-    results = jax.jit(results)
-    shapes = jax.eval_shape(results, rows, before)
-    empty = tree.zeros_like(shapes)
     # One condition for all runs of a sweep. With one for each seed XLA ran both sides and copied
     # all examples for each: 37 ms a round in place of 1, for 2 x 3 runs over 4,000 clients.
     needed = batch_max(jnp.any(weights > 0))
-    return jax.lax.cond(needed, results, lambda rows, before: empty, rows, before)
+    return or_zeros(needed, functools.partial(results, rows, before))

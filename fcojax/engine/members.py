@@ -25,9 +25,12 @@ from fcojax.engine.plan import Draw, Plan
 from fcojax.problems.clients import Clients
 from fcojax.types import Array, Key, PyTree
 from fcojax.xla.loops import batch_max, small_slice
+from fcojax.xla.rules import rules
 
 # The first number folded into the key, so that no two streams coincide.
 COHORT, CLIENT, BATCHES, SERVER, ENCODE, AGGREGATE, DOWN, SHARED = range(8)
+# At most this many numbers of cohorts and minibatches are drawn ahead, for each seed.
+_AHEAD = 1 << 22
 
 
 class Slots(NamedTuple):
@@ -90,6 +93,32 @@ def draw_cohort(plan: Plan, data: Clients, key: Key, index: Array) -> Draw:
             "int32."
         )
     return drawn
+
+
+def draws(plan: Plan, data: Clients, key: Key, first: Array, num_rounds: int) -> Callable:
+    """Return ``(key, index) -> (cohort, minibatches)`` for the rounds from ``first`` on.
+
+    Where a launch costs more than a draw, those of all rounds are drawn side by side, and a round
+    reads its own. Otherwise it draws its cohort, and its clients draw their minibatches.
+    """
+    work, num_steps = plan.work, plan.work.max_steps(data.max_size)
+    each = plan.cohort.size(data.num_clients) * num_steps * (work.batch_size or 0)
+    # A sampler may draw a number for each client.
+    few = 1 < num_rounds <= _AHEAD // (data.num_clients + each) and data.mesh is data.held is None
+    if not (few and rules().few_kernels):
+        return lambda key, index: (draw_cohort(plan, data, key, index), None)
+
+    def of_round(index):
+        def batches(row):
+            local = local_handle(data, work, key, index, row, row)
+            whole = work.batch_size and local.all_steps_equal
+            return local.draw(jnp.arange(num_steps, dtype=jnp.int32)) if whole else None
+
+        draw = draw_cohort(plan, data, key, index)
+        return draw, jax.vmap(batches)(jnp.clip(draw.indices, 0, data.num_clients - 1))
+
+    ahead = jax.vmap(of_round)(first + jnp.arange(num_rounds, dtype=jnp.int32))
+    return lambda key, index: jax.tree.map(lambda leaf: leaf[index - first], ahead)
 
 
 def sizes_of_all(data: Clients) -> Array:
@@ -192,11 +221,6 @@ def sizes_matter(work: Work, data: Clients) -> bool:
         return len(data.size_bounds) > 1
     # Minibatches have one size; clients then differ only in their number of steps, as with epochs.
     return work.max_steps(data.min_size) < work.max_steps(data.max_size)
-
-
-def bounds_for(work: Work, data: Clients) -> tuple[int, ...]:
-    """Return the row counts to pad to, ascending; only one for minibatches, which need none."""
-    return data.size_bounds if work.batch_size is None else (data.max_size,)
 
 
 def num_examples_of(data: Clients, rows: Array, weights: Array) -> Array:

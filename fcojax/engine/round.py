@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.algorithms.base import uncounted
 from fcojax.engine.client_loop import client_function, run_clients
-from fcojax.engine.members import DOWN, SHARED, Slots, draw_cohort, purpose_key, slots_of
+from fcojax.engine.members import DOWN, SHARED, Slots, purpose_key, slots_of
 from fcojax.engine.tally import RoundContext, Rows, server_half
 from fcojax.problems.clients import Clients
 from fcojax.types import Array, PyTree, Scalar
@@ -39,7 +39,7 @@ def one_round(
     """
     algorithm, plan, hparams, data = context.algorithm, context.plan, context.hparams, context.data
     # Every device draws the whole cohort from the key, so no list of members crosses devices.
-    cohort = draw_cohort(plan, data, context.key, context.index)
+    cohort, drawn = context.drawn
     estimate = context.memory.broadcast
     message = estimate.message if plan.broadcast else algorithm.broadcast(hparams, server)
     slots = slots_of(plan, data, cohort)
@@ -50,7 +50,7 @@ def one_round(
     slots = slots._replace(weights=shares)
 
     one_client = client_function(context, message, slots.client_of)
-    first = slots.row_indices[0], jax.tree.map(lambda leaf: leaf[0], rows)
+    first = slots.row_indices[0], jax.tree.map(lambda leaf: leaf[0], (rows, drawn))
     # Only shapes are read, so this client is not computed.
     one, _, _ = one_client.eval_shape(*first, max_size=data.max_size)
     tally, rows = run_clients(context, one_client, one, slots, rows)
@@ -79,14 +79,13 @@ def stacked(metrics: dict[str, Array]) -> dict[tuple[str, ...], Array]:
     groups: dict[Any, dict[str, Array]] = {}
     for name, value in metrics.items():
         scalar = rules().few_kernels and not jnp.ndim(value)
+        # Traffic has no derivative: its bits are written beside the counts.
+        value = value.view(f"i{value.dtype.itemsize}") if scalar and name in TRAFFIC else value
         alike = jnp.result_type(value) if scalar else name
         groups.setdefault(alike, {})[name] = value
-    found = {}
-    for group in groups.values():
-        values = list(group.values())
-        # One value alone keeps its shape, and its program does not change.
-        found[tuple(group)] = jnp.stack(values) if values[1:] else values[0]
-    return found
+    rows = {tuple(group): [*group.values()] for group in groups.values()}
+    # One value alone keeps its shape, and its program does not change.
+    return {names: jnp.stack(row) if row[1:] else row[0] for names, row in rows.items()}
 
 
 def unstacked(metrics: dict[tuple[str, ...], Array]) -> dict[str, Array]:
@@ -94,7 +93,7 @@ def unstacked(metrics: dict[tuple[str, ...], Array]) -> dict[str, Array]:
     found: dict[str, Array] = {}
     for names, value in metrics.items():
         found |= {names[0]: value} if len(names) == 1 else dict(zip(names, value.T, strict=True))
-    return found
+    return found | {name: found[name].view(jnp.result_type(float)) for name in TRAFFIC}
 
 
 def reduced_over_rounds(metrics: dict[str, Array], names: tuple[str, ...]) -> dict[str, Array]:

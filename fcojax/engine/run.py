@@ -18,7 +18,7 @@ from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.engine.blocks import blocks, join_histories, padded
 from fcojax.engine.hparams import at_round, num_points, take
-from fcojax.engine.members import folded_by
+from fcojax.engine.members import draws, folded_by
 from fcojax.engine.nonfinite import remember
 from fcojax.engine.plan import Plan, Program
 from fcojax.engine.round import one_round, reduced_over_rounds, stacked, unstacked
@@ -233,10 +233,12 @@ def advance_traced(
                 # different noise there.
                 noise_key = folded_by(state.key, hparams)
 
+            drawn = draws(plan, data, state.key, state.round, length)
+
             def body(state, _):
                 # A schedule is data that the loop reads, so a new schedule needs no new program.
-                now = at_round(hparams, state.round)
-                given = now, data, state.key, state.round, noise_key, state.memory
+                now, at = at_round(hparams, state.round), (state.key, state.round)
+                given = now, data, *at, noise_key, state.memory, drawn(*at)
                 rows = Rows(state.clients, state.residuals)
                 with side_by_side(at_once if runs > 1 else None):
                     found = one_round(RoundContext(algorithm, chunked, *given), state.server, rows)

@@ -34,6 +34,7 @@ class RoundContext(NamedTuple):
 
     ``hparams`` are those of this round, ``data`` the clients of this device, ``None`` over a
     network; ``noise_key`` differs between the points of a sweep, where ``key`` is the run's.
+    ``drawn`` are the cohort, and the minibatches if they were drawn before the round.
     """
 
     algorithm: Algorithm
@@ -44,6 +45,7 @@ class RoundContext(NamedTuple):
     index: Array
     noise_key: Key
     memory: Memory = Memory()
+    drawn: Any = None
 
 
 class Rows(NamedTuple):

@@ -34,10 +34,10 @@ def cond_unbatched(
       [3, 4]
     """
     any_first, any_second = batch_max(condition), batch_max(~condition)
-    return tree.where(condition, _or_zeros(any_first, first), _or_zeros(any_second, second))
+    return tree.where(condition, or_zeros(any_first, first), or_zeros(any_second, second))
 
 
-def _or_zeros(needed: Array, function: Callable[[], PyTree]) -> PyTree:
+def or_zeros(needed: Array, function: Callable[[], PyTree]) -> PyTree:
     """``function()`` if it is needed, else zeros of the same shapes."""
     function = jax.jit(function)  # traced once, for its shapes and for the branch
     shapes = jax.eval_shape(function)
