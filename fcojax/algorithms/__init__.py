@@ -7,7 +7,6 @@ from fcojax.algorithms.averages import (
     fed_gd,
     fed_mid,
     fed_mid_osp,
-    fed_mip,
     fed_prox,
     local_sgd,
 )
@@ -28,11 +27,8 @@ from fcojax.algorithms.controls import (
     fed_normal_map,
     scaffold,
 )
-from fcojax.algorithms.dual_averages import (
-    fe_dual_ex,
-    fed_dual_avg,
-    fed_dual_avg_osp,
-)
+from fcojax.algorithms.dual_averages import fed_dual_avg, fed_dual_avg_osp
+from fcojax.algorithms.extragradient import fe_dual_ex, fed_mip
 from fcojax.algorithms.fed_da import fed_da
 from fcojax.algorithms.linear_steps import linear_steps
 from fcojax.algorithms.local import Batch, Local, mean_gradient, mean_loss

@@ -381,28 +381,3 @@ def fed_mid_osp(loss: Loss, mirror: Mirror) -> Algorithm:
       Yuan, Zaheer and Reddi, "Federated composite optimization", ICML 2021, section 5.
     """
     return fed_mid(loss, mirror, client_prox=False)
-
-
-@takes(FedMidHparams, "mirror")
-def fed_mip(loss: Loss, mirror: Mirror, *, server_prox: bool = True) -> Algorithm:
-    r"""Federated mirror prox, the primal form of FeDualEx: FedMiD with extragradient steps.
-
-    .. math::
-       w_{k + 1/2} &= P_{\eta_c}\big(\nabla h(w_k) - \eta_c g(w_k)\big), \qquad
-       w_{k+1} = P_{\eta_c}\big(\nabla h(w_k) - \eta_c g(w_{k + 1/2})\big)
-
-    and the server's step of ``fed_mid``. As there, the penalty is applied on the clients and again
-    on the server, so the limit has twice the penalty unless ``server_prox`` is false. A local step
-    takes two proxes, the server's step one.
-
-    Example:
-      >>> import fcojax
-      >>> from fcojax.transforms import euclidean, l1
-      >>> fcojax.algorithms.fed_mip(None, euclidean(l1())).facts.parts
-      ('mirror, extra', 'none', 'mirror, prox')
-
-    References:
-      Bai and Bullins, "Local composite saddle point optimization", ICLR 2024, Algorithm 2.
-    """
-    geometry = mirrored(mirror, extragradient=True)
-    return method(loss, geometry, none(elapsed), mirror_average(mirror, prox=server_prox))

@@ -149,34 +149,3 @@ def fed_dual_avg_osp(loss: Loss, mirror: Mirror) -> Algorithm:
       Yuan, Zaheer and Reddi, "Federated composite optimization", ICML 2021, section 5.
     """
     return fed_dual_avg(loss, mirror, client_prox=False)
-
-
-@takes(FedDualAvgHparams, "mirror")
-def fe_dual_ex(loss: Loss, mirror: Mirror) -> Algorithm:
-    r"""Federated dual extrapolation, with :math:`P_t` the mirror step of ``mirror``.
-
-    This is FedDualAvg with the local gradient taken at an extrapolated point:
-
-    .. math::
-       w_k = P_{T_r + \eta_c k}(z_k), \qquad
-       w_{k + 1/2} = P_{T_r + \eta_c (k + 1)}\big(z_k - \eta_c g(w_k)\big), \qquad
-       z_{k+1} = z_k - \eta_c g(w_{k + 1/2}).
-
-    For saddle points :math:`\min_x \max_y f(x, y) + \psi_1(x) - \psi_2(y)` the loss is one that
-    ``fcojax.problems.saddle`` made, with :math:`g = (\nabla_x f, -\nabla_y f)`, and the penalty of
-    the mirror is :math:`\psi_1(x) + \psi_2(y)`. The theorem bounds the gap at an average of the
-    extrapolated points, the model of ``fcojax.theory.saddle.extrapolated_average``.
-
-    Both gradients of a step use the same batch; the paper draws one for each. A local step takes
-    two proxes.
-
-    Example:
-      >>> import fcojax
-      >>> from fcojax.transforms import euclidean, zero
-      >>> fcojax.algorithms.fe_dual_ex(None, euclidean(zero())).facts.parts
-      ('dual, extra', 'none', 'sums, prox')
-
-    References:
-      Bai and Bullins, "Local composite saddle point optimization", ICLR 2024, Algorithm 1.
-    """
-    return method(loss, dual(mirror, extragradient=True), none(elapsed), dual_sums(mirror))

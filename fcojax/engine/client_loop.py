@@ -35,8 +35,7 @@ from fcojax.engine.tally import (
 )
 from fcojax.types import Array, PyTree
 from fcojax.uploads.contract import MEAN, At, require_same_form
-from fcojax.xla.conditionals import or_zeros
-from fcojax.xla.loops import batch_max
+from fcojax.xla.loops import batch_max, or_zeros
 from fcojax.xla.rules import rules
 
 # (row, rows before, max_size) -> (upload, rows after, whether both are finite)
@@ -164,7 +163,7 @@ def _chunk_results(
     can_be_empty: bool,
     rows: Array,
     weights: Array,
-    before: Rows,
+    before: tuple,
 ) -> tuple[Upload, Rows, Array]:
     """Return one chunk's results, padded to the smallest bound that holds it; zeros if empty."""
     # Row counts to pad to, ascending; only one for minibatches, which need none.

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.types import Array, PyTree
-from fcojax.xla.loops import batch_max
+from fcojax.xla.loops import batch_max, or_zeros
 from fcojax.xla.rules import rules
 
 
@@ -35,17 +35,6 @@ def cond_unbatched(
     """
     any_first, any_second = batch_max(condition), batch_max(~condition)
     return tree.where(condition, or_zeros(any_first, first), or_zeros(any_second, second))
-
-
-def or_zeros(needed: Array, function: Callable[[], PyTree]) -> PyTree:
-    """``function()`` if it is needed, else zeros of the same shapes."""
-    function = jax.jit(function)  # traced once, for its shapes and for the branch
-    shapes = jax.eval_shape(function)
-
-    def zeros():
-        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-
-    return jax.lax.cond(needed, function, zeros)
 
 
 def loop(

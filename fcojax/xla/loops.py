@@ -101,6 +101,13 @@ def scan_some(
     return jax.lax.fori_loop(0, jnp.minimum(num, length), one, (carry, outputs))
 
 
+def or_zeros(needed: Array, function: Callable[[], PyTree]) -> PyTree:
+    """``function()`` if it is needed, else zeros of the same shapes."""
+    function = jax.jit(function)  # traced once, for its shapes and for the branch
+    shapes = jax.eval_shape(function)
+    return jax.lax.cond(needed, function, lambda: jax.tree.map(jnp.zeros_like, shapes))
+
+
 def small_slice(array: Array, start: Array, size: int) -> Array:
     """Return ``array[start : start + size]`` along the first axis.
 
