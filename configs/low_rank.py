@@ -20,6 +20,9 @@ stable. The strength is the one of Bao et al.: 0.1 with half the squared error, 
 With ``--config.penalty_scale=0.1`` errors are smaller, 0.41 at best, but FedDualAvg ends at rank
 19.
 
+FedAvg with subgradients, which the paper leaves out as ineffective, beside FedDualAvg:
+--config.algorithms=fed_dual_avg,fed_avg_subgradient
+
 The grid is smaller than the LASSO's because two of the four algorithms compute a singular value
 decomposition in every local step.
 """

@@ -29,15 +29,7 @@ from experiments.storage.row_store import Recorder, RowStore
 from experiments.storage.workdir import Workdir
 from experiments.study import Sweep
 from fcojax import State, citation, read_model
-from fcojax.extend import (
-    Block,
-    Placed,
-    on_disk,
-    place,
-    sweep_blocks,
-    take,
-    take_points,
-)
+from fcojax.extend import Block, Placed, on_disk, place, sweep_blocks, take, take_points
 from fcojax.problems import ClientData, condensed
 from fcojax.types import PyTree
 

@@ -98,9 +98,7 @@ EXPERIMENT = Study(
         Positive: "*.client_lr *.server_lr *.radii.l1 *.radii.l2",
         str: "data_dir",
     },
-    requires={
-        "data_dir, or models beside cnn": lambda own: own.data_dir or {*own.models} - {"cnn"},
-    }
+    requires={"data_dir, or models beside cnn": lambda own: own.data_dir or {*own.models} - {"cnn"}}
     | {
         f"{model}.num_rounds that eval_every divides": lambda own, model=model: (
             own[model].num_rounds % own.eval_every == 0

@@ -257,9 +257,7 @@ EXPERIMENT = Sweep(
         Literal["slice", "wholebrain_25mm"]: "view",
         Literal["l1", "grid_variation"]: "penalty",
     },
-    requires={
-        "num_voxels within the grid": lambda own: own.num_voxels <= math.prod(own.grid),
-    },
+    requires={"num_voxels within the grid": lambda own: own.num_voxels <= math.prod(own.grid)},
     claims=claims,
     figures=draw,
     captions={"density": "Accuracy against density at the end, a point for each pair of rates."},

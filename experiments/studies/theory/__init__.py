@@ -121,12 +121,7 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
 
 
 # A term of a theorem, alone, and what it is drawn over.
-_PANELS = (
-    ("start", "rounds"),
-    ("start", "steps"),
-    ("noise", "clients"),
-    ("drift", "steps"),
-)
+_PANELS = (("start", "rounds"), ("start", "steps"), ("noise", "clients"), ("drift", "steps"))
 _ROUNDS, _BOTH = "communication round", ("fed_mid", "fed_dual_avg")
 _SHARE = r"$\eta_c = {:g}/(4L)$"
 _LINES = (("gap", "-", "gap"), ("lemma", "--", "Lemma 4.4"), ("theorem", ":", "Theorem 4.2 or 4.3"))

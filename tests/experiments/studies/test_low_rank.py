@@ -19,30 +19,29 @@ def estimated(error, rank, at_rank, objective):
     }
 
 
-def found(rank=16, also=lambda seed, at: {}):
+OTHERS = {
+    "fed_dual_avg_osp": {(0.01, 1.0): estimated(1.7, 15, 20, 2.0)},
+    "fed_mid": {(0.01, 1.0): estimated(0.9, 20, 90, 1.015)},
+    "fed_mid_osp": {
+        (0.01, 1.0): estimated(0.6, 16, 80, 1.3),
+        (0.01, 10.0): estimated(0.8, 16, 80, 1.0),
+        (0.1, 1.0): estimated(0.7, 16, 60, 1.0),
+    },
+}
+
+
+def found(rank=16, also=lambda seed, at: {}, others=OTHERS):
     """Return the claims; ``also`` changes what FedDualAvg is from round 60 on."""
     ours = estimated(0.5, rank, 60, 1.0)
     sweep, config = quick_config("low_rank")
     config.true_rank, config.num_rounds = 16, 200
     config.criterion_rounds, config.eval_every = 20, 10
-    rows, summary = sweep_of(
-        {
-            "fed_dual_avg": {
-                (0.01, 1.0): lambda seed, at: ours(seed, at) | (also(seed, at) if at >= 60 else {}),
-                (0.1, 1.0): estimated(0.6, rank, 70, 1.0),
-                (0.1, 0.01): estimated(0.7, rank, 70, 1.1),
-            },
-            "fed_dual_avg_osp": {(0.01, 1.0): estimated(1.7, 15, 20, 2.0)},
-            "fed_mid": {(0.01, 1.0): estimated(0.9, 20, 90, 1.015)},
-            "fed_mid_osp": {
-                (0.01, 1.0): estimated(0.6, 16, 80, 1.3),
-                (0.01, 10.0): estimated(0.8, 16, 80, 1.0),
-                (0.1, 1.0): estimated(0.7, 16, 60, 1.0),
-            },
-        },
-        LEAST,
-        range(0, 201, 10),
-    )
+    own = {
+        (0.01, 1.0): lambda seed, at: ours(seed, at) | (also(seed, at) if at >= 60 else {}),
+        (0.1, 1.0): estimated(0.6, rank, 70, 1.0),
+        (0.1, 0.01): estimated(0.7, rank, 70, 1.1),
+    }
+    rows, summary = sweep_of({"fed_dual_avg": own} | others, LEAST, range(0, 201, 10))
     return {
         (own.text, "stays" if "stays" in own.measure else own.part): own
         for own in sweep.claims(config, rows, summary)
@@ -81,17 +80,17 @@ def test_claims_are_about_first_rounds_ends_and_whole_curves():
     never = [
         own for own in found(rank=17).values() if "rank" in own.text and "ends" not in own.text
     ]
-    assert [(own.measured, own.holds) for own in never] == [
-        (200, False),
-        (200, False),
-        (0, False),
-        (-120, False),
-    ]
+    assert [(own.measured, own.holds) for own in never] == [(n, False) for n in (200, 200, 0, -120)]
     # A rank that is left again is not yet the one that stays; the last seed decides.
     left = found(also=lambda seed, at: {"rank": 17 if 60 < at < 100 + 10 * seed else 16})
     first, stays = (own for (text, _), own in left.items() if "exactly" in text)
     assert (first.measured, first.holds) == (60, True)
     assert (stays.measured, stays.holds) == (120, False)
+    # A run with FedAvg judges nothing else again; the last row is that of the rank.
+    [beside] = found(
+        others={"fed_avg_subgradient": {(0.01, 1.0): estimated(1, 32, 60, 1)}}
+    ).values()
+    assert "subgradients" in beside.text and (beside.measured, beside.holds) == (16, True)
 
 
 def test_the_bias_is_not_penalised():
