@@ -9,7 +9,7 @@ import numpy as np
 from experiments.report.axes import shaded
 from experiments.report.claims import Claim, judged
 from experiments.report.plots import style
-from experiments.report.rows import Row, Summary, select
+from experiments.report.rows import Row, Summary, column, select
 from experiments.studies.kpca.rows import (
     EFFECTS,
     METHODS,
@@ -62,9 +62,10 @@ stopped | RFedSVRG stalls with a cohort of {cohort_size}
 def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     """Return the claims of the paper on every split."""
     table, found = STATEMENTS.format_map(config), []
-    for floor in (row for row in rows if row["part"] == "floor"):
-        numbers = numbers_of(config, select(rows, split=floor["split"]), floor)
-        found += judged(table, numbers, floor["split"])
+    for (split,), floors_of in curves(rows, "floor", "split").items():
+        draws = [numbers_of(config, rows, floor) for floor in floors_of]
+        numbers = {name: np.hstack([draw[name] for draw in draws]) for name in draws[0]}
+        found += judged(table, numbers, split)
     by_size = curves(rows, "crowds", "num_clients")
     if len(by_size) > 1:
         logs = np.log([floors(curve) for curve in by_size.values()])  # [sizes, seeds]
@@ -84,12 +85,10 @@ _MEASURES = {"grad_norm": "norm of the Riemannian gradient", "suboptimality": "$
 def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:
     """Draw, for each split, the methods over rounds, floats and seconds, and the effects."""
     paths = []
-    for floor in select(rows, part="floor"):
-        own, name = select(rows, split=floor["split"]), floor["split"]
-        looks = [
-            (curve, style(key)) for (key,), curve in curves(own, "methods", "algorithm").items()
-        ]
-        level, charts = (floor["grad_norm"], "predicted floor of RFedAvg"), []
+    for (name,), of_draws in curves(rows, "floor", "split").items():
+        own, floor = select(rows, split=name), column(of_draws, "grad_norm").mean()
+        looks = [(curve, style(*key)) for key, curve in curves(own, "methods", "algorithm").items()]
+        level, charts = (floor, "predicted floor of RFedAvg"), []
         for (measure, up), (over, across) in itertools.product(_MEASURES.items(), _OVER.items()):
             drawn = [Curve(own, measure, colour, text, line) for own, (text, colour, line) in looks]
             beside = level if measure == "grad_norm" else None

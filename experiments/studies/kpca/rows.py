@@ -116,8 +116,16 @@ class Run(NamedTuple):
 
 
 def study(config: Config) -> Iterator[dict[str, Any]]:
+    """Yield the rows of each draw: each seed draws synthetic data anew, and MNIST is one draw."""
+    for seeds in [config.seeds] if config.data_dir else zip(config.seeds, strict=True):
+        own = config.copy_and_resolve_references()
+        own.seeds, own.data_seed = seeds, config.data_seed + seeds[0]
+        yield from (row | {"draw": own.data_seed} for row in _drawn(own))
+
+
+def _drawn(config: Config) -> Iterator[dict[str, Any]]:
     """Yield one row per run and evaluation, and the predicted floor of RFedAvg."""
-    usual = Run(config.num_steps, config.relative_lr, config.server_lr)
+    usual = Run(config.num_steps, config.relative_lr, config.server_lr, seed=config.seeds[0])
     for place, cut in enumerate(splits(config)):
         eta = config.relative_lr / cut.curvature
         given = moment_loss, MANIFOLD, cut.moments, jnp.asarray(cut.solution)
@@ -166,9 +174,8 @@ def one_run(config: Config, cut: Split, run: Run) -> Iterator[Row]:
     if "prox_scale" in factory.Hparams._fields:
         hparams = hparams._replace(prox_scale=config.relative_prox * cut.curvature)
     shape = (cut.rows.examples["x"].shape[1], config.num_components)
-    left, _, right = np.linalg.svd(
-        np.random.default_rng(0).standard_normal(shape), full_matrices=False
-    )
+    start = np.random.default_rng(0).standard_normal(shape)
+    left, _, right = np.linalg.svd(start, full_matrices=False)
     params = jnp.asarray(left @ right, jnp.float64 if full else jnp.float32)
     plan = work = fcojax.local_steps(run.num_steps, run.batch_size)
     if size:
@@ -201,15 +208,15 @@ def one_run(config: Config, cut: Split, run: Run) -> Iterator[Row]:
 def summarise(config: Config, rows: list[Row]) -> Summary:
     """Return the end of each method, its cost to the tolerance, and the effects."""
     table, ends = [], ("round", "grad_norm", "suboptimality", "seconds")
-    for (name, algorithm), curve in curves(rows, "methods", "split", "algorithm").items():
+    for curve in curves(rows, "methods", "split", "algorithm", "seed").values():
         first = next((row for row in curve if row["grad_norm"] <= config.tolerance), {})
-        row = {"split": name, "algorithm": algorithm} | {key: curve[-1][key] for key in ends}
+        row = {key: curve[-1][key] for key in ("split", "algorithm", "seed", *ends)}
         costs = {key: first.get(key) for key in ("round", "floats_up", "seconds")}
         table.append(row | {f"{key}_to_tolerance": cost for key, cost in costs.items()})
     effects = {
         part: [
-            {"split": split, EFFECTS[part]: value, name: end(curve)}
-            for (split, value), curve in curves(rows, part, "split", EFFECTS[part]).items()
+            {key: curve[-1][key] for key in ("split", "seed", EFFECTS[part])} | {name: end(curve)}
+            for curve in curves(rows, part, "split", EFFECTS[part], "seed").values()
         ]
         for part, name, end in (
             ("steps", "grad_norm", lambda own: own[-1]["grad_norm"]),
@@ -237,7 +244,8 @@ def rounds_to(level: float, curve: list[Row]) -> int | None:
 
 
 def numbers_of(config: Config, rows: list[Row], floor: Row) -> dict[str, Any]:
-    """Return the numbers of one split, by column."""
+    """Return the numbers of one draw of a split, by column."""
+    rows = select(rows, split=floor["split"], draw=floor.get("draw"))
     methods = {name: curve for (name,), curve in curves(rows, "methods", "algorithm").items()}
     ours, averaged, pulled, reduced = (methods.get(name, []) for name in METHODS)
     effects = (sorted(curves(rows, *effect).items()) for effect in EFFECTS.items())
