@@ -27,13 +27,14 @@ class Constants(NamedTuple):
       distance: B, the Bregman divergence from the start to the optimum.
       smoothness: L, for every client's loss.
       variance: sigma^2, the variance of one stochastic gradient in the squared dual norm.
-      num_clients: M, all of which take part unless a bound takes a ``cohort_size``.
+      num_clients: M, all of which take part unless a bound takes a ``cohort_size``; for weights
+        that differ, 1 / sum_m p_m^2. See ``gap_from_gradients``.
     """
 
     distance: float
     smoothness: float
     variance: float
-    num_clients: int
+    num_clients: float
 
 
 @validated
@@ -125,6 +126,7 @@ def gap_from_sampling(
     num_steps: Count,
     heterogeneity: NonNegative,
     cohort_size: Count,
+    one_hessian: bool = True,
 ) -> float:
     r"""Bound what a uniform cohort of m clients, drawn anew in each round, adds to the gap.
 
@@ -145,6 +147,13 @@ def gap_from_sampling(
 
     the last because a gradient step in the dual does not expand distances.
 
+    If Hessians differ and all gradients are at most G, the mean of :math:`\nabla F - \nabla F_S`
+    is still zero at the model of the population mean. From there F rises by at most
+    :math:`\frac L2 \| \cdot \|^2` beyond its tangent, and the convex :math:`F_S` does not fall
+    below its own. A dual moves by at most :math:`k \eta G` in k steps, so the difference is at most
+
+    .. math:: s^2 \eta k G^2 + \tfrac L2 s^2 \eta^2 k^2 G^2 .
+
     With unequal weights the mean over a uniform cohort is a ratio, whose expectation is not the
     weighted mean: FedDualAvg then has another limit, and no such bound holds.
 
@@ -152,18 +161,19 @@ def gap_from_sampling(
       constants: the constants of the problem, with M its number of clients.
       client_lr: eta, at most 1/(4L).
       num_steps: K.
-      heterogeneity: zeta, the largest dual norm of a client's gradient minus the mean gradient.
+      heterogeneity: zeta, the largest dual norm of a client's gradient minus the mean gradient;
+        the bound G on stochastic gradients if Hessians differ.
       cohort_size: m.
+      one_hessian: whether the losses are quadratic and have one Hessian.
     """
     _check_rate(constants, client_lr)
     num_clients = constants.num_clients
     at_most("cohort_size", cohort_size, num_clients, otherwise=", all clients")
-    if num_clients == 1:
-        return 0.0
-    share = (num_clients - cohort_size) / (cohort_size * (num_clients - 1))
+    share = (num_clients - cohort_size) / (cohort_size * max(num_clients - 1, 1))
     steps = np.arange(1, num_steps + 1)
-    spread = steps * heterogeneity + np.sqrt(steps * constants.variance)
-    return float(share * heterogeneity * client_lr * spread.mean())
+    noise, curvature = (constants.variance, 0.0) if one_hessian else (0.0, constants.smoothness)
+    spread = client_lr * (steps * heterogeneity + np.sqrt(steps * noise))
+    return float(share * np.mean(heterogeneity * spread + curvature / 2 * spread**2))
 
 
 @validated
@@ -173,6 +183,7 @@ def gap_from_gradients(
     num_steps: Count,
     num_rounds: Count,
     largest_gradient: NonNegative,
+    cohort_size: Count | None = None,
 ) -> float:
     r"""Bound the gap by Theorem 4.2, for stochastic gradients of bounded dual norm.
 
@@ -181,16 +192,25 @@ def gap_from_gradients(
 
     .. math:: \frac{B}{\eta K R} + \frac{\eta \sigma^2}{M} + \eta^2 L G^2 \frac{(K-1)(2K-1)}{6}
 
+    The paper's F is a plain mean. With weights :math:`p_m` of sum one the variance of the mean
+    gradient is at most :math:`\sigma^2 \sum_m p_m^2` in place of :math:`\sigma^2 / M`. The last
+    term bounds the mean over clients of what is bounded for each, so it stays.
+
     Args:
       constants: the constants of the problem.
       client_lr: eta, at most 1/(4L).
       num_steps: K.
       num_rounds: R.
       largest_gradient: G, the bound on the dual norm.
+      cohort_size: clients in a round; ``None`` for all. See ``gap_from_sampling``.
     """
     squares = (num_steps - 1) * (2 * num_steps - 1) / 6
-    discrepancy = client_lr**2 * largest_gradient**2 * squares
-    return gap_from_discrepancy(constants, client_lr, num_steps, num_rounds, discrepancy)
+    discrepancy, sampling = client_lr**2 * largest_gradient**2 * squares, 0.0
+    run, steepest = (client_lr, num_steps), largest_gradient
+    if cohort_size is not None:
+        sampling = gap_from_sampling(constants, *run, steepest, cohort_size, one_hessian=False)
+        constants = constants._replace(num_clients=cohort_size)
+    return gap_from_discrepancy(constants, *run, num_rounds, discrepancy) + sampling
 
 
 @validated

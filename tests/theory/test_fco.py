@@ -196,32 +196,31 @@ def test_gap_of_sampled_clients_is_below_theorem_4_3_with_the_variance_of_the_sa
 
 
 @pytest.mark.parametrize("num_steps", [1, 5])
-def test_the_sample_and_its_model_are_correlated_by_at_most_the_bound(num_steps):
+@pytest.mark.parametrize("one_hessian", [True, False])
+def test_the_sample_and_its_model_are_correlated_by_at_most_the_bound(one_hessian, num_steps):
     """The mean over all cohorts, without noise, at every local step of the first round."""
-    instance = common_hessian()
-    hessian, linear, rate = instance.hessians[0], instance.linear, 0.125
-    constants, zeta = fco.quadratic_constants(
-        hessian, linear, np.zeros_like(instance.noise), instance.start, instance.start
-    )
-    z, elapsed = np.tile(instance.start, (8, 1)), 0.0
-    path = []
-    for _ in range(num_steps):
-        z = z - rate * (soft(z, elapsed) @ hessian + linear)
-        elapsed += rate
-        path.append((z, elapsed))
-    for cohort_size in (1, 3, 8):
-        found = [
-            (linear.mean(axis=0) - linear[[*cohort]].mean(axis=0))
-            @ soft(duals[[*cohort]].mean(axis=0), at)
-            for cohort in itertools.combinations(range(8), cohort_size)
-            for duals, at in path
-        ]
-        bound = fco.gap_from_sampling(constants, rate, num_steps, zeta, cohort_size)
-        # 20 coordinates of one Hessian: the measured covariance is not far below the bound.
+    own, prox, rate = common_hessian() if one_hessian else common_axes(), to_ball, 0.125
+    own, number = own._replace(noise=0 * own.noise), len(own.linear)
+    constants, curvature = ball_constants(own, own.start), np.linalg.eigvalsh(own.hessians)[:, -1]
+    spread = (curvature + np.linalg.norm(own.linear, axis=1)).max()  # G, without noise
+    if one_hessian:
+        prox, (constants, spread) = soft, hessian_constants(own, own.start)
+    z, path = np.tile(own.start, (number, 1)), []
+    for k in range(num_steps):
+        w = np.stack([prox(dual, k * rate) for dual in z])
+        z = z - rate * (np.einsum("mij,mj->mi", own.hessians, w) + own.linear)
+        path.append((z, (k + 1) * rate))
+    for cohort_size in (1, 3, number):
+        found = []
+        for cohort in map(list, itertools.combinations(range(number), cohort_size)):
+            few = own._replace(hessians=own.hessians[cohort], linear=own.linear[cohort])
+            models = [prox(duals[cohort].mean(axis=0), at) for duals, at in path]
+            found += [objective(own, nothing, w) - objective(few, nothing, w) for w in models]
+        bound = fco.gap_from_sampling(constants, rate, num_steps, spread, cohort_size, one_hessian)
         assert np.mean(found) <= bound + 1e-12
-        assert np.mean(found) > bound / 100 or cohort_size == 8
-    with pytest.raises(ValueError, match="cohort_size is 9; pass at most 8, all clients"):
-        fco.gap_from_sampling(constants, rate, num_steps, zeta, 9)
+        assert np.mean(found) > bound / 100 or cohort_size == number
+    with pytest.raises(ValueError, match=f"is {number + 1}; pass at most {number}, all clients"):
+        fco.gap_from_sampling(constants, rate, num_steps, spread, number + 1)
 
 
 WEIGHTS = np.array([1.0, 2.0, 3.0, 1.0, 2.0, 3.0])
