@@ -10,21 +10,16 @@ from experiments.report.claims import Claim, judged
 from experiments.report.plots import style
 from experiments.report.rows import Row, Summary, column, select
 from experiments.studies.shared import Chart, Curve, figure
-from experiments.studies.theory.rows import (
-    ONE_HESSIAN,
-    SETTINGS,
-    SMALL_STEPS,
-    TERMS,
-    study,
-    summarise,
-)
+from experiments.studies.theory.rows import SMALL_STEPS, TERMS, study, summarise
+from experiments.studies.theory.tasks import ONE_HESSIAN, REGRESSIONS, SETTINGS
 from experiments.study import Config, Study
 from fcojax.transforms.mirrors.p_norm import Exponent
 from fcojax.types import Count, CountOrZero, NonNegative, Positive
 
 # Theorem 4.1 claims nothing here of FedMiD-OSP and of minibatches, and the paper only says that
-# there is a theorem with sampling, which is our derivation. As printed FedMiD minimises another
-# objective with l1, see the config, so FedMiD-OSP is compared with minibatches there.
+# there are theorems with sampling, which are our derivation, as are unequal weights. As printed
+# FedMiD minimises another objective with l1, see the config, so FedMiD-OSP is compared with
+# minibatches there.
 STATEMENTS = """
 Yuan, Zaheer and Reddi (ICML 2021), Lemma 4.4
 Lemma-4.4 | Lemma 4.4 is above the gap | least ratio | >= 1
@@ -64,7 +59,16 @@ gap its dual | averaging duals ends at it | FedDualAvg's gap | <= 1e-3
 norm its dual | averaging duals ends on the sphere | its norm | >= 0.999
 Expected by us
 Lemma-4.4-with-sampling | Lemma 4.4 with sampling is above the gap | least ratio | >= 1
+Lemma-4.4-with-weights | Lemma 4.4 with unequal weights is above the gap | least ratio | >= 1
 Theorem-4.3-with-sampling | Theorem 4.3 with sampling is above the gap | least ratio | >= 1
+Theorem-4.2-with-sampling | Theorem 4.2 with sampling is above the gap | least ratio | >= 1
+Theorem-4.2-with-weights | Theorem 4.2 with unequal weights is above the gap | least ratio | >= 1
+noise-weights | with unequal weights the noise falls like the sum of their squares
+    | slope in its inverse | <= -0.8
+sampling-cohort | what a cohort of m adds falls like (M - m) / (m (M - 1))
+    | slope in its inverse | <= -0.8
+own-terms | the noise with unequal weights and what a cohort adds are above the gaps that they
+    alone leave | least ratio | >= 1
 4.2-drift-steps | the drift grows no faster than its term, K^2 | slope in K | <= 2.2
 4.3-drift-steps | the drift grows no faster than its term, K^2 | slope in K | <= 2.2
 Lemma-4.5-with-sampling | Lemma 4.5 is above the discrepancy of the duals | least ratio | >= 1
@@ -85,7 +89,7 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     found, late = [], {"round": config.small_rounds}
     for setting, (_, theorem) in SETTINGS.items():
         own = select(rows, part="bound", setting=setting)
-        kind = "-with-sampling" * (setting == "sampled")
+        kind = "".join(f"-{word}" for word in theorem.split()[2:])  # as in -with-sampling
         gap, lemma, bound = (column(own, name) for name in ("gap", "lemma", "theorem"))
         numbers = {f"Lemma-4.4{kind}": lemma / gap, theorem.replace(" ", "-"): bound / gap}
         local = [row for row in own if row["num_steps"] > 1]  # with one no duals differ
@@ -95,11 +99,13 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         found += judged(STATEMENTS, numbers, setting.replace("_", "-"))
     for setting, theorem in TERMS.items():
         alone = select(rows, part="terms", setting=setting)
-        numbers = {f"{theorem}-terms": column(alone, "theorem") / column(alone, "gap")}
-        for term, over in _PANELS:
-            own = select(alone, term=term, over=over)
+        numbers, ratios = {}, {True: [], False: []}
+        for term, over, _ in _PANELS:
+            own, ours = select(alone, term=term, over=over), over in ("weights", "cohort")
             x, y = np.log(column(own, "count")), np.log(column(own, "gap"))
-            numbers[f"{theorem}-{term}-{over}"] = np.polyfit(x, y, 1)[0]
+            numbers[f"{theorem}-{term}-{over}"[4 * ours :]] = np.polyfit(x, y, 1)[0]
+            ratios[ours].extend(column(own, "theorem") / column(own, "gap"))
+        numbers |= {f"{theorem}-terms": ratios[False], "own-terms": ratios[True]}
         found += judged(STATEMENTS, numbers, setting)
     for setting, names in SMALL_STEPS.items():
         small, end = {}, {}
@@ -121,7 +127,14 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
 
 
 # A term of a theorem, alone, and what it is drawn over.
-_PANELS = (("start", "rounds"), ("start", "steps"), ("noise", "clients"), ("drift", "steps"))
+_PANELS = (
+    ("start", "rounds", "rounds / 10"),
+    ("start", "steps", "steps"),
+    ("noise", "clients", "clients"),
+    ("drift", "steps", "steps"),
+    ("noise", "weights", r"$1 / \sum_m p_m^2$"),
+    ("sampling", "cohort", "$m (M - 1) / (M - m)$"),
+)
 _ROUNDS, _BOTH = "communication round", ("fed_mid", "fed_dual_avg")
 _SHARE = r"$\eta_c = {:g}/(4L)$"
 _LINES = (("gap", "-", "gap"), ("lemma", "--", "Lemma 4.4"), ("theorem", ":", "Theorem 4.2 or 4.3"))
@@ -165,22 +178,24 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
         curves.append(Curve(curves[-1].rows, "theorem", "#333333", "Theorem 4.1", ":"))
         labels = _ROUNDS, r"$\Phi(\bar w_R) - \Phi^*$, mean of the models"
         small.append(Chart("round", labels, curves, SETTINGS[setting][0], "xy"))
-    for (setting, theorem), (term, over) in itertools.product(TERMS.items(), _PANELS):
+    for (setting, theorem), (term, over, across) in itertools.product(TERMS.items(), _PANELS):
         own = select(rows, part="terms", setting=setting, term=term, over=over)
         curves = [
             Curve(own, "gap", "#0072B2", "gap"),
             Curve(own, "theorem", "#333333", "its bound", ":"),
         ]
-        across = over + " / 10" * (over == "rounds")
-        terms.append(Chart("count", (across, "gap"), curves, f"Theorem {theorem}, {term}", "xy"))
+        title = f"Theorem {theorem}, {term}"
+        terms.append(Chart("count", (across, "gap"), curves, title, "xy"))
     seeds = f"mean and 10 to 90 per cent of {config.seeds} seeds"
     columns, curse = len(bounds) // len(SETTINGS), "The curse of primal averaging"
+    last = len(bounds) - columns * len(REGRESSIONS)
     on_ball = f"{curse} on the ball (mean and range of {len(config.curse_seeds)} seeds)"
     below = f"FedDualAvg below its bounds ({seeds})"
     return [
-        *figure(directory / "bounds.png", below, bounds, columns),
+        *figure(directory / "bounds.png", below, bounds[:last], columns),
+        *figure(directory / "data.png", below, bounds[last:], columns),
         *figure(directory / "curse.png", on_ball, ball),
-        *figure(directory / "terms.png", "One term of a bound at a time", terms, len(_PANELS)),
+        *figure(directory / "terms.png", "One term of a bound at a time", terms, len(_PANELS) // 2),
         *figure(directory / "sparsity.png", f"{curse} with an l1 norm", sparsity),
         *figure(directory / "small_steps.png", f"Small client rates ({seeds})", small, height=3.0),
     ]
@@ -201,12 +216,13 @@ EXPERIMENT = Study(
     ),
     figures=draw,
     x64=True,
+    printed=("constants, and the least bound at the end",),
     keys={
         Count: "num_draws seeds term_counts *_clients *_dim *_steps *_rounds *_size *eval_every",
         CountOrZero: "data_seed curse_seeds",
         Exponent: "p_norm_exponent",
-        Positive: "rate_shares curse_shares[2] small_client_lr sparsity_client_lr",
-        NonNegative: "l1_scale",
+        Positive: "rate_shares curse_shares[2] small_client_lr sparsity_client_lr weighted_ratio",
+        NonNegative: "*_scale",
     },
     requires={
         f"{part}rounds that {every} divides": lambda own, part=part, every=every: (

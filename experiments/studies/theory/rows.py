@@ -1,8 +1,9 @@
 """Rows and summary: FedDualAvg with its bounds, and averages of models and of duals."""
 
+import functools
 import itertools
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,24 +14,14 @@ from experiments.report.plots import style
 from experiments.report.rows import Row, Summary, column, select
 from experiments.report.summary import final_from
 from experiments.studies.shared import quantiles, swept
+from experiments.studies.theory.tasks import ONE_HESSIAN, Task, alone, quadratic, tasks
 from experiments.study import Config, observe_model
 from fcojax import algorithms
 from fcojax.algorithms import Algorithm
 from fcojax.algorithms.dual_averages import FedDualAvgHparams
 from fcojax.theory import averages, fco
-from fcojax.transforms import Mirror, entropic_simplex, euclidean, l1, l2_ball, p_norm, simplex
-from fcojax.types import Array, PyTree
-
-SETTINGS = {
-    "l1": ("l1, Euclidean", "Theorem 4.3"),
-    "sampled": ("l1, sampled clients", "Theorem 4.3 with sampling"),
-    "p_norm": ("l1, p-norm", "Theorem 4.3"),
-    "ball": ("unit ball, own Hessians", "Theorem 4.2"),
-    "simplex": ("simplex, Euclidean", "Theorem 4.2"),
-    "entropy": ("simplex, entropy", "Theorem 4.2"),
-}
-
-ONE_HESSIAN = ("l1", "sampled", "p_norm")  # shared by all clients, as Theorem 4.3 assumes
+from fcojax.transforms import euclidean, l1
+from fcojax.types import Array
 
 # The methods of Theorem 4.1, FedMiD-OSP, for which it also holds with a finite penalty, and the
 # method of its remark: R steps of mirror descent with a batch of all M K gradients.
@@ -44,139 +35,11 @@ SMALL_STEPS = {
 TERMS = {"l1": "4.3", "ball": "4.2"}
 
 
-class Task(NamedTuple):
-    """Clients with noisy quadratics w'Qw/2 + (c + noise)'w, their optimum and constants.
-
-    Attributes:
-      data: one row per client and draw of the noise.
-      mirror: the geometry, with its penalty.
-      scale: the strength of the penalty.
-      start: the first point.
-      optimum: the minimiser of the mean quadratic plus the penalty.
-      gap: returns the suboptimality of points, with coordinates along the last axis.
-      constants: the constants of the bounds.
-      heterogeneity: zeta for l1; for the ball the largest gradient, G.
-      squared_dual_norm: returns the squared dual norm over the last axis.
-      convexity: the strong convexity constant of h. The theorems assume 1, so h is divided by it:
-      their rates and duals are those of the run divided by it.
-    """
-
-    data: fcojax.ClientData
-    mirror: Mirror
-    scale: float
-    start: np.ndarray
-    optimum: np.ndarray
-    gap: Callable[[np.ndarray], np.ndarray]
-    constants: fco.Constants
-    heterogeneity: float
-    squared_dual_norm: Callable[[jax.Array], jax.Array]
-    convexity: float = 1.0
-
-
-def tasks(config: Config) -> dict[str, Task]:
-    """Return the task of every setting.
-
-    The entropy is 1-strongly convex in the l1 norm, hence also in the Euclidean norm, in which its
-    constants are those of the Euclidean mirror except for the divergence, the relative entropy.
-    The same holds for the squared p-norm over p - 1, whose Hessian has a smaller norm.
-    """
-    p, plain = config.p_norm_exponent, _task(config, "simplex", euclidean(simplex()))
-    w, start = plain.optimum, plain.start
-    entropy = np.sum(w * np.log(np.where(w > 0, w, 1) / start))  # 0 log 0 is 0
-    constants = plain.constants._replace(distance=float(entropy))
-    return {
-        "l1": (same := _task(config, "l1", euclidean(l1()))),
-        "sampled": same,
-        "p_norm": _task(config, "l1", p_norm(p), p - 1),
-        "ball": _task(config, "ball", euclidean(l2_ball())),
-        "simplex": plain,
-        "entropy": plain._replace(mirror=entropic_simplex(), constants=constants),
-    }
-
-
-def _task(config: Config, kind: str, mirror: Mirror, convexity: float = 1.0) -> Task:
-    """Return clients with a row for each draw of the noise: a batch of one is a noisy gradient.
-
-    With ``l1`` they share a Hessian with eigenvalues from 0.1 to 2, and the noise is Gaussian. With
-    ``ball`` and ``simplex`` their Hessians share only the axes, and the noise is bounded, hence
-    also the gradients; on the simplex the optimum is sparse.
-    """
-    num_clients, dim = shape = config[f"{kind}_clients"], config[f"{kind}_dim"]
-    draws = num_clients, config.num_draws, dim
-    rng = np.random.default_rng(config.data_seed + ("l1", "ball", "simplex").index(kind))
-    q = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
-    if kind == "l1":
-        start, mean = np.ones(dim), np.linspace(0.1, 2, dim)
-        linear, noise = 0.5 * rng.standard_normal(shape), 0.2 * rng.standard_normal(draws)
-        own = np.broadcast_to(mean, shape)
-    else:
-        start = np.zeros(dim) if kind == "ball" else np.full(dim, 1 / dim)
-        own, linear = rng.uniform(0.1, 2, shape), rng.standard_normal(shape)
-        mean, noise = own.mean(axis=0), rng.uniform(-0.5, 0.5, draws)
-    noise = np.concatenate([noise, -noise], axis=1)
-    hessian, scale = (q * mean) @ q.T, config.l1_scale if kind == "l1" else 0.0
-    gap, optimum = _solved(kind, hessian, linear.mean(axis=0), scale)
-    if kind == "l1":
-        constants, distant = fco.quadratic_constants(hessian, linear, noise, start, optimum)
-        ends, centre = mirror.potential(optimum) - mirror.potential(start), mirror.to_dual(start)
-        bregman = float(ends - jnp.vdot(centre, optimum - start)) / convexity
-        constants, norm = constants._replace(distance=bregman), fco.squared_dual_norm(hessian)
-    else:
-        curvatures, norm = own.max(axis=1), lambda dual: jnp.sum(dual * dual, axis=-1)
-        steepest = (curvatures + np.linalg.norm(linear, axis=1)).max() + 0.5 * dim**0.5
-        distant, scale = float(steepest), 1.0  # of an indicator
-        constants = fco.Constants(
-            distance=float(0.5 * np.sum((optimum - start) ** 2)),
-            smoothness=float(curvatures.max()),
-            variance=float((noise**2).sum(axis=-1).mean(axis=1).max()),
-            num_clients=num_clients,
-        )
-    rows = (linear[:, None] + noise).reshape(-1, dim)
-    examples = {
-        "axes": np.broadcast_to(q.T, (len(rows), dim, dim)),
-        "curvature": np.repeat(own, noise.shape[1], axis=0),
-        "linear": rows,
-    }
-    data = fcojax.from_rows(examples, [noise.shape[1]] * num_clients)
-    given = data, mirror, scale, start, optimum, gap, constants, distant
-    return Task(*given, lambda dual: norm(dual / convexity), convexity)
-
-
-def _solved(
-    kind: str, hessian: np.ndarray, slope: np.ndarray, scale: float
-) -> tuple[Callable[[np.ndarray], np.ndarray], np.ndarray]:
-    """Return the gap of points and the minimiser, by more proximal gradient steps than needed."""
-
-    def prox(v, step):
-        if kind == "l1":
-            return np.sign(v) * np.maximum(np.abs(v) - step * scale, 0)
-        if kind == "ball":
-            return v / max(np.linalg.norm(v), 1)
-        largest = -np.sort(-v)
-        beyond = (np.cumsum(largest) - 1) / np.arange(1, v.size + 1)
-        return np.maximum(v - beyond[np.sum(largest > beyond) - 1], 0)
-
-    def objective(w):
-        quadratic = 0.5 * np.einsum("...i,ij,...j->...", w, hessian, w) + w @ slope
-        return quadratic + scale * np.abs(w).sum(axis=-1)
-
-    step, w = 1 / np.linalg.eigvalsh(hessian)[-1], np.zeros(len(hessian))
-    for _ in range(20_000):
-        w = prox(w - step * (hessian @ w + slope), step)
-    least = objective(w)
-    return lambda points: objective(points) - least, w
-
-
-def loss(w: Array, rows: PyTree) -> Array:
-    """Return the quadratic of each row: eigenvectors, eigenvalues and linear term."""
-    rotated = jnp.einsum("nij,j->ni", rows["axes"], w)
-    return 0.5 * jnp.sum(rows["curvature"] * rotated**2, axis=1) + rows["linear"] @ w
-
-
 def study(config: Config) -> Iterator[Row]:
     """Yield the rows of all figures."""
     known = tasks(config)
     for setting, task in known.items():
+        yield {"part": "constants", "setting": setting} | measured(setting, task)
         for num_steps in config[f"{setting}_num_steps"]:
             yield from bounds(config, setting, task, num_steps)
     yield from curse(config, known["ball"])
@@ -187,45 +50,42 @@ def study(config: Config) -> Iterator[Row]:
     yield from sparsity(config)
 
 
+def measured(setting: str, task: Task) -> Row:
+    """Return the constants of a task, and how far its clients' Hessians are from their mean."""
+    hessian = jax.jit(jax.hessian(lambda w, rows: jnp.mean(task.loss(w, rows))))
+    each = (task.data.rows_of([client])[0] for client in range(task.data.num_clients))
+    hessians = [np.asarray(hessian(jnp.asarray(task.optimum), rows)) for rows in each]
+    mean = np.average(hessians, axis=0, weights=np.asarray(task.data.weights))
+    spread = np.linalg.norm(np.stack(hessians) - mean, 2, axis=(1, 2)).max()
+    distance, smoothness, variance, number = task.constants
+    known = {"M": number, "L": smoothness, "B": distance, "sigma": variance**0.5}
+    known["zeta" if setting in ONE_HESSIAN else "G"] = task.heterogeneity
+    return known | {"Hessians differ by": float(spread / np.linalg.norm(mean, 2))}
+
+
 def bounds(config: Config, setting: str, task: Task, num_steps: int) -> Iterator[Row]:
     """Yield the gap of the averaged shadow iterate, and its bounds."""
-    constants, zeta, cohort = task.constants, task.heterogeneity, fcojax.everyone()
-    few = constants.num_clients
-    if setting == "sampled":
-        few = config.sampled_cohort_size
-        cohort = fcojax.uniform_cohort(cohort_size=few)
+    constants, spread, one_hessian = task.constants, task.heterogeneity, setting in ONE_HESSIAN
+    few = config.sampled_cohort_size if setting.endswith("sampled") else None
     rates = [share * fco.largest_client_lr(constants) for share in config.rate_shares]
-    chosen = averages.shadow_average(loss, task.mirror, task.squared_dual_norm)
-    history = _observed(
-        task,
-        chosen._replace(model=lambda hparams, server: server),
-        {"client_lr": [task.convexity * rate for rate in rates]},
-        jax.random.split(jax.random.key(0), config.seeds),
-        fcojax.Plan(fcojax.local_steps(num_steps, 1, replace=True), cohort),
-        num_rounds=config.num_rounds,
-        eval_every=config.eval_every,
-        observe=lambda hparams, server, context: {
-            "mean": server.mean,
-            "discrepancy": server.discrepancy,
-        },
-    )
+    keys, rounds = jax.random.split(jax.random.key(0), config.seeds), config.num_rounds
+    given = [task.convexity * rate for rate in rates], keys, num_steps, few
+    history = _shadowed(task, *given, rounds, config.eval_every)
     place = {"part": "bound", "setting": setting, "num_steps": num_steps}
     gaps, discrepancies = task.gap(history["mean"]), history["discrepancy"].mean(axis=1)
+    bound = fco.gap_from_heterogeneity if one_hessian else fco.gap_from_gradients
     for (i, k), discrepancy in np.ndenumerate(discrepancies):
         num_rounds, found = (k + 1) * config.eval_every, float(discrepancy)
-        steps, distant = (rates[i], num_steps), None
-        lemma = fco.gap_from_sampling(constants, *steps, zeta, few)
-        lemma += fco.gap_from_discrepancy(
-            constants._replace(num_clients=few), *steps, num_rounds, found
+        steps, taking_part = (rates[i], num_steps), few or constants.num_clients
+        lemma = fco.gap_from_discrepancy(
+            constants._replace(num_clients=taking_part), *steps, num_rounds, found
         )
-        if setting in ONE_HESSIAN:
-            distant = fco.discrepancy_bound(constants, *steps, zeta)
-            bound = fco.gap_from_heterogeneity(constants, *steps, num_rounds, zeta, few)
-        else:
-            bound = fco.gap_from_gradients(constants, *steps, num_rounds, zeta)
+        if few:
+            lemma += fco.gap_from_sampling(constants, *steps, spread, few, one_hessian)
         at = {"rate_share": config.rate_shares[i], "round": num_rounds} | quantiles(gaps[i, :, k])
-        duals = {"discrepancy": found, "discrepancy_bound": distant}
-        yield place | at | duals | {"lemma": lemma, "theorem": bound}
+        distant = fco.discrepancy_bound(constants, *steps, spread) if one_hessian else None
+        duals = {"discrepancy": found, "discrepancy_bound": distant, "lemma": lemma}
+        yield place | at | duals | {"theorem": bound(constants, *steps, num_rounds, spread, few)}
 
 
 def curse(config: Config, task: Task) -> Iterator[Row]:
@@ -234,7 +94,7 @@ def curse(config: Config, task: Task) -> Iterator[Row]:
     for name in ("fed_mid", "fed_dual_avg"):
         models = _observed(
             task,
-            getattr(algorithms, name)(loss, task.mirror),
+            getattr(algorithms, name)(quadratic, task.mirror),
             {"client_lr": [share * largest for share in config.curse_shares]},
             config.curse_seeds,
             fcojax.local_steps(config.curse_steps, 1, replace=True),
@@ -260,7 +120,7 @@ def small_steps(config: Config, setting: str, task: Task) -> Iterator[Row]:
         rates["server_lr"] = [round_lr / (client_lr * num_steps) if local else 1.0]
         models = _observed(
             task,
-            averages.average_of_rounds(factory(loss, task.mirror)),
+            averages.average_of_rounds(factory(quadratic, task.mirror)),
             rates,
             jax.random.split(jax.random.key(1), config.seeds),
             fcojax.local_steps(*((num_steps, 1) if local else (1, num_steps)), replace=True),
@@ -276,61 +136,36 @@ def small_steps(config: Config, setting: str, task: Task) -> Iterator[Row]:
 
 
 def terms(config: Config, setting: str, task: Task) -> Iterator[Row]:
-    """Yield the gap where a bound has one term alone, over the clients, the steps or the rounds.
-
-    That is the first term for a client without noise, the noise for equal clients with one step
-    that start at the optimum, and the drift for clients without noise that start there; K R is then
-    the same for all K.
-    """
-    counts, most, dim = config.term_counts, config.num_rounds, len(task.start)
-    examples = {name: np.asarray(leaf) for name, leaf in task.data.examples.items()}
-    split = {
-        name: leaf.reshape(task.data.num_clients, -1, *leaf.shape[1:])
-        for name, leaf in examples.items()
-    }
-    own = {name: leaf.mean(axis=1) for name, leaf in split.items()}
-    one = {name: leaf.mean(axis=0, keepdims=True) for name, leaf in own.items()}
-    noise = split["linear"] - own["linear"][:, None]
-
-    def equal(number: int) -> fcojax.ClientData:
-        drawn = noise[np.arange(number) % len(noise)].reshape(-1, dim)
-        rows = {name: np.repeat(leaf, len(drawn), axis=0) for name, leaf in one.items()}
-        rows["linear"] = rows["linear"] + drawn
-        return fcojax.from_rows(rows, [noise.shape[1]] * number)
-
-    quiet, apart = fcojax.from_clients([one]), fcojax.from_rows(own, [1] * len(noise))
-    still, ended = task.constants._replace(variance=0.0), task._replace(start=task.optimum)
+    """Yield the gap where a bound has one term alone, and this term."""
     bound = fco.gap_from_heterogeneity if setting in ONE_HESSIAN else fco.gap_from_gradients
-    cells = [
-        *(("start", "rounds", n, task, quiet, still, 1.0, 4, n * most // 10) for n in counts),
-        *(("start", "steps", n, task, quiet, still, 1.0, n, most) for n in counts),
-        *(("noise", "clients", n, ended, equal(n), task.constants, 0.1, 1, most) for n in counts),
-        *(
-            ("drift", "steps", n, ended, apart, still, 0.01, n, most * counts[-1] // n)
-            for n in counts
-        ),
-    ]
-    for term, over, count, begun, data, constants, share, num_steps, num_rounds in cells:
-        rate = share * fco.largest_client_lr(constants)
-        constants = constants._replace(num_clients=data.num_clients)
-        if term != "start":
-            constants = constants._replace(distance=0.0)
-        means = _observed(
-            begun._replace(data=data),
-            averages.shadow_average(loss, task.mirror, task.squared_dual_norm)._replace(
-                model=lambda hparams, server: server
-            ),
-            {"client_lr": [rate]},
-            jax.random.split(jax.random.key(2), config.seeds if term == "noise" else 1),
-            fcojax.local_steps(num_steps, 1, replace=True),
-            num_rounds=num_rounds,
-            eval_every=num_rounds,
-            observe=lambda hparams, server, context: {"mean": server.mean},
-        )["mean"]
-        zeta = task.heterogeneity if term == "drift" else 0.0
+    for term, over, count, own, share, num_steps, num_rounds, few in alone(config, setting, task):
+        rate = share * fco.largest_client_lr(own.constants)
+        seeds = config.seeds if term in ("noise", "sampling") else 1
+        keys = jax.random.split(jax.random.key(2), seeds)
+        means = _shadowed(own, [rate], keys, num_steps, few, num_rounds, num_rounds)["mean"]
+        given = own.constants, rate, num_steps, num_rounds, own.heterogeneity, few
         place = {"part": "terms", "setting": setting, "term": term, "over": over, "count": count}
-        found = quantiles(task.gap(means[0, :, -1]))
-        yield place | found | {"theorem": bound(constants, rate, num_steps, num_rounds, zeta)}
+        yield place | quantiles(own.gap(means[0, :, -1])) | {"theorem": bound(*given)}
+
+
+def _shadowed(
+    task: Task, rates: list[float], keys: jax.Array, num_steps: int, few: int | None, *rounds: int
+) -> dict[str, np.ndarray]:
+    """Return the averaged shadow iterates of FedDualAvg, and the discrepancy of its duals."""
+    cohort = fcojax.uniform_cohort(cohort_size=few) if few else fcojax.everyone()
+    plan = fcojax.Plan(fcojax.local_steps(num_steps, 1, replace=True), cohort)
+    chosen = _shadow(task.loss, task.mirror, task.squared_dual_norm)
+    given = dict(zip(("num_rounds", "eval_every"), rounds, strict=True), observe=_means)
+    return _observed(task, chosen, {"client_lr": rates}, keys, plan, **given)
+
+
+@functools.cache  # so that tasks that differ in numbers share a compiled program
+def _shadow(*given: Any) -> Algorithm:
+    return averages.shadow_average(*given)._replace(model=lambda hparams, server: server)
+
+
+def _means(hparams: Any, server: averages.Shadowed, context: Any) -> dict[str, Array]:
+    return {"mean": server.mean, "discrepancy": server.discrepancy}
 
 
 def _observed(
@@ -402,12 +237,18 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
             }
         )
     last = select(rows, part="curse", round=config.curse_rounds)
+    ends = select(rows, part="bound", round=config.num_rounds)
     for name, share in itertools.product(("fed_mid", "fed_dual_avg"), config.curse_shares):
         own = select(last, algorithm=name, rate_share=share)
         means = {measure: float(column(own, measure).mean()) for measure in ("gap", "norm")}
         ball[f"{style(name)[0]}, {share:g} of the largest rate"] = means
     return {
-        "bounds at the end": select(rows, part="bound", round=config.num_rounds),
+        "constants, and the least bound at the end": [
+            {name: entry for name, entry in row.items() if name != "part"}
+            | min(select(ends, setting=row["setting"]), key=lambda end: end["theorem"])
+            for row in select(rows, part="constants")
+        ],
+        "bounds at the end": ends,
         "methods": methods,
         "evaluations from which clients' supports with l1 are final": [
             {"client": m} | {style(row["algorithm"])[0]: row["clients"][m] for row in finals}

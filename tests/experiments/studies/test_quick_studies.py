@@ -8,14 +8,14 @@ pytestmark = pytest.mark.slow
 
 # The claims of each study, how many of them a quick run leaves open, and its figures.
 STUDIES = {
-    "compare": (8, 3, ["limits.png"]),
-    "compress": (5, 5, ["curves.png"]),
-    "compress_network": (2, 2, ["curves.png"]),
-    "fed_gd": (12, 4, ["limits.png", "rounds.png", "bound.png", "links.png"]),
-    "fedpd_feddyn": (11, 4, ["pair.png", "costs.png", "rate.png"]),
-    "personal": (0, 0, ["clients.png"]),
-    "saddle": (10, 10, ["vectors.png"]),
-    "theory": (44, 44, ["bounds.png", "curse.png", "terms.png", "sparsity.png", "small_steps.png"]),
+    "compare": (8, 3, "limits.png"),
+    "compress": (5, 5, "curves.png"),
+    "compress_network": (2, 2, "curves.png"),
+    "fed_gd": (12, 4, "limits.png rounds.png bound.png links.png"),
+    "fedpd_feddyn": (11, 4, "pair.png costs.png rate.png"),
+    "personal": (0, 0, "clients.png"),
+    "saddle": (10, 10, "vectors.png"),
+    "theory": (58, 58, "bounds.png data.png curse.png terms.png sparsity.png small_steps.png"),
 }
 # Claims that only the full run decides, and that a quick run contradicts: the averages differ only
 # after its rounds, and on the ball averaging models costs more than local steps save.
@@ -37,4 +37,4 @@ def test_a_quick_run_decides_its_claims_and_draws_its_figures(name, tmp_path):
     late = LATE.get(name, ())
     wrong = [claim.text for claim in claims if not claim.holds]
     assert [text for text in wrong if not text.startswith(late or ("-",))] == []
-    assert draw_figures(found, tmp_path) == figures
+    assert draw_figures(found, tmp_path) == figures.split()
