@@ -14,7 +14,7 @@ from experiments.report.plots import style
 from experiments.report.rows import Row, Summary, column, select
 from experiments.report.summary import final_from
 from experiments.studies.shared import quantiles, swept
-from experiments.studies.theory.tasks import ONE_HESSIAN, Task, alone, quadratic, tasks
+from experiments.studies.theory.tasks import ONE_HESSIAN, SETTINGS, Task, alone, quadratic, tasks
 from experiments.study import Config, observe_model
 from fcojax import algorithms
 from fcojax.algorithms import Algorithm
@@ -237,17 +237,20 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
             }
         )
     last = select(rows, part="curse", round=config.curse_rounds)
-    ends = select(rows, part="bound", round=config.num_rounds)
+    ends, constants = select(rows, part="bound", round=config.num_rounds), []
+    for row in select(rows, part="constants"):
+        end = min(select(ends, setting=row["setting"]), key=lambda end: end["theorem"])
+        found = {"setting": SETTINGS[row["setting"]][0]}
+        found |= {name: row.get(name) for name in ("M", "L", "B", "sigma", "zeta", "G")}
+        found |= {"Hessians differ by": row["Hessians differ by"], "K": end["num_steps"]}
+        found |= {"4 L eta": end["rate_share"], "gap": end["gap"], "bound": end["theorem"]}
+        constants.append(found)
     for name, share in itertools.product(("fed_mid", "fed_dual_avg"), config.curse_shares):
         own = select(last, algorithm=name, rate_share=share)
         means = {measure: float(column(own, measure).mean()) for measure in ("gap", "norm")}
         ball[f"{style(name)[0]}, {share:g} of the largest rate"] = means
     return {
-        "constants, and the least bound at the end": [
-            {name: entry for name, entry in row.items() if name != "part"}
-            | min(select(ends, setting=row["setting"]), key=lambda end: end["theorem"])
-            for row in select(rows, part="constants")
-        ],
+        "constants, and the least bound at the end": constants,
         "bounds at the end": ends,
         "methods": methods,
         "evaluations from which clients' supports with l1 are final": [
