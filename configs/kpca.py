@@ -7,9 +7,9 @@ r"""Principal components over the Stiefel manifold: Zhang, Hu, So and Johansson 
 The study compares their method with RFedAvg, RFedProx and RFedSVRG (Li and Ma, 2023), all at the
 same local rate. It plots the gradient norm and the suboptimality against rounds, floats sent and
 seconds, then varies the number of local steps and the batch size. Without ``data_dir`` the data
-are synthetic, each client has its own directions, and the run takes about a minute. With
-``data_dir`` they are MNIST, split into clients by digit and by writer, and the run takes eleven
-minutes.
+are synthetic, drawn anew for each seed, each client has its own directions, and the run takes a few
+minutes. With ``data_dir`` they are MNIST, split into clients by digit and by writer, and the run
+takes eleven minutes.
 
 The paper does not give k, the rates, the number of rounds or mu. The local rate is 0.1 over the
 largest eigenvalue of any client, and 0.2 on MNIST. A round is stable up to a total step of four to
