@@ -229,7 +229,7 @@ def figure(
         if "x" in chart.log:  # texts at all places between powers of ten would overlap
             axis.xaxis.set_minor_formatter(axes.ticker.NullFormatter())
             if len(x) < 8:
-                axis.set_xticks(x, [f"{place:g}" for place in x])
+                axis.set_xticks(x, [format(place, ".2g" if place % 1 else "g") for place in x])
         if chart.limits:
             axis.set_ylim(*chart.limits)
     return [axes.finish(drawn, path, title)]
