@@ -17,7 +17,7 @@ from fcojax.check.subject import subject_of
 _HEADINGS = ("method", "geometry", "correction", "server step")
 _HEADINGS += ("exact", "who", "down; up", "source")
 # Files of rows, as the table lists them; the methods of other files come last.
-_FAMILIES = ("averages", "dual_averages", "controls", "splittings", "skipping")
+_FAMILIES = ("averages", "dual_averages", "extragradient", "controls", "splittings", "skipping")
 _FAMILIES += ("manifolds", "two_rounds", "optimisers")
 _WHO = {False: "any", True: "all", "or held": "held"}
 
