@@ -80,7 +80,7 @@ def get_config():
 
 
 def quick(config):
-    """Shrink the study to well under a minute on a laptop."""
+    """Shrink the study to a few minutes on a laptop."""
     config.l1_num_steps = config.sampled_num_steps = config.p_norm_num_steps = (4,)
     config.ball_num_steps = config.simplex_num_steps = config.entropy_num_steps = (4,)
     config.ball_sampled_num_steps = config.ball_weighted_num_steps = (4,)

@@ -96,7 +96,7 @@ class Local:
       products: the ``products`` of the population, or ``None``.
       whole: the result of ``full``, if it has been computed before.
       round: the index of the round, if ``work`` depends on it.
-      drawn: what ``draw`` returns for all steps, if it was drawn before; ``None`` for another key.
+      drawn: what ``draw`` returns for all steps, if drawn before; ``None`` for another key or work.
 
     Example:
       >>> def client_update(hparams, message, client, local, key):

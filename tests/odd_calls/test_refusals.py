@@ -46,6 +46,7 @@ def refused(call, word):
 CAPITALS = fcojax.from_rows({"X": np.ones((2, 3)), "y": np.array([0, 1])}, [1, 1])
 COUNTS = fcojax.from_rows({"x": np.ones((2, 1)), "y": np.array([1.0, 3.5])}, [1, 1])
 PRIVATE = fcojax.Plan(STEPS, fcojax.coin_flips(0.1), uploads=fcojax.privacy.gaussian(1.0, 1.0))
+SIGN = fcojax.uploads.compressed(fcojax.uploads.sign())
 COLUMN = fcojax.from_rows({"x": np.ones(2), "y": np.array([0, 1])}, [1, 1])
 
 
@@ -185,14 +186,8 @@ TABLE = {
         ),
         "everyone",
     ),
-    "compression where uploads must arrive whole": (
-        lambda: whole(uploads=fcojax.uploads.compressed(fcojax.uploads.sign())),
-        "needs their plain mean",
-    ),
-    "a median of them": (
-        lambda: whole(aggregator=fcojax.robust.median()),
-        "needs their plain mean",
-    ),
+    "compression where uploads must arrive whole": (lambda: whole(uploads=SIGN), "plain mean"),
+    "a median of them": (lambda: whole(aggregator=fcojax.robust.median()), "plain mean"),
     "more groups than clients": (lambda: planned(cohort=fcojax.cyclic(num_groups=3)), "groups"),
     "nobody in any round": (lambda: fcojax.from_trace([]), "round"),
     "a client twice in a round": (lambda: fcojax.from_trace([[0, 0]]), "distinct"),

@@ -1,5 +1,6 @@
 """The rules for accelerators give the same numbers as those for a CPU."""
 
+import functools
 import re
 
 import chex
@@ -160,8 +161,7 @@ def test_a_loop_of_so_many_rounds_traces_one_and_stores_what_a_loop_does():
 
 def test_steps_that_are_written_out_emit_what_a_loop_emits():
     """Unless they are too long: then they are partly unrolled."""
-    work = fcojax.local_steps(7, 2)
-    data = fcojax.from_clients(federations.clients())
+    work, data = fcojax.local_steps(7, 2), fcojax.from_clients(federations.clients())
 
     def outputs(limit):
         def one(row):
@@ -177,10 +177,18 @@ def test_steps_that_are_written_out_emit_what_a_loop_emits():
 
     expected = outputs(0)
     for limit in (50, 10_000):
-        jax.tree.map(
-            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), outputs(limit), expected
-        )
+        chex.assert_trees_all_close(outputs(limit), expected, rtol=1e-12)
     assert expected[1][1].tolist() == [list(range(7))] * 5
+
+
+def test_draws_made_before_the_loop_are_those_of_the_rounds():
+    fed_avg, data = fcojax.algorithms.fed_avg(federations.loss), federations.clients()
+    plan = fcojax.Plan(fcojax.local_steps(3, 2), fcojax.uniform_cohort(cohort_size=2))
+    given = fed_avg, fed_avg.hparams_type(), federations.start(), fcojax.from_clients(data)
+    run = functools.partial(fcojax.run, *given, jax.random.key(1), plan, num_rounds=6, eval_every=3)
+    expected, _ = run()
+    with rules.pretend("cuda"):
+        chex.assert_trees_all_close(run()[0], expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize(("times", "written_out"), [(2, {4, 1}), (40, {1})])
