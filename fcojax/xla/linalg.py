@@ -9,9 +9,14 @@ In a sweep the product of a client's examples and a vector becomes a product of 
 column for each point. With few points its result is so small that it occupies few processors of a
 GPU, each with a long sum; a sum for each entry occupies all, and XLA fuses its gradient with the
 step that follows.
+
+The loss of a label takes one score of each row, as in ``jnp.take_along_axis`` and optax. On a GPU
+the derivative of this gather is a kernel of its own, a scatter; that of a comparison with the
+labels is part of the kernels beside it, which read all scores anyway.
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -163,4 +168,36 @@ def _summed(matrix: Array, vector: Array, axis: int) -> Array:
     return jnp.sum(matrix * jnp.expand_dims(vector, others), axis)
 
 
+def _of_gather(equation: Any) -> Callable | None:
+    """Return the form for one index for each row, or for one entry of an axis of length one."""
+    x, given, result = (atom.aval for atom in (*equation.invars, *equation.outvars))
+    numbers, mode = equation.params["dimension_numbers"], equation.params["mode"]
+    axes, others = numbers.collapsed_slice_dims, numbers.operand_batching_dims
+    batched = numbers.start_indices_batching_dims
+    if len(axes) != 1 or not (rules().few_kernels and jnp.issubdtype(x.dtype, jnp.floating)):
+        return None
+    axis, sizes = axes[0], [x.shape[other] for other in others]
+    in_order = [*others] == sorted(others) and [*batched] == sorted(batched)
+    one_each = in_order and len(others) == x.ndim - 1 and given.size == math.prod(sizes)
+    one_entry = x.shape[axis] == given.size == 1 and result.size == x.size and not others
+    if not (one_each or one_entry):
+        return None
+    fill_value = equation.params["fill_value"]
+    fill_value = jnp.nan if fill_value is None else fill_value
+
+    def form(x: Array, indices: Array) -> Array:
+        indices, last = indices.reshape(sizes), x.shape[axis] - 1
+        if mode == jax.lax.GatherScatterMode.CLIP:
+            indices = jnp.clip(indices, 0, last)
+        places = jnp.expand_dims(indices, axis) if sizes else indices
+        here = jax.lax.broadcasted_iota(indices.dtype, x.shape, axis) == places
+        found = jnp.sum(jnp.where(here, x, 0), axis)
+        if mode == jax.lax.GatherScatterMode.FILL_OR_DROP:
+            found = jnp.where((indices >= 0) & (indices <= last), found, fill_value)
+        return found.reshape(result.shape)
+
+    return form
+
+
 FORMS[primitives.dot_general_p] = _of_product
+FORMS[primitives.gather_p] = _of_gather

@@ -82,14 +82,14 @@ BUDGET = {
     "W1 fed_dual_avg": 51,
     "W2 fed_avg": 28,
     "W2 fed_dual_avg": 46,
-    "W3 fed_dual_avg": 59,
+    "W3 fed_dual_avg": 54,
     "W4 25 points": 53,
     "W4 100 points": 63,
     "W4 400 points": 64,
     "W4 10,000 points": 65,
     "W6 1,000 clients per round": 26,
-    "W7 fed_avg": 214,
-    "W8 fed_avg": 10_053,
+    "W7 fed_avg": 209,
+    "W8 fed_avg": 10_043,
 }
 # Products of different shape, for each of which the first call times kernels on the device.
 TUNED = {"W7 fed_avg": 13, "W8 fed_avg": 9}

@@ -66,8 +66,7 @@ def test_cases_without_a_product_call_xla(shapes, options):
     given = normal(shapes[0]), normal(shapes[1], 1), (1,), "VALID"
     options = {"dimension_numbers": ORDER} | options
     expected = lax.conv_general_dilated(*given, **options)
-    found = convolution(*given, **options)
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(convolution(*given, **options), expected)
 
 
 def test_shapes_that_do_not_match_raise_the_error_of_jax():
@@ -77,8 +76,7 @@ def test_shapes_that_do_not_match_raise_the_error_of_jax():
 
 def test_the_maximum_of_a_window_with_nan_is_nan():
     x = jnp.array([jnp.nan, 1.0, 2.0, jnp.nan, 3.0, 4.0]).reshape(1, 6, 1)
-    found = max_pool(x, (2,), (2,)).ravel()
-    np.testing.assert_array_equal(found, [np.nan, np.nan, 4.0])
+    np.testing.assert_array_equal(max_pool(x, (2,), (2,)).ravel(), [np.nan, np.nan, 4.0])
 
 
 def test_max_pool_of_integers():
@@ -90,5 +88,4 @@ def test_depthwise_convolution_of_integers_is_exact():
     x = jnp.full((1, 2, 2), 2**60 + 1)
     given = x, jnp.ones((2, 1, 2), x.dtype), (1,), "VALID"
     options = {"dimension_numbers": ORDER, "feature_group_count": 2}
-    found = convolution(*given, **options)
-    assert found.ravel().tolist() == [2 * (2**60 + 1)] * 2
+    assert convolution(*given, **options).ravel().tolist() == [2 * (2**60 + 1)] * 2

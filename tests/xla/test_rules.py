@@ -49,10 +49,7 @@ ABSENT = fcojax.Plan(fcojax.local_steps(2), fcojax.coin_flips(0.5), client_chunk
 SAMPLED = fcojax.Plan(fcojax.local_steps(3), fcojax.uniform_cohort(cohort_size=3))
 ALONE = fcojax.Plan(fcojax.local_epochs(1, 3), client_chunk_size=1)
 # An epoch's masked steps, and clients where a branch would wait.
-PLANS = {
-    "an epoch": ("fed_dual_avg", ALONE),
-    "absent clients": ("fed_avg", ABSENT),
-}
+PLANS = {"an epoch": ("fed_dual_avg", ALONE), "absent clients": ("fed_avg", ABSENT)}
 SLOW = {
     "written out": ("fed_dual_avg", SAMPLED._replace(work=fcojax.local_steps(3, 2))),
     "some full steps": ("fed_dual_avg", ALONE._replace(work=fcojax.local_steps((1, 3, 2, 2, 3)))),
@@ -68,13 +65,10 @@ def test_few_kernels_compute_the_same_model_and_history(case):
     data = fcojax.from_clients(federations.clients())
     given = federations.algorithm(name), federations.hparams(name), federations.start()
 
+    how = {"num_rounds": 6, "eval_every": 2, "observe": lambda hparams, w, context: {"w": w}}
+
     def ends(data):
-        options = {
-            "num_rounds": 6,
-            "eval_every": 2,
-            "observe": lambda hparams, w, context: {"w": w},
-        }
-        return fcojax.run(*given, data, jax.random.key(3), plan, **options)
+        return fcojax.run(*given, data, jax.random.key(3), plan, **how)
 
     model, history = ends(data)
     with rules.pretend("cuda"):
@@ -170,8 +164,9 @@ def test_steps_that_are_written_out_emit_what_a_loop_emits():
             return local.scan(step, jnp.zeros(()), emit=lambda carry, batch: (carry, batch.step))
 
         with pytest.MonkeyPatch.context() as patch:
-            row = rules._ACCELERATOR._replace(unrolled_equations=limit)
-            patch.setattr(rules, "_ACCELERATOR", row)
+            patch.setattr(
+                rules, "_ACCELERATOR", rules._ACCELERATOR._replace(unrolled_equations=limit)
+            )
             with rules.pretend("cuda"):
                 return jax.jit(lambda: jax.vmap(one)(jnp.arange(5, dtype=jnp.int32)))()
 

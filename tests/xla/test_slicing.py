@@ -1,10 +1,13 @@
-"""Short slices of a long array."""
+"""Short slices of a long array, and an entry of each row."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
+from fcojax.xla import jaxprs, rules
 from fcojax.xla.loops import small_slice
 
 LONG = np.arange(60.0).reshape(20, 3)
@@ -19,16 +22,37 @@ def test_slices_are_correct(num_clients, size):
     np.testing.assert_array_equal(found, LONG[np.asarray(starts)[:, None] + np.arange(size)])
 
 
-@pytest.mark.parametrize("mapped", [True, False])
-def test_the_gradient_of_a_slice(mapped):
+def test_the_gradient_of_a_slice():
     def total(array):
-        if mapped:
-            return jnp.sum(jax.vmap(lambda start: small_slice(array, start, 2))(jnp.array([4, 5])))
-        return jnp.sum(small_slice(array, jnp.array(4), 2))
+        return jnp.sum(jax.vmap(lambda start: small_slice(array, start, 2))(jnp.array([4, 5])))
 
-    slope = jax.grad(total)(jnp.asarray(LONG))
     expected = np.zeros_like(LONG)
-    expected[4:6] += 1
-    if mapped:
-        expected[5:7] += 1
-    np.testing.assert_array_equal(slope, expected)
+    expected[[4, 5, 6]] = [[1], [2], [1]]
+    np.testing.assert_array_equal(jax.grad(total)(jnp.asarray(LONG)), expected)
+
+
+LABELLED = {
+    "optax": optax.softmax_cross_entropy_with_integer_labels,
+    "filled": lambda z, y: jnp.take_along_axis(z, y[:, None], 1)[:, 0],
+    "clipped": lambda z, y: jnp.take_along_axis(z, y[:, None], 1, mode="clip")[:, 0],
+    "columns": lambda z, y: jnp.take_along_axis(z.T, y[None], 0)[0],
+}
+
+
+@pytest.mark.parametrize("labels", [[3, 0, -1], [9, -7, 2]])  # the second are out of bounds
+@pytest.mark.parametrize("name", LABELLED)
+def test_a_gpu_takes_the_score_of_a_label_without_a_scatter(name, labels):
+    given = jnp.asarray(LONG[:3, :1] * [1.0, -2.0, 3.0, 0.5]), jnp.asarray(labels)
+
+    def found(function):
+        slope = jax.grad(lambda z, y: jnp.nansum(function(z, y) ** 3))
+        program = jax.make_jaxpr(slope)(*given).jaxpr
+        scatters = any("scatter" in str(each.primitive) for each in jaxprs.equations(program))
+        return (function(*given), slope(*given)), scatters
+
+    expected, scatters = found(LABELLED[name])
+    assert scatters and found(jaxprs.fast_inside_loops(LABELLED[name]))[1]  # on a CPU it is one
+    with rules.pretend("cuda"):
+        chex.assert_trees_all_equal(
+            found(jaxprs.fast_inside_loops(LABELLED[name])), (expected, False)
+        )
