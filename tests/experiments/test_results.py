@@ -1,5 +1,6 @@
 """The pages of results: what is kept without a new run, and reasons for all that does not hold."""
 
+import functools
 import importlib.util
 import json
 import math
@@ -207,11 +208,11 @@ def test_the_command_of_a_section_is_that_of_its_run_and_makes_its_data(run, sec
     config = run.file.get_config()
     for option in command.split()[1:]:
         key, text = option.removeprefix("--config.").split("=", 1)
-        before = config[key]
+        before = functools.reduce(getattr, key.split("."), config)
         several = isinstance(before, tuple)
         kind = type(before[0] if several else before)
         found = [text == "True" if kind is bool else kind(one) for one in text.split(",")]
-        config[key] = tuple(found) if several else found[0]
+        config.update_from_flattened_dict({key: tuple(found) if several else found[0]})
     words = r"Data: (\S+) clients with (\S+) examples, (.+?); runs with seeds (.+?)\."
     if found := re.search(words, section):
         clients, examples = (int(number.replace(",", "")) for number in found.groups()[:2])
