@@ -23,7 +23,7 @@ from fcojax.types import Arguments, Result
 from fcojax.xla.loops import REWRITES, inner_programs
 
 # For a primitive a function of an equation, which returns what computes it in another form, or
-# None. `fcojax.xla.convolution` adds those of convolutions and max poolings, `linalg` of products.
+# None. `fcojax.xla.convolution` adds those of convolutions and max poolings, `linalg` the others.
 FORMS: dict[Any, Callable[[Any], Callable | None]] = {}
 _rewrites = jax.make_user_context(True)  # whether slow operations are replaced
 
@@ -70,7 +70,7 @@ def depend_on_first(function: Callable, first: Any, *others: Any) -> list[bool]:
 
 
 def as_written() -> AbstractContextManager:
-    """Return a context in which convolutions, poolings and products are not replaced.
+    """Return a context in which no operation of a loss or an observer is replaced.
 
     Example:
       >>> import fcojax
@@ -83,10 +83,10 @@ def as_written() -> AbstractContextManager:
 def fast_inside_loops(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Replace the max poolings of a function, and what else the device's rules say.
 
-    These may be convolutions, and in a sweep products of a matrix and a vector. Apply it before
-    differentiation. Windows of more than 128 entries are left unchanged, and so are
-    groups of examples (``batch_group_count``), shardings of a result (``out_sharding``) and rules
-    of custom derivatives, which are traced later. A function without any of these equations is
+    These may be convolutions, gathers of one entry of each row, and in a sweep products of a matrix
+    and a vector. Apply it before differentiation. Windows of more than 128 entries are unchanged,
+    and so are groups of examples (``batch_group_count``), shardings of a result (``out_sharding``)
+    and rules of custom derivatives, which are traced later. A function without such equations is
     called unchanged; inside of a trace its own trace takes its place, so that it is traced once.
 
     Args:
