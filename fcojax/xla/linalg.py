@@ -178,7 +178,7 @@ def _of_gather(equation: Any) -> Callable | None:
         return None
     axis, sizes = axes[0], [x.shape[other] for other in others]
     in_order = [*others] == sorted(others) and [*batched] == sorted(batched)
-    one_each = in_order and len(others) == x.ndim - 1 and given.size == math.prod(sizes)
+    one_each = others and in_order and x.ndim == len(others) + 1 and given.size == math.prod(sizes)
     one_entry = x.shape[axis] == given.size == 1 and result.size == x.size and not others
     if not (one_each or one_entry):
         return None
@@ -193,7 +193,7 @@ def _of_gather(equation: Any) -> Callable | None:
         here = jax.lax.broadcasted_iota(indices.dtype, x.shape, axis) == places
         found = jnp.sum(jnp.where(here, x, 0), axis)
         if mode == jax.lax.GatherScatterMode.FILL_OR_DROP:
-            found = jnp.where((indices >= 0) & (indices <= last), found, fill_value)
+            found = jnp.where((indices >= 0) & (indices <= last), found, float(fill_value))
         return found.reshape(result.shape)
 
     return form
